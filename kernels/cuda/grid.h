@@ -6,7 +6,7 @@
 
 namespace shale::kernels {
 
-// Number of multiprocessors of the GPU that stands for a compute capability. Grids sized with it
+// Number of multiprocessors of the GPU that stands for a compute capability. Grids of this size
 // fill that GPU and suit other GPUs. Results may depend on this number, so it must not depend on
 // the individual GPU.
 inline int64_t multiprocessors(const Exec& exec) {
@@ -24,7 +24,8 @@ inline int64_t persistent_blocks(const Exec& exec, int64_t tiles, int cluster = 
   return (tiles < most ? tiles : most) * cluster;
 }
 
-// Counter from which these blocks take their tiles, see tile_queue.cuh.
+// Returns the counter from which the blocks of persistent kernels take their tiles, see
+// tile_queue.cuh.
 inline uint32_t* tile_counter(const Exec& exec) {
   return exec.counters == nullptr ? nullptr : &exec.counters->next_tile;
 }

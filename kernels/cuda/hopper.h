@@ -4,8 +4,8 @@
 
 namespace shale::kernels {
 
-// Returns whether the Hopper kernels can run: their code is for compute capability 9.0 only. Other
-// devices use the portable kernels.
+// Returns whether the Hopper kernels can run on a device: they are compiled for compute capability
+// 9.0 only. Other devices use the portable kernels.
 inline bool is_hopper(const Device& device) {
   return device.arch == 90;
 }

@@ -9,7 +9,7 @@ namespace shale::kernels::SHALE_BACKEND {
 // Position in a ring of stages. It continues from one tile to the next.
 template <int kStages>
 struct RingPlace {
-  int stage = 0, parity = 0;  // parity: rounds modulo 2
+  int stage = 0, parity = 0;  // parity: number of rounds modulo 2
   __device__ __forceinline__ void next() {
     const unsigned following = static_cast<unsigned>(stage) + 1;
     if constexpr (std::has_single_bit(unsigned{kStages})) {  // needs fewer instructions

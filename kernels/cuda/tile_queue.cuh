@@ -30,14 +30,15 @@ __device__ __forceinline__ int tile_of(int answer, int cluster = 1) {
 
 // Passes tile numbers in shared memory from the thread that takes them to the warps that work on
 // them. All warps read every number; the last number is beyond the tiles. The first block of a
-// cluster takes tiles for the whole cluster, and its `read` counts the readers of all blocks.
+// cluster takes tiles for the whole cluster, and its barrier `read` counts the readers of all
+// blocks.
 struct TileQueue {
   static constexpr int kPlaces = 2;
   MBarrier given[kPlaces], read[kPlaces];
   uint32_t tiles[kPlaces];
 
-  // Called by one thread, before fence_mbarrier_init(). In the other blocks of a cluster, the
-  // thread that would take tiles is also a reader.
+  // Initialises the barriers; called by one thread, before fence_mbarrier_init(). In the other
+  // blocks of a cluster, the thread that would take tiles is also a reader.
   __device__ __forceinline__ void init(int readers, int cluster = 1) {
     for (int i = 0; i < kPlaces; ++i) {
       mbarrier_init(given[i], 1);
@@ -50,7 +51,7 @@ class TileGiver {
  public:
   explicit __device__ __forceinline__ TileGiver(TileQueue& queue, int cluster = 1)
       : queue_(queue), cluster_(cluster) {}
-  // Waits until there is room for another number.
+  // Waits until the queue has room for another number.
   __device__ __forceinline__ void wait() {
     mbarrier_wait(queue_.read[place_.stage], place_.parity ^ 1);
   }
@@ -70,7 +71,7 @@ class TileGiver {
     }
     place_.next();
   }
-  // Receives the number from the first block; called in the other blocks.
+  // Receives the next number from the first block; called in the other blocks of a cluster.
   __device__ __forceinline__ int follow() {
     MBarrier& given = queue_.given[place_.stage];
     mbarrier_arrive_expect(given, sizeof(queue_.tiles[0]));
@@ -87,9 +88,9 @@ class TileGiver {
   RingPlace<TileQueue::kPlaces> place_;
 };
 
-// Called by whole warps, in this order: wait(), tile(), release(); next() does all three. The only
-// state is one number, and tile() may be called repeatedly, because the warps that multiply are
-// short of registers. kClusters: blocks may form clusters.
+// Reads tile numbers from the queue. Whole warps call wait(), tile() and release(), in this order;
+// next() calls all three. The reader keeps only one number, and tile() may be called repeatedly,
+// because the warps that multiply are short of registers. kClusters: blocks may form clusters.
 template <bool kClusters = false>
 class TileReader {
  public:
@@ -111,7 +112,8 @@ class TileReader {
     }
     ++read_;
   }
-  // Number of released tiles modulo 2: the parity of a barrier that each tile uses once.
+  // Returns the number of released tiles modulo 2: the parity of a barrier that each tile uses
+  // once.
   __device__ __forceinline__ int parity() const { return read_ % 2; }
   __device__ __forceinline__ int next() {
     wait();

@@ -6,8 +6,8 @@ namespace shale::kernels::SHALE_BACKEND {
 
 // Warpgroups 0 to kWarpgroups - 1 take turns, for example at the tensor cores. The turn is passed
 // through named barriers from kFirstBarrier on, one per warpgroup. Warpgroup 0 has the first turn.
-// Every pass() needs a take(): the last warpgroup starts with pass(), and in the end both have been
-// called equally often for every barrier.
+// Every pass() needs a take(): the last warpgroup starts with pass(), and at the end both functions
+// have been called equally often for every barrier.
 template <int kWarpgroups, int kFirstBarrier>
 struct Turns {
   int warpgroup;

@@ -1,6 +1,6 @@
 // Prepares attention's arguments for the main kernels (attention_fwd.cuh, attention_bwd_*.cuh,
 // attention_f32.cu): copies rows that are not multiples of 16 bytes, computes backward's sums over
-// rows, and rounds its f32 sums of dQ.
+// rows, and rounds backward's f32 sums of dQ.
 
 #include "shale/kernels/attention.h"
 
@@ -20,10 +20,10 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// ---- Rows of any alignment, packed to dense rows of a multiple of 16 bytes ----
+// ---- Packing rows of any alignment to dense rows of a multiple of 16 bytes ----
 
-// A thread owns 8 consecutive elements of a row of [batch, rows, heads, row_size]; elements beyond
-// head_size are zeros.
+// Packs rows of [batch, rows, heads, row_size]. A thread owns 8 consecutive elements of a row;
+// elements beyond head_size are zeros.
 __global__ void __launch_bounds__(kThreads)
     attention_pack_rows_kernel(HeadView from, uint16_t* to, int64_t packs, int64_t rows, int heads,
                                int head_size) {
@@ -43,7 +43,7 @@ __global__ void __launch_bounds__(kThreads)
   store_pack(to + pack * 8, values);
 }
 
-// Returns whether all rows start at multiples of 16 bytes and have a size that is such a multiple.
+// Returns whether all rows start at multiples of 16 bytes and their size is a multiple of 16 bytes.
 bool is_aligned(const HeadView& view, const AttentionProblem& p, int64_t rows, int64_t heads) {
   const auto fits = [](int64_t stride, int64_t count) { return count <= 1 || stride % 8 == 0; };
   return reinterpret_cast<uintptr_t>(view.data) % 16 == 0 && p.head_size % 8 == 0 &&
@@ -81,7 +81,7 @@ __global__ void __launch_bounds__(kThreads)
 
 // ---- Sums over rows ----
 
-// Computes lse2 and delta of AttentionParams, zeroes dq_sums. 16 lanes own a row, also of padding.
+// Computes lse2 and delta of AttentionParams, zeroes dq_sums. 16 lanes own a row, or a padding row.
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
     attention_bwd_rows_kernel(const __grid_constant__ AttentionParams p, int64_t padded_rows,
@@ -131,7 +131,7 @@ __global__ void __launch_bounds__(kThreads)
 
 // ---- dQ ----
 
-// A warp owns one [16, 8] accumulator fragment of dQ.
+// Rounds dQ. A warp owns one [16, 8] accumulator fragment of dQ.
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
     attention_bwd_round_kernel(const __grid_constant__ AttentionParams p, int64_t fragments,
@@ -163,8 +163,8 @@ __global__ void __launch_bounds__(kThreads)
 
 // ---- Workspace of a call ----
 
-// Divides the workspace into pieces of multiples of 256 bytes. Their addresses are known when all
-// have been taken.
+// Divides the workspace into pieces, each a multiple of 256 bytes. Their addresses are known when
+// all sizes have been taken.
 class Pieces {
  public:
   int64_t take(int64_t bytes) {
@@ -185,9 +185,9 @@ class Pieces {
   char* memory_ = nullptr;
 };
 
-// Workspace for the arrays of HiddenKeys, if any keys are hidden.
+// Workspace for the arrays first_keys and end_queries, if any keys are hidden.
 struct HiddenPieces {
-  int64_t first_keys = -1, end_queries = -1;  // -1: none
+  int64_t first_keys = -1, end_queries = -1;  // offsets; -1: no array
 
   HiddenPieces(const AttentionProblem& p, bool backward, Pieces& pieces) {
     if (!p.hides_first_keys()) return;
@@ -206,11 +206,11 @@ struct HiddenPieces {
   }
 };
 
-// An input that may have to be packed.
+// An input tensor, and its packed copy if its rows are not aligned.
 struct Input {
   HeadView* view;
   int64_t rows, heads;
-  int64_t piece = -1;  // -1: aligned, not packed
+  int64_t piece = -1;  // offset of the copy; -1: not packed
 
   int64_t packs(const AttentionProblem& p) const {
     return p.batch * rows * heads * ceil_div(p.head_size, 8);
@@ -244,7 +244,7 @@ AttentionParams make_params(const char* op, const Args& args) {
     p.cap_out = static_cast<float>(softcap / scale);
     p.cap_log2 = static_cast<float>(1 / (softcap * kLog2E));
   }
-  // Kernels count rows in 32 bits and may go one tile beyond the end.
+  // Kernels count rows in 32 bits and may go one tile beyond the last row.
   constexpr int64_t kMost = INT_MAX / 4;
   if (p.queries > kMost || p.keys > kMost) {
     throw ShapeError(cat(op, ": q is ", args.q, ", k is ", args.k, ", expected at most ", kMost,
@@ -253,7 +253,7 @@ AttentionParams make_params(const char* op, const Args& args) {
   return p;
 }
 
-// Row size of AttentionParams::dq_sums, which depends on the kernel that adds to it.
+// Row size of AttentionParams::dq_sums, which depends on the backward kernel.
 int sums_row_size(const Exec& exec, const AttentionProblem& p) {
   int columns = static_cast<int>(p.head_size);
   if (has_attention90(exec, p)) return columns;
@@ -264,7 +264,7 @@ int sums_row_size(const Exec& exec, const AttentionProblem& p) {
 template <typename T>
 void launch_fwd(const Exec& exec, const AttentionParams& p) {
   if constexpr (sizeof(T) == 2) {
-    // Only the portable kernel has other tiles than the default.
+    // Only the portable kernel has tiles other than the default.
     if (p.tile == AttentionTile::kOfHeadSize && has_attention90(exec, p)) {
       return launch_attention90_fwd<T>(exec, p);
     }
@@ -318,7 +318,7 @@ int heads_at_once(int64_t heads, int64_t bytes_of_head) {
 }
 
 int64_t row_bytes(const AttentionProblem& p) {
-  return 2 * p.head_size * dtype_size(p.dtype);  // K and V, or Q and dO
+  return 2 * p.head_size * dtype_size(p.dtype);  // row of K and of V, or of Q and of dO
 }
 
 }  // namespace
@@ -379,7 +379,7 @@ void run(const Exec& exec, const AttentionBwdArgs& args) {
   for (Input& input : inputs) plan_packing(p, input, pieces);
   const int64_t rows = p.batch * p.heads * p.padded_queries;
   const int64_t lse2 = pieces.take(rows * 4), delta = pieces.take(rows * 4);
-  // f32 has only the variant without atomics.
+  // The f32 kernels have only the variant without atomics.
   const bool atomic = !exec.deterministic && p.dtype != DType::kF32;
   const int64_t sums = atomic ? pieces.take(rows * sums_row_size(exec, p) * 4) : 0;
   const HiddenPieces hidden(p, /*backward=*/true, pieces);

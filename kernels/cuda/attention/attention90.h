@@ -9,11 +9,11 @@ namespace shale::kernels::SHALE_BACKEND {
 // else uses the portable kernels.
 bool has_attention90(const Exec& exec, const AttentionProblem& p);
 
-// Hopper's version of launch_attention_fwd(). T is bf16 or f16.
+// Like launch_attention_fwd(), for Hopper. T is bf16 or f16.
 template <typename T>
 void launch_attention90_fwd(const Exec& exec, const AttentionParams& params);
 
-// Hopper's versions of launch_attention_bwd_keys() and launch_attention_bwd_queries().
+// Like launch_attention_bwd_keys() and launch_attention_bwd_queries(), for Hopper.
 template <typename T>
 void launch_attention90_bwd_keys(const Exec& exec, const AttentionParams& params);
 template <typename T>

@@ -6,7 +6,7 @@
 
 namespace shale::kernels::SHALE_BACKEND {
 
-// Launch arguments of a backward kernel, by keys or by queries.
+// Arguments of a backward kernel, for dK and dV (by keys) or for dQ (by queries).
 struct Bwd90Params {
   TensorMap q, k, v, dout;
   AttentionParams problem;
@@ -20,7 +20,7 @@ struct Bwd90Params {
   }
 };
 
-// Makes the arguments for tiles of kQueries rows of Q and dO and kKeys rows of K and V.
+// Makes the kernel arguments for tiles of kQueries rows of Q and dO and kKeys rows of K and V.
 template <int kQueries, int kKeys>
 Bwd90Params bwd90_params(const AttentionParams& p, const BlockOrder& order) {
   const auto query_map = [&](const HeadView& view) {

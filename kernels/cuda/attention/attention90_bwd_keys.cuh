@@ -1,13 +1,13 @@
 #pragma once
 
-// Computes dK and dV, and in the fast variant dQ, with warpgroups; otherwise as the portable kernel
-// (kernels/cuda/attention/attention_bwd_keys.cuh). This description is for heads up to 128;
-// attention90_bwd_keys_wide.cuh has larger ones.
+// Computes dK and dV, and in the fast variant dQ, with warpgroups. The algorithm is that of the
+// portable kernel (kernels/cuda/attention/attention_bwd_keys.cuh). Heads up to 128;
+// attention90_bwd_keys_wide.cuh has larger heads.
 //
-// A block owns a tile of keys of one kv head. One warp loads Q and dO of the queries that see them;
-// each of two warpgroups has 64 of the keys. With keys as rows, S^T = K Q^T and dP^T = V dO^T are
-// in registers as left operands of dV += P^T dO and dK += dS^T Q, and only dS passes through shared
-// memory, for dQ = dS K. TMA adds a block's part of dQ to the sums in memory.
+// A block owns a tile of keys of one kv head. One warp loads Q and dO of the queries that see these
+// keys; each of two warpgroups has 64 of the keys. With keys as rows, S^T = K Q^T and dP^T = V dO^T
+// are in registers as left operands of dV += P^T dO and dK += dS^T Q, and only dS passes through
+// shared memory, for dQ = dS K. TMA adds a block's part of dQ to the sums in memory.
 //
 // The tensor cores run matmuls without a gap as long as one is queued while a warpgroup computes.
 // At the start of a step its S^T is ready. The step is:
@@ -35,9 +35,9 @@ struct Bwd90KeysShared {
   static constexpr int kKeys = kBwd90Keys, kQueries = bwd90_queries(kHeadSize);
   static constexpr int kDsPlaces = bwd90_dq_is_late(kHeadSize) ? 3 : 2;
 
-  BoxedTile<kKeys, kHeadSize> k, v;  // K and V; at the end dK and dV
+  BoxedTile<kKeys, kHeadSize> k, v;  // K and V; finally dK and dV
   BoxedTile<kQueries, kHeadSize> q[kBwd90Stages], dout[kBwd90Stages];
-  BoxedTile<kKeys, kQueries> ds[kDsPlaces];  // of consecutive steps, in rotation
+  BoxedTile<kKeys, kQueries> ds[kDsPlaces];  // dS of consecutive steps, in rotation
   // 16 rows and 64 columns of dQ for each warp, in the layout of AttentionParams::dq_sums.
   alignas(16) float dq[kBwd90Consumers * kWarpgroupSize / kWarpSize][16 * 64];
   Bwd90Stage<kQueries> stages[kBwd90Stages];
@@ -52,7 +52,7 @@ class Bwd90KeysConsumer {
   using Shared = Bwd90KeysShared<kHeadSize>;
   static constexpr int kQueries = Shared::kQueries;
   static constexpr int kConsumerThreads = kBwd90Consumers * kWarpgroupSize;
-  // Not with a softcap: ptxas would make each matmul wait immediately.
+  // dQ is not late with a softcap: ptxas would make each matmul wait immediately.
   static constexpr bool kDqIsLate = kWithDq && !kCapped && bwd90_dq_is_late(kHeadSize);
   // P^T and dS^T are rounded to operands in parts of 32 queries.
   static constexpr int kParts = kQueries / 32, kPartBlocks = 4, kPartOperands = 2;
@@ -84,7 +84,7 @@ class Bwd90KeysConsumer {
   }
 
  private:
-  // Runs all steps; scores_ has S^T of the first one.
+  // Runs all steps. scores_ has S^T of the first step.
   __device__ __forceinline__ void go_over(int steps) {
     if constexpr (kDqIsLate) {
       if (steps == 1) {
@@ -105,7 +105,7 @@ class Bwd90KeysConsumer {
     }
   }
 
-  // These issue S^T, dP^T and a part of dV without waiting for them.
+  // These functions issue the matmuls of S^T, dP^T and a part of dV without waiting for them.
   __device__ __forceinline__ void issue_scores() {
     mbarrier_wait(shared_.barriers.q_full[place_.stage], place_.parity);
     discard(scores_);
@@ -115,7 +115,7 @@ class Bwd90KeysConsumer {
     mbarrier_wait(shared_.barriers.dout_full[place_.stage], place_.parity);
     discard(dp_);
     issue_product<T>(dp_, shared_.v, 64 * warpgroup_, shared_.dout[place_.stage]);
-    wgmma_fence(scores_);  // keeps later writes to scores_ after the matmul
+    wgmma_fence(scores_);  // keeps later writes to scores_ after its matmul
   }
   __device__ __forceinline__ void issue_dv(int part) {
     const int first = part * kPartOperands;
@@ -127,9 +127,9 @@ class Bwd90KeysConsumer {
   __device__ __forceinline__ BoxedTile<kBwd90Keys, kQueries>& ds_of(int step) {
     return shared_.ds[step % Shared::kDsPlaces];
   }
-  // For late dQ: a warpgroup signals that its half of dS is ready, and waits for the other half.
-  // There is one barrier per direction and two in rotation, because the next half may be ready
-  // before the other warpgroup waits for this one.
+  // If dQ is late, a warpgroup signals that its half of dS is ready, and waits for the other half.
+  // Each direction has two barriers, used alternately, because the next half may be ready before
+  // the other warpgroup waits for this one.
   __device__ __forceinline__ void give_ds(int step) {
     barrier_arrive(2 + 2 * (1 - warpgroup_) + step % 2, kConsumerThreads);
   }
@@ -168,8 +168,8 @@ class Bwd90KeysConsumer {
     if constexpr (kHasNext) issue_scores();
   }
 
-  // Processes one tile of queries. scores_ has its S^T, and at the end that of the next tile, if
-  // there is one. No matmul is in flight at the end of a loop iteration: otherwise ptxas would
+  // Processes one tile of queries. scores_ has the tile's S^T, and at the end S^T of the next tile,
+  // if there is one. No matmul is in flight at the end of a loop iteration: otherwise ptxas would
   // insert a wait after every matmul of the loop.
   template <bool kHasNext, bool kHasPrevious = false>
   __device__ __forceinline__ void advance(int step) {
@@ -184,7 +184,7 @@ class Bwd90KeysConsumer {
     }
   }
 
-  // Computes dS^T as operands. Leaves the matmuls of dV in flight.
+  // Computes dS^T as left operands. The matmuls of dV are still in flight at the end.
   __device__ __forceinline__ void compute_ds(const Bwd90Stage<kQueries>& stage) {
     const AttentionParams& p = params_.problem;
     const bool masked = rows_.masks(stage.query, kQueries);
@@ -201,7 +201,7 @@ class Bwd90KeysConsumer {
         cap_gradients(dp_, scores_, stage.delta, stage.lse2, p, block, kPartBlocks);
       }
       differentiate(dp_, scores_, stage.delta, block, kPartBlocks);
-      if (masked) rows_.mask(dp_, stage.query, block, kPartBlocks);  // 0 * inf is NaN
+      if (masked) rows_.mask(dp_, stage.query, block, kPartBlocks);  // masked 0 * inf is NaN
       round_to_operands<T>(dp_, ds_, part * kPartOperands, kPartOperands);
     }
   }
@@ -221,7 +221,8 @@ class Bwd90KeysConsumer {
   __device__ __forceinline__ void finish_with_dq(int64_t row, int step) {
     put_operands(ds_, ds_of(step), 64 * warpgroup_, 0);
     issue_sum<T>(dk_, ds_, shared_.q[place_.stage]);
-    // dS is complete, and all warps have read dS of the step before, whose buffer is free again.
+    // Waits until dS is complete and all warps have read dS of the step before, whose buffer is
+    // free.
     barrier_sync(1, kConsumerThreads);
     float dq[32];
     issue_dq(dq, ds_of(step));
@@ -243,7 +244,7 @@ class Bwd90KeysConsumer {
     give_ds(step);
     issue_sum<T>(dk_, ds_, shared_.q[place_.stage]);
     const int done = place_.stage;
-    wgmma_wait<1>(dv_);  // the operands' registers are reused next
+    wgmma_wait<1>(dv_);  // the next matmul reuses the operands' registers
     constexpr int kScores = kHasNext ? 1 : 0, kDq = kHasPrevious ? 1 : 0;
     float dq[32];
     if constexpr (kHasPrevious) issue_dq(dq, ds_of(step - 1));
@@ -262,7 +263,7 @@ class Bwd90KeysConsumer {
     const AttentionParams& p = params_.problem;
     const KeyTile block = bwd90_keys_block<kBwd90Keys>(params_);
     const int first = block.key + 64 * warpgroup_, keys = static_cast<int>(p.keys);
-    barrier_sync(1, kConsumerThreads);  // nobody reads K and V any more
+    barrier_sync(1, kConsumerThreads);  // all matmuls have read K and V
 #pragma unroll
     for (float& value : dk_) value *= p.scale;
     store_rows(dk_, shared_.k, 64 * warpgroup_,
@@ -277,7 +278,7 @@ class Bwd90KeysConsumer {
   Shared& shared_;
   int warpgroup_;
   Bwd90KeyRows rows_;
-  int64_t row_before_ = 0;  // of the step before, for late dQ
+  int64_t row_before_ = 0;  // row_ of the step before, for late dQ
   RingPlace<kBwd90Stages> place_;
   float dk_[kHeadSize / 2], dv_[kHeadSize / 2];
   float scores_[kQueries / 2], dp_[kQueries / 2];

@@ -10,7 +10,7 @@ namespace shale::kernels::SHALE_BACKEND {
 
 // ---- Shared memory ----
 
-// The data of a tile of queries of one head, except q and dout, which are separate arrays.
+// Data of a tile of queries of one head. Its Q and dO are in separate arrays.
 template <int kQueries>
 struct Bwd90Stage {
   alignas(16) float lse2[kQueries];
@@ -23,12 +23,12 @@ struct Bwd90KeysBarriers {
   MBarrier kv_full, patch;
   MBarrier q_full[kBwd90Stages], dout_full[kBwd90Stages], empty[kBwd90Stages];
 
-  // Called by one thread.
+  // Initialises the barriers; called by one thread.
   __device__ __forceinline__ void init() {
-    mbarrier_init(kv_full, 2);  // K and V
+    mbarrier_init(kv_full, 2);  // two loads: K and V
     mbarrier_init(patch, 1);
     for (int i = 0; i < kBwd90Stages; ++i) {
-      mbarrier_init(q_full[i], 2);  // a tile and its lse2 or delta
+      mbarrier_init(q_full[i], 2);  // two loads: a tile of Q or dO, and its lse2 or delta
       mbarrier_init(dout_full[i], 2);
       mbarrier_init(empty[i], kBwd90Consumers * kWarpgroupSize / kWarpSize);
     }
@@ -36,7 +36,7 @@ struct Bwd90KeysBarriers {
   }
 };
 
-// The tile that a block owns. Recomputed where it is needed, to save registers.
+// Returns the tile that a block owns. Callers recompute it where they need it, to save registers.
 template <int kKeys>
 __device__ __forceinline__ KeyTile bwd90_keys_block(const Bwd90Params& params) {
   const AttentionParams& p = params.problem;
@@ -45,7 +45,7 @@ __device__ __forceinline__ KeyTile bwd90_keys_block(const Bwd90Params& params) {
 
 // ---- The loading warp ----
 
-// Loads into `shared`, which has k and v, stages with q and dout, and barriers.
+// Loads K, V and the stages with Q and dO into `shared`, which also has the barriers.
 template <class Shared>
 __device__ __forceinline__ void load_bwd90_keys(const Bwd90Params& params, Shared& shared) {
   constexpr int kKeys = Shared::kKeys, kQueries = Shared::kQueries;
@@ -89,10 +89,10 @@ __device__ __forceinline__ void load_bwd90_keys(const Bwd90Params& params, Share
 // The queries that see a warpgroup's keys. Its 64 rows of scores start with key `first_key`.
 struct Bwd90KeyRows {
   int first_query[2], end_query[2];  // queries that see the thread's two keys
-  int unmasked, unmasked_end;        // queries between these see all keys
+  int unmasked, unmasked_end;        // queries [unmasked, unmasked_end) see all keys
 
   __device__ __forceinline__ void set(const Sequence& sequence, int first_key) {
-    // The last of the warpgroup's keys has the latest first query, the first key the earliest end.
+    // The warpgroup's last key has the latest first query, and its first key has the earliest end.
     unmasked = sequence.first_query(first_key + kWarpgroupSize / 2 - 1);
     unmasked_end = sequence.end_query(first_key);
 #pragma unroll
@@ -102,11 +102,11 @@ struct Bwd90KeyRows {
       end_query[half] = sequence.end_query(key);
     }
   }
-  // Returns whether one of `queries` queries from `query` on does not see all keys.
+  // Returns whether one of `queries` queries from `query` on does not see all the warpgroup's keys.
   __device__ __forceinline__ bool masks(int query, int queries) const {
     return query < unmasked || query + queries > unmasked_end;
   }
-  // Zeroes the elements of masked pairs, see mask_queries().
+  // Zeroes the elements of masked (query, key) pairs, see mask_queries().
   template <int kCount>
   __device__ __forceinline__ void mask(float (&d)[kCount], int query, int block = 0,
                                        int blocks = kCount / 4) const {
@@ -114,7 +114,7 @@ struct Bwd90KeyRows {
   }
 };
 
-// Turns S^T into P^T. lse2 points to the value of the first query.
+// Replaces S^T by P^T. lse2 points to the value of the first query.
 template <int kCount>
 __device__ __forceinline__ void exponentiate(float (&scores)[kCount], const float* lse2,
                                              const AttentionParams& p) {
@@ -149,7 +149,7 @@ __device__ __forceinline__ void cap_gradients(float (&dp)[kCount],
     }
   }
 }
-// Turns such blocks of dP^T into dS^T = P^T (dP^T - delta).
+// Replaces `blocks` blocks of 8 columns of dP^T by dS^T = P^T (dP^T - delta).
 template <int kCount>
 __device__ __forceinline__ void differentiate(float (&dp)[kCount],
                                               const float (&probabilities)[kCount],

@@ -25,7 +25,7 @@ struct Bwd90WideKeysShared {
   static constexpr int kKeys = kBwd90WideKeys, kQueries = kBwd90WideQueries;
   static constexpr int kDqWays = bwd90_wide_dq_ways(kHeadSize), kDqColumns = 32;
 
-  BoxedTile<kKeys, kHeadSize> k, v;  // K and V; at the end dK and dV
+  BoxedTile<kKeys, kHeadSize> k, v;  // K and V; finally dK and dV
   BoxedTile<kQueries, kHeadSize> q[kBwd90Stages], dout[kBwd90Stages];
   BoxedTile<kKeys, kQueries> probabilities, ds;  // P^T and dS^T
   // 16 rows of dQ for each warp, in the layout of AttentionParams::dq_sums.
@@ -34,7 +34,7 @@ struct Bwd90WideKeysShared {
   Bwd90KeysBarriers barriers;
 };
 
-// A range of a tile's boxes, as a tile for store_rows().
+// A range of a tile's boxes, in the form of a tile that store_rows() takes.
 template <class TileT, int kBoxCount>
 struct TileBoxes {
   static constexpr int kColumns = 64 * kBoxCount;
@@ -101,7 +101,8 @@ class Bwd90WideKeysConsumer {
   __device__ __forceinline__ int first_dk_box() const { return kLess * warpgroup_; }
   __device__ __forceinline__ int first_dq_box() const { return first_dv_box(); }
 
-  // Issues S^T and dP^T of the own queries. S^T may be issued in kParts parts of its sum.
+  // Issues the matmuls of S^T and dP^T for the warpgroup's own queries. S^T may be issued in kParts
+  // parts of its summed dimension.
   template <int kPart, int kParts>
   __device__ __forceinline__ void issue_scores() {
     if constexpr (kPart == 0) {
@@ -114,7 +115,7 @@ class Bwd90WideKeysConsumer {
     mbarrier_wait(shared_.barriers.dout_full[place_.stage], place_.parity);
     discard(dp_);
     issue_own_product<0, 1>(dp_, shared_.v, dout());
-    if constexpr (kCapped) wgmma_fence(scores_);  // keeps the softcap after the matmul
+    if constexpr (kCapped) wgmma_fence(scores_);  // keeps the softcap after the matmul of S^T
   }
   template <int kPart, int kParts>
   __device__ __forceinline__ void issue_own_product(float (&d)[kOwnQueries / 2], const KeyRows& a,
@@ -129,8 +130,8 @@ class Bwd90WideKeysConsumer {
     wgmma_commit();
   }
 
-  // Issue d += a b for the boxes of b from `box` on: issue_own() over the own queries, with a in
-  // registers; issue_others() over the others.
+  // These functions issue d += a b for the boxes of b from `box` on: issue_own() sums over the
+  // warpgroup's own queries, with a in registers, issue_others() over the other queries.
   template <int kCount>
   __device__ __forceinline__ void issue_own(float (&d)[kCount], const uint32_t (&a)[kOperands][4],
                                             const Tile& b, int box) {
@@ -153,7 +154,7 @@ class Bwd90WideKeysConsumer {
     wgmma_commit();
   }
 
-  // Issues 64 columns of dQ = dS K for all queries of the tile.
+  // Issues the matmul of 64 columns of dQ = dS K for all queries of the tile.
   __device__ __forceinline__ void issue_dq(float (&dq)[32], int box) {
     discard(dq);
     wgmma_fence(dq);
@@ -163,7 +164,7 @@ class Bwd90WideKeysConsumer {
     }
     wgmma_commit();
   }
-  // Adds the i-th of the warpgroup's boxes of dQ to the sums.
+  // Adds the warpgroup's i-th box of dQ to the sums in memory.
   __device__ __forceinline__ void add_dq(const float (&dq)[32], int i, int64_t first_row) {
     constexpr int kParts = 64 / Shared::kDqColumns;
     auto& staging = shared_.dq[static_cast<int>(threadIdx.x) / kWarpSize];
@@ -176,9 +177,9 @@ class Bwd90WideKeysConsumer {
     }
   }
 
-  // Processes one tile of queries. scores_ has its S^T, and at the end that of the next tile, if
-  // there is one. As in attention90_bwd_keys.cuh, no matmul is in flight at the end of a loop
-  // iteration. So nobody reads dS^T then, which the next step overwrites after its barrier 1.
+  // Processes one tile of queries. scores_ has the tile's S^T, and at the end S^T of the next tile,
+  // if there is one. As in attention90_bwd_keys.cuh, no matmul is in flight at the end of a loop
+  // iteration. So no matmul reads dS^T then, and the next step overwrites it after its barrier 1.
   template <bool kHasNext>
   __device__ __forceinline__ void advance() {
     const auto& stage = shared_.stages[place_.stage];
@@ -199,20 +200,20 @@ class Bwd90WideKeysConsumer {
       cap_gradients(dp_, scores_, stage.delta + own_query(), stage.lse2 + own_query(), p);
     }
     differentiate(dp_, scores_, stage.delta + own_query());
-    if (masked) rows_.mask(dp_, query);  // a 0 times infinity would give NaN
+    if (masked) rows_.mask(dp_, query);  // a masked 0 times infinity would be NaN
     round_to_operands<T>(dp_, ds_);
     put_operands(ds_, shared_.ds, 0, own_query() / 8);
     issue_own(dk_, ds_, q(), first_dk_box());
     wgmma_wait<1>(dv_);
-    // dS^T is complete, and all warps have read P^T, whose buffer the next step reuses.
+    // Waits until dS^T is complete, and all warps have read P^T, whose buffer the next step reuses.
     barrier_sync(2, kConsumerThreads);
     issue_others(dk_, shared_.ds, q(), first_dk_box());
     finish<kHasNext>(stage.row);
   }
 
   // Finishes a step while the matmuls of dK, the last ones that read the stage, are in flight:
-  // computes dQ, box by box, because there are registers for one, concurrently with parts of the
-  // next step's S^T.
+  // computes dQ, box by box, because there are registers for only one box, concurrently with parts
+  // of the next step's S^T.
   template <bool kHasNext>
   __device__ __forceinline__ void finish(int64_t row) {
     const int done = place_.stage;
@@ -248,7 +249,7 @@ class Bwd90WideKeysConsumer {
     const int keys = static_cast<int>(p.keys);
     TileBoxes<KeyRows, kDkBoxes> dk{shared_.k, first_dk_box()};
     TileBoxes<KeyRows, kDvBoxes> dv{shared_.v, first_dv_box()};
-    barrier_sync(3, kConsumerThreads);  // nobody reads K and V any more
+    barrier_sync(3, kConsumerThreads);  // all matmuls have read K and V
 #pragma unroll
     for (float& value : dk_) value *= p.scale;
     store_rows(dk_, dk, 0, head_rows<T>(p.dk, place.batch, place.head) + 64 * first_dk_box(),

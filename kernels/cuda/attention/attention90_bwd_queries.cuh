@@ -1,7 +1,7 @@
 #pragma once
 
 // Computes dQ without atomics, like forward but with a third matmul. A block owns 128 queries, 64
-// per warpgroup, and iterates over the tiles of keys that they see, which one warp loads. Per tile
+// per warpgroup. One warp loads the key tiles that these queries see, one after another. Per tile
 //
 //   S = Q K^T    P = exp(S - lse)    dP = dO V^T    dS = P (dP - delta)    dQ += dS K
 //
@@ -15,13 +15,13 @@ template <int kHeadSize>
 struct Bwd90QueriesShared {
   static constexpr int kKeys = bwd90_keys_of_queries(kHeadSize);
 
-  BoxedTile<kBwd90TileQueries, kHeadSize> q, dout;  // Q and dO; at the end q has dQ
+  BoxedTile<kBwd90TileQueries, kHeadSize> q, dout;  // Q and dO; finally q has dQ
   BoxedTile<kKeys, kHeadSize> k[kBwd90Stages], v[kBwd90Stages];
   MBarrier q_full, patch, k_full[kBwd90Stages], v_full[kBwd90Stages], empty[kBwd90Stages];
   uint32_t settled[kBwd90Consumers * kWarpgroupSize];
 };
 
-// The tile that a block owns. Recomputed where it is needed, to save registers.
+// Returns the tile that a block owns. Callers recompute it where they need it, to save registers.
 __device__ __forceinline__ QueryTile<> bwd90_queries_block(const Bwd90Params& params) {
   const AttentionParams& p = params.problem;
   return QueryTile<>(p, block_place(params.order, p.heads), kBwd90TileQueries);
@@ -36,7 +36,7 @@ __device__ __forceinline__ void load_bwd90_queries(const Bwd90Params& params,
   const int first_step = block.first_step(kKeys), end_step = block.end_step(kKeys);
   if (first_step == end_step) return;
   const int batch = block.place.batch;
-  // Rows beyond the sequence's end only affect their own results, which become zeros.
+  // Rows beyond the sequence's end only affect their own rows of dQ, which become zeros.
   const RowRange queries = {block.query, static_cast<int>(p.queries), static_cast<int>(p.queries),
                             block.place.head, batch};
   TileLoader loader(shared.patch);
@@ -80,7 +80,7 @@ class Bwd90QueriesConsumer {
         lse2_[half] = p.lse2[row + 8 * half];
         delta_[half] = p.delta[row + 8 * half];
       }
-      // All queries see a key that both the first and the last one see.
+      // All queries of the warpgroup see a key that its first and its last query see.
       const int unmasked = std::max(block.sequence.visible_keys(first_query), 0);
       const int unmasked_from = block.sequence.first_key(first_query + 63);
       mbarrier_wait(shared_.q_full, 0);
@@ -91,7 +91,7 @@ class Bwd90QueriesConsumer {
     }
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      // Rows beyond the sequence may have arbitrary inputs, even NaN.
+      // Inputs in rows beyond the sequence's end are arbitrary, even NaN.
       const bool valid = query + 8 * half < block.sequence.queries;
 #pragma unroll
       for (int i = 2 * half; i < kHeadSize / 2; i += 4) {
@@ -161,7 +161,7 @@ __global__ void __launch_bounds__(kBwd90Threads, 1)
   Shared& shared = *dynamic_shared<Shared>();
   if (threadIdx.x == 0) {
     params.prefetch_maps();
-    mbarrier_init(shared.q_full, 2);  // Q and dO
+    mbarrier_init(shared.q_full, 2);  // two loads: Q and dO
     mbarrier_init(shared.patch, 1);
     for (int i = 0; i < kBwd90Stages; ++i) {
       mbarrier_init(shared.k_full[i], 1);

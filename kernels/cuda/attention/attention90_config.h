@@ -32,7 +32,7 @@ namespace shale::kernels::SHALE_BACKEND {
 // it is 1296 cycles, and issuing all instructions takes 1317.
 struct Fwd90Config {
   int consumers, keys, stages, producer_registers, consumer_registers;
-  int by_fma;       // every by_fma-th exponential (attention90_exp2.cuh); 0: none
+  int by_fma;       // every by_fma-th exponential is on the FMA pipe; 0: none
   bool out_over_q;  // a warpgroup's rows of out reuse the memory of its queries
   constexpr int queries() const { return 64 * consumers; }
   constexpr int threads() const { return 128 * (consumers + 1); }
@@ -78,7 +78,7 @@ inline constexpr int kBwd90ProducerRegisters = 40, kBwd90ConsumerRegisters = 232
 constexpr int bwd90_queries(int head_size) {
   return head_size == 64 ? 128 : 64;
 }
-// Returns whether dQ is computed one step later.
+// Returns whether a step computes dQ of the step before.
 constexpr bool bwd90_dq_is_late(int head_size) {
   return head_size == 64 || head_size == 96;
 }

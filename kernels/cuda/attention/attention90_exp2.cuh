@@ -7,7 +7,7 @@ namespace shale::kernels::SHALE_BACKEND {
 // 2^x on the FMA pipe, where y = (x + 56) / 64 is in [0, 1].
 //
 // Exponentials have their own pipe, which does 16 per cycle, while the FMA pipe does 128
-// operations. With heads of 64 a tile keeps it busy longer than the tensor cores. So some
+// operations. With heads of 64 a tile keeps that pipe busy longer than the tensor cores. So some
 // exponentials of a tile are computed as in FlashAttention-4: 2^x = 2^n 2^f with n the nearest
 // integer, |f| <= 1/2, and 2^f by a polynomial of degree 3. Its coefficients minimise the relative
 // error, 2^-13.7, by Remez's algorithm; probabilities are rounded to bf16 or f16, with errors of

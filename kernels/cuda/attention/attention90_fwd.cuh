@@ -1,6 +1,6 @@
 #pragma once
 
-// Forward, after FlashAttention-3 (arXiv:2407.08608, algorithm 2).
+// Attention forward, after FlashAttention-3 (arXiv:2407.08608, algorithm 2).
 //
 // A block has one loading warpgroup, of which one warp loads, and two or three computing warpgroups
 // with 64 queries each. It takes one tile of queries after another from a queue, and the loads run
@@ -30,7 +30,7 @@ struct Fwd90Params {
   TensorMap q, k, v;
   AttentionParams problem;
   BlockOrder order;
-  uint32_t* next_item;  // see tile_queue.cuh
+  uint32_t* next_item;  // counter of tiles, see tile_queue.cuh
   float scale_log2_64th;
 
   __device__ __forceinline__ int items() const { return order.tiles * order.heads; }
@@ -62,7 +62,7 @@ struct Fwd90Shared {
   }
 };
 
-// The tile with this number. Recomputed where it is needed, to save registers.
+// Returns the tile with this number. Callers recompute it where they need it, to save registers.
 template <class Shared>
 __device__ __forceinline__ QueryTile<> fwd90_item(const Fwd90Params& params, int number) {
   const AttentionParams& p = params.problem;
@@ -72,8 +72,8 @@ __device__ __forceinline__ QueryTile<> fwd90_item(const Fwd90Params& params, int
 
 // ---- The warps that take and load tiles ----
 
-// Called by one thread. A block requests the tile after the next one only when it has finished one,
-// because no other block can process tiles that it takes ahead.
+// Takes tiles for the block, in one thread. It requests the tile after the next one only when the
+// block has finished one, because no other block can process tiles that it takes ahead.
 template <class Shared>
 __device__ __forceinline__ void take_fwd90(const Fwd90Params& params, Shared& shared) {
   TileGiver giver(shared.items);
@@ -86,7 +86,7 @@ __device__ __forceinline__ void take_fwd90(const Fwd90Params& params, Shared& sh
   }
 }
 
-// Loads in the order in which the tiles are used: K of a step before V of the previous step.
+// Loads K and V in the order of their use: K of a step before V of the previous step.
 template <class Shared>
 __device__ __forceinline__ void load_fwd90(const Fwd90Params& params, Shared& shared) {
   constexpr Fwd90Config kConfig = Shared::kConfig;
@@ -144,7 +144,7 @@ class Fwd90Consumer {
       store();
       reader_.release();
     }
-    if (warpgroup_ == 0) turns().take();  // takes the last turn that was passed
+    if (warpgroup_ == 0) turns().take();  // takes the turn that was passed last
   }
 
  private:
@@ -178,7 +178,8 @@ class Fwd90Consumer {
     for (int i = 0; i < kHeadSize / 2; ++i) out_[i] *= factor[i / 2 % 2];
   }
 
-  // Processes one tile of keys and the values of the tile before. Returns whether to rescale().
+  // Processes the scores of one tile of keys, and adds the values of the tile before. Returns
+  // whether to call rescale().
   template <bool kMasked>
   __device__ __forceinline__ bool advance(const Sequence& sequence, int query, int step) {
     turns().take();
@@ -189,7 +190,7 @@ class Fwd90Consumer {
     release_k();
     if constexpr (kCapped) cap_scores(scores_, params_.problem);
     if constexpr (kMasked) mask_keys(scores_, sequence, query, step * kKeys, -kInfinity);
-    constexpr int kByFma = kMasked ? 0 : kConfig.by_fma;  // its clamp gives masked keys some weight
+    constexpr int kByFma = kMasked ? 0 : kConfig.by_fma;  // clamped: masked keys would have weight
     const bool rescales =
         softmax_.add<kByFma>(scores_, params_.problem.scale_log2, params_.scale_log2_64th);
     settle(shared_.settled, softmax_.bits());
@@ -198,7 +199,7 @@ class Fwd90Consumer {
     round_to_operands<T>(scores_, probabilities_);
     return rescales;
   }
-  // Processes the tiles from `step` down to `last`. Rescaling is rare, so an outer loop does it.
+  // Processes the tiles from `step` down to `last`. Rescaling is rare, so the outer loop does it.
   template <bool kMasked>
   __device__ __forceinline__ void advance_to(const Sequence& sequence, int query, int& step,
                                              int last) {
@@ -232,8 +233,8 @@ class Fwd90Consumer {
     round_to_operands<T>(scores_, probabilities_);
     set_zero(out_);
     rescale();
-    // All queries see a key that both the first and the last one see. Masked steps are at the
-    // diagonal and, at the other end, where earlier keys are hidden.
+    // All queries see a key that the first and the last query see. Masked steps are at the diagonal
+    // and, if earlier keys are hidden, at the other end.
     int masked = uniform(std::max(item.sequence.visible_keys(first_query), 0) / kKeys);
     const int unmasked = uniform((item.sequence.first_key(first_query + 63) + kKeys - 1) / kKeys);
     for (--step; step >= first_step;) {
@@ -247,7 +248,8 @@ class Fwd90Consumer {
     release_v();
   }
 
-  // out = sums / softmax sum, lse = ln of the softmax sum; 0 and -inf for rows without keys.
+  // Stores out = sums / softmax sum, lse = ln of the softmax sum; rows that see no key get 0 and
+  // -inf.
   __device__ __forceinline__ void store() {
     constexpr float kLn2 = 0.693147181f;
     const QueryTile<> item = fwd90_item<Shared>(params_, reader_.tile());
@@ -259,11 +261,11 @@ class Fwd90Consumer {
     for (int half = 0; half < 2; ++half) {
       const int row = first_query + thread_row() + 8 * half;
       const float sum = warp_sum<4>(softmax_.sum[half]);
-      const bool saw_keys = row < item.sequence.queries && sum != 0.f;  // also true for NaN
+      const bool saw_keys = row < item.sequence.queries && sum != 0.f;  // also true if sum is NaN
       const float factor = saw_keys ? fast_rcp(sum) : 0.f;
 #pragma unroll
       for (int i = 2 * half; i < kHeadSize / 2; i += 4) {
-        // Rows beyond the sequence may have arbitrary inputs, even NaN.
+        // Inputs in rows beyond the sequence's end are arbitrary, even NaN.
         out_[i] = saw_keys ? out_[i] * factor : 0.f;
         out_[i + 1] = saw_keys ? out_[i + 1] * factor : 0.f;
       }
@@ -272,7 +274,7 @@ class Fwd90Consumer {
             saw_keys ? (softmax_.shift[half] + log2f(sum)) * kLn2 : -kInfinity;
       }
     }
-    // Warpgroups multiply as a whole: after the barrier none of its warps reads queries.
+    // wgmma works on whole warpgroups: after this barrier none of the warps reads Q.
     if (kConfig.out_over_q) barrier_sync(1 + kConfig.consumers + warpgroup_, kWarpgroupSize);
     store_rows(out_, shared_.out(), 64 * warpgroup_,
                head_rows<T>(p.out, item.place.batch, item.place.head), p.out.row_stride,
@@ -310,7 +312,7 @@ __global__ void __launch_bounds__(Fwd90Shared<kHeadSize, kCapped>::kConfig.threa
     mbarrier_init(shared.q_full, 1);
     mbarrier_init(shared.q_empty, kConsumerWarps);
     mbarrier_init(shared.patch, 1);
-    shared.items.init(kConsumerWarps + 1);  // plus the warp that loads
+    shared.items.init(kConsumerWarps + 1);  // the computing warps and the loading warp
     for (int i = 0; i < kConfig.stages; ++i) {
       mbarrier_init(shared.k_full[i], 1);
       mbarrier_init(shared.k_empty[i], kConsumerWarps);

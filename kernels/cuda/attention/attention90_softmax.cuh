@@ -23,9 +23,9 @@ struct MaxOrNan {
 // so the sums are rarely rescaled.
 class RowSoftmax {
  public:
-  // Replaces scores by 2^(scale * scores - shift), every kByFma-th (0: none) on the FMA pipe. The
-  // caller must then call rescale() if this returns true, which is uniform in a warp, and keep()
-  // otherwise.
+  // Replaces scores by 2^(scale * scores - shift), and computes every kByFma-th power (0: none) on
+  // the FMA pipe. The caller must then call rescale() if this returns true, which is uniform in a
+  // warp, and keep() otherwise.
   template <int kByFma, int kCount>
   __device__ __forceinline__ bool add(float (&scores)[kCount], float scale, float scale_64th) {
     bool rises = false;
@@ -65,7 +65,7 @@ class RowSoftmax {
 #pragma unroll
     for (int half = 0; half < 2; ++half) sum[half] += added_[half];
   }
-  // Applies the new maximum; returns the factor for the caller's other sums.
+  // Changes to the new maximum. Returns the factor by which the caller must scale its own sums.
   __device__ __forceinline__ void rescale(float (&factor)[2]) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -75,17 +75,18 @@ class RowSoftmax {
       sum[half] = fmaf(shift[half], 0.f, fmaf(sum[half], factor[half], added_[half]));
     }
   }
-  // Argument for settle().
+  // Returns a value that depends on the newest powers, as argument for settle().
   __device__ __forceinline__ uint32_t bits() const {
     return std::bit_cast<uint32_t>(added_[0] + added_[1]);
   }
 
-  // Starts with the lowest number: in a row that has seen no key, -inf minus -inf would give NaN.
+  // Starts with the lowest finite number: in a row that has seen no key, -inf minus -inf would be
+  // NaN.
   float shift[2] = {std::numeric_limits<float>::lowest(), std::numeric_limits<float>::lowest()};
   float sum[2] = {0.f, 0.f};
 
  private:
-  static constexpr float kSlack = 8.f;  // 2^8 is exact in both dtypes of probabilities
+  static constexpr float kSlack = 8.f;  // 2^8 is exact in bf16 and f16
 
   float raised_[2], added_[2];
 };

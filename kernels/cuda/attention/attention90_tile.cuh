@@ -12,7 +12,7 @@ namespace shale::kernels::SHALE_BACKEND {
 // ---- Tiles ----
 
 // Rows of a head in shared memory, as adjacent boxes of 64 columns: lines of 128 bytes with TMA's
-// swizzle. The last box of 96 columns is half empty: TMA fills missing columns with zeros.
+// swizzle. With 96 columns the last box is half empty: TMA fills missing columns with zeros.
 template <int kRowCount, int kColumnCount>
 struct alignas(1024) BoxedTile {
   static constexpr int kRows = kRowCount, kColumns = kColumnCount;
@@ -21,32 +21,33 @@ struct alignas(1024) BoxedTile {
 
   unsigned char bytes[kBytes];
 
-  // Operand of wgmma whose rows (or columns, for b) are rows of the tile from `row` on, a multiple
-  // of 8. A matmul takes 16 columns.
+  // Returns a wgmma operand whose rows (or columns, for b) are rows of the tile from `row` on, a
+  // multiple of 8. A matmul takes 16 columns.
   __device__ __forceinline__ WgmmaTile<false> by_rows(int row, int column) const {
     const int box = box_of(column);
     return k_major(bytes + box * kBoxBytes + row * 128, column - 64 * box);
   }
-  // Operand whose rows (or columns) are columns of the tile, from box `box` on. A matmul takes 16
-  // rows.
+  // Returns a wgmma operand whose rows (or columns, for b) are columns of the tile, from box `box`
+  // on. A matmul takes 16 rows.
   __device__ __forceinline__ WgmmaTile<true> by_columns(int box, int row) const {
     return mn_major(bytes + box * kBoxBytes, row, kBoxBytes);
   }
-  // Address of 16 bytes: the columns from 8 * chunk on.
+  // Returns the address of 16 bytes of a row: the columns from 8 * chunk on.
   __device__ __forceinline__ unsigned char* chunk(int row, int chunk) {
     const int box = box_of(8 * chunk);
     return bytes + box * kBoxBytes + row * 128 + ((chunk - 8 * box) ^ (row % 8)) * 16;
   }
 
  private:
-  // A compile-time constant if there is a single box.
+  // The box index is a compile-time constant if there is a single box.
   __device__ __forceinline__ static constexpr int box_of(int column) {
     return kBoxes == 1 ? 0 : column / 64;
   }
 };
 
-// One of the tiles of a ring, kBytesApart bytes apart, as an operand. Its descriptor is computed
-// from the first tile's, which is constant in a loop, and a multiplication.
+// A wgmma operand: tile number `stage` of a ring of tiles that are kBytesApart bytes apart. The
+// descriptor is that of the first tile, which is constant in a loop, plus a multiple of the
+// distance.
 template <class TileT, size_t kBytesApart = sizeof(TileT)>
 struct StageOperand {
   static constexpr int kRows = TileT::kRows, kColumns = TileT::kColumns;
@@ -69,11 +70,11 @@ struct StageOperand {
 
 // ---- Loading, by one warp ----
 
-// Map of [batch, rows, heads, D] in boxes of kRows rows and 64 columns of one head.
+// Makes the map of [batch, rows, heads, D] in boxes of kRows rows and 64 columns of one head.
 template <int kRows>
 TensorMap rows_map(const HeadView& view, DType dtype, int64_t batch, int64_t rows, int64_t heads,
                    int64_t head_size) {
-  // An unused stride must be valid too.
+  // TMA requires a valid stride even for a dimension of size 1.
   const auto stride = [&](int64_t value, int64_t count) { return count > 1 ? value : head_size; };
   return make_tensor_map(
       {.data = view.data,
@@ -93,8 +94,8 @@ struct RowRange {
 
 // The loading warp. TMA fills tiles with zeros beyond an array's end. Between a sequence's end and
 // the end of its rows in the array there may be anything, even NaN, which a probability of 0 would
-// not keep out of a sum. So a tile in which a sequence ends early uses a separate barrier, and is
-// passed on after the warp has cleared those rows.
+// not keep out of a sum. So a tile in which a sequence ends early uses a separate barrier, and the
+// consumers get it after the warp has cleared those rows.
 class TileLoader {
  public:
   __device__ __forceinline__ explicit TileLoader(MBarrier& patch) : patch_(patch) {}
@@ -134,7 +135,7 @@ class TileLoader {
 
 // ---- Matmuls by a warpgroup, in flight when these return ----
 
-// d = a b^T, with the 64 rows of a from `row` on and all rows of b.
+// Issues d = a b^T, with the 64 rows of a from `row` on and all rows of b.
 template <typename T, class A, class B>
 __device__ __forceinline__ void issue_product(float (&d)[B::kRows / 2], const A& a, int row,
                                               const B& b) {
@@ -147,7 +148,7 @@ __device__ __forceinline__ void issue_product(float (&d)[B::kRows / 2], const A&
   wgmma_commit();
 }
 
-// d += a b, with a in registers: `count` of its operands from `first` on.
+// Issues d += a b, with a in registers: `count` of its operands from `first` on.
 template <typename T, class B>
 __device__ __forceinline__ void issue_sum(float (&d)[B::kColumns / 2],
                                           const uint32_t (&a)[B::kRows / 16][4], const B& b,
@@ -179,7 +180,7 @@ __device__ __forceinline__ void set_zero(float (&d)[kCount]) {
   for (float& value : d) value = 0.f;
 }
 
-// A value that depends on every element, for settle().
+// Returns a value that depends on every element, for settle().
 template <int kCount>
 __device__ __forceinline__ uint32_t all_bits(const float (&d)[kCount]) {
   uint32_t bits = 0;
@@ -188,7 +189,7 @@ __device__ __forceinline__ uint32_t all_bits(const float (&d)[kCount]) {
   return bits;
 }
 
-// Sets elements of masked keys to `value`. Rows are queries, the thread's first one is `query`;
+// Sets elements of masked keys to `value`. Rows are queries, and `query` is the thread's first row;
 // columns are keys from `key` on.
 template <int kCount>
 __device__ __forceinline__ void mask_keys(float (&d)[kCount], const Sequence& sequence, int query,
@@ -226,8 +227,8 @@ __device__ __forceinline__ void mask_queries(float (&d)[kCount], const int (&fir
   }
 }
 
-// Rounds accumulators: two adjacent blocks of 8 columns become a left operand of 16. Writes `count`
-// operands from `first` on.
+// Rounds accumulators to left operands: two adjacent blocks of 8 columns become one operand of 16
+// columns. Writes `count` operands from `first` on.
 template <typename T, int kCount>
 __device__ __forceinline__ void round_to_operands(const float (&d)[kCount],
                                                   uint32_t (&a)[kCount / 8][4], int first = 0,
@@ -240,15 +241,15 @@ __device__ __forceinline__ void round_to_operands(const float (&d)[kCount],
 }
 
 // Rounds a warp's 16 rows and writes them to a head with `end` rows, where the warpgroup's rows
-// start at `first`. They go through `staging`, where the warpgroup's rows start at `staging_row`,
-// so that whole rows are written. Any alignment is allowed.
+// start at `first`. The rows go through shared memory, `staging`, where the warpgroup's rows start
+// at `staging_row`, so that whole rows are written. Any alignment is allowed.
 template <typename T, int kCount, class TileT>
 __device__ __forceinline__ void store_rows(const float (&d)[kCount], TileT& staging,
                                            int staging_row, T* head, int64_t stride, int first,
                                            int end) {
   static_assert(TileT::kColumns == 2 * kCount);
   constexpr int kChunks = 2 * kCount / 8, kRowsAtOnce = kWarpSize / kChunks;
-  __syncwarp();  // the previous contents have been read
+  __syncwarp();  // the warp has read the previous contents
   const int staged_row = opaque(staging_row + thread_row());
 #pragma unroll
   for (int j = 0; j < kChunks; ++j) {

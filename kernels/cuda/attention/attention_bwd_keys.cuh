@@ -3,8 +3,8 @@
 // Computes dK and dV for 16-bit inputs, and in the fast variant dQ (arXiv:2307.08691, algorithm 2).
 //
 // A block owns a tile of keys of one kv head and iterates over the queries of all heads of its
-// group that see them, while the next tile of Q and dO is being loaded. It computes scores with
-// keys as rows, S^T = K Q^T and dP^T = V dO^T, so that P^T and dS^T are in registers as left
+// group that see these keys, while the next tile of Q and dO is being loaded. It computes scores
+// with keys as rows, S^T = K Q^T and dP^T = V dO^T, so that P^T and dS^T are in registers as left
 // operands of dV = P^T dO and dK = dS^T Q. Only dS passes through shared memory, for dQ = dS K,
 // which all blocks of a head add up in global memory.
 
@@ -19,16 +19,17 @@ template <typename T, int kHeadSize, Room kRoom>
 struct BwdKeysTiles {
   static constexpr BwdKeysConfig kConfig = bwd_keys_config(kHeadSize, kRoom);
   static constexpr int kThreads = kConfig.warps() * 32;
-  // Fragments of a warp: rows of scores, dK and dV; columns of scores; columns of dK and dV.
+  // Fragments of a warp, as counts: rows of scores, dK and dV; columns of scores; columns of dK and
+  // dV.
   static constexpr int kRowTiles = kConfig.keys / (16 * kConfig.key_warps);
   static constexpr int kScoreTiles = kConfig.queries / (8 * kConfig.query_warps * kConfig.passes);
   static constexpr int kHeadTiles = kHeadSize / (8 * kConfig.head_warps);
-  // Fragments of a warp's part of dQ.
+  // Counts of fragments in a warp's part of dQ.
   static constexpr int kDqColumnWarps = kConfig.warps() / kConfig.dq_row_warps;
   static constexpr int kDqRowTiles = kConfig.queries / (16 * kConfig.dq_row_warps);
   static constexpr int kDqColumnTiles = kHeadSize / (8 * kDqColumnWarps);
 
-  Tile<T, kConfig.keys, kHeadSize> k, v;  // K and V; at the end dK and dV
+  Tile<T, kConfig.keys, kHeadSize> k, v;  // K and V; finally dK and dV
   struct Queries {
     Tile<T, kConfig.queries, kHeadSize> q, dout;
     float lse2[kConfig.queries], delta[kConfig.queries];
@@ -41,7 +42,7 @@ struct BwdKeysFamily {
   using Tiles = BwdKeysTiles<T, kHeadSize, kRoom>;
 };
 
-// Turns scores into P^T = 2^(scale * scores - lse2) and dp into dS^T = P^T (dP^T - delta), both 0
+// Replaces scores by P^T = 2^(scale * scores - lse2) and dp by dS^T = P^T (dP^T - delta), both 0
 // where masked. Rows are keys from `key` on, columns queries from `query` on; lse2 and delta belong
 // to the columns.
 template <int kRowTiles, int kColumnTiles>
@@ -82,7 +83,7 @@ __device__ __forceinline__ void probabilities_and_gradients(
   }
 }
 
-// Applies the softcap; called before probabilities_and_gradients().
+// Applies the softcap to scores and dp; called before probabilities_and_gradients().
 template <int kRowTiles, int kColumnTiles>
 __device__ __forceinline__ void cap_by_columns(float (&scores)[kRowTiles][kColumnTiles][4],
                                                float (&dp)[kRowTiles][kColumnTiles][4],
@@ -101,7 +102,7 @@ __device__ __forceinline__ void cap_by_columns(float (&scores)[kRowTiles][kColum
   }
 }
 
-// Stores left operands to a tile unchanged; `column` is a multiple of their width.
+// Stores left operands to a tile without conversion; `column` is a multiple of their width.
 template <int kRowTiles, int kDepthTiles, class TileT>
 __device__ __forceinline__ void put_fragments(const uint32_t (&a)[kRowTiles][kDepthTiles][4],
                                               TileT& tile, int row, int column) {
@@ -136,8 +137,8 @@ __device__ __forceinline__ void add_to_sums(const float (&dq)[kRowTiles][kColumn
   }
 }
 
-// Sums `mine` over the warps that own the same keys for different queries; the first warp gets the
-// result. `memory` holds a float for each accumulator of the others.
+// Sums `mine` over the warps that own the same keys for different queries; the first of these warps
+// gets the result. `memory` has a float for each accumulator of the other warps.
 template <int kWarps, int kSharers, int kRowTiles, int kColumnTiles>
 __device__ __forceinline__ void add_up(float (&mine)[kRowTiles][kColumnTiles][4], float* memory) {
   static_assert(kSharers == 2);
@@ -162,12 +163,12 @@ __device__ __forceinline__ void add_up(float (&mine)[kRowTiles][kColumnTiles][4]
   }
 }
 
-// A warp's position in the tiles of scores, dK and dV, and of dQ.
+// Position of a warp's part in the tiles of scores, dK and dV, and of dQ.
 template <class Tiles>
 struct WarpPlace {
   int key_row, query_warp, head_warp, head_chunk, dq_row, dq_column;
 
-  // Recomputed where it is needed, to save registers.
+  // Callers recompute this object where they need it, to save registers.
   __device__ __forceinline__ WarpPlace() {
     constexpr BwdKeysConfig kConfig = Tiles::kConfig;
     const int warp = opaque(static_cast<int>(threadIdx.x)) / kWarpSize;
@@ -180,7 +181,7 @@ struct WarpPlace {
   }
 };
 
-// kLists: the problem has BlockLists.
+// kLists: true if the problem has BlockLists.
 template <typename T, int kHeadSize, bool kWithDq, Room kRoom, bool kLists>
 __global__ void __launch_bounds__((BwdKeysTiles<T, kHeadSize, kRoom>::kThreads))
     attention_bwd_keys_kernel(const __grid_constant__ AttentionParams p,
@@ -226,7 +227,8 @@ __global__ void __launch_bounds__((BwdKeysTiles<T, kHeadSize, kRoom>::kThreads))
   set_zero(dv);
   for (int step = 0; step < steps; ++step) {
     cp_async_wait<0>();
-    // This step's queries have arrived, and nobody reads those of the step before or its dS.
+    // This step's queries have arrived, and all warps have read the queries and dS of the step
+    // before.
     __syncthreads();
     const int head = next.head, query = next.query();
     if (step + 1 < steps) {
@@ -257,7 +259,7 @@ __global__ void __launch_bounds__((BwdKeysTiles<T, kHeadSize, kRoom>::kThreads))
     }
 
     if constexpr (kWithDq) {
-      __syncthreads();  // dS is complete
+      __syncthreads();  // waits until dS is complete
       Accumulators<Tiles::kDqRowTiles, Tiles::kDqColumnTiles> dq;
       set_zero(dq);
       multiply_columns<T>(dq, tiles.ds, warp.dq_row / 8, tiles.k, warp.dq_column / 8);
@@ -266,7 +268,7 @@ __global__ void __launch_bounds__((BwdKeysTiles<T, kHeadSize, kRoom>::kThreads))
     }
   }
 
-  __syncthreads();  // shared memory is free now
+  __syncthreads();  // all warps have used the shared memory
   if constexpr (kConfig.query_warps > 1) {
     static_assert(sizeof(dk) * kThreads / kConfig.query_warps <= sizeof(Tiles));
     add_up<kConfig.warps(), kConfig.query_warps>(dk, dynamic_shared<float>());

@@ -1,8 +1,9 @@
 #pragma once
 
 // Computes dQ for 16-bit inputs without atomics. A block owns a tile of queries of one head, with
-// 16 queries per warp, and iterates over the keys that they see, while the next tile is being
-// loaded. P and dS stay in registers (arXiv:2307.08691, algorithm 2, with the loops exchanged).
+// 16 queries per warp, and iterates over the keys that these queries see, while the next tile is
+// being loaded. P and dS stay in registers (arXiv:2307.08691, algorithm 2, with the loops
+// exchanged).
 
 #include "shale/kernels/cuda/attention/attention_config.h"
 #include "shale/kernels/cuda/attention/attention_mma.cuh"
@@ -17,7 +18,7 @@ struct BwdQueriesTiles {
   static constexpr int kThreads = kConfig.warps * 32;
   static_assert(kConfig.queries == 16 * kConfig.warps);
 
-  Tile<T, kConfig.queries, kHeadSize> q, dout;  // Q and dO; at the end q has dQ
+  Tile<T, kConfig.queries, kHeadSize> q, dout;  // Q and dO; finally q has dQ
   struct Keys {
     Tile<T, kConfig.keys, kHeadSize> k, v;
   } stages[2];
@@ -28,7 +29,7 @@ struct BwdQueriesFamily {
   using Tiles = BwdQueriesTiles<T, kHeadSize, kRoom>;
 };
 
-// Turns scores into dS = P (dO V^T - delta), with P = 2^(scale * scores - lse2); 0 where masked.
+// Replaces scores by dS = P (dO V^T - delta), with P = 2^(scale * scores - lse2); 0 where masked.
 // Rows are queries from `query` on, columns keys from `key` on.
 template <int kColumnTiles>
 __device__ __forceinline__ void score_gradients(float (&scores)[1][kColumnTiles][4],
@@ -52,7 +53,7 @@ __device__ __forceinline__ void score_gradients(float (&scores)[1][kColumnTiles]
   }
 }
 
-// Applies the softcap; called before score_gradients().
+// Applies the softcap to scores; called before score_gradients().
 template <int kColumnTiles>
 __device__ __forceinline__ void cap_by_rows(float (&scores)[1][kColumnTiles][4],
                                             float (&dp)[1][kColumnTiles][4],
@@ -67,7 +68,7 @@ __device__ __forceinline__ void cap_by_rows(float (&scores)[1][kColumnTiles][4],
   }
 }
 
-// kLists: the problem has BlockLists.
+// kLists: true if the problem has BlockLists.
 template <typename T, int kHeadSize, Room kRoom, bool kLists>
 __global__ void __launch_bounds__((BwdQueriesTiles<T, kHeadSize, kRoom>::kThreads))
     attention_bwd_queries_kernel(const __grid_constant__ AttentionParams p,
@@ -115,7 +116,7 @@ __global__ void __launch_bounds__((BwdQueriesTiles<T, kHeadSize, kRoom>::kThread
   set_zero(dq);
   for (int step = first_step; step < end_step; ++step) {
     cp_async_wait<0>();
-    __syncthreads();  // this step's keys have arrived; the last step's are free
+    __syncthreads();  // this step's keys have arrived; the last step's are read
     if (step + 1 < end_step) copy_keys(step + 1);
     auto& stage = tiles.stages[step % 2];
     Accumulators<1, kKeys / 8> scores, dp;
@@ -132,7 +133,7 @@ __global__ void __launch_bounds__((BwdQueriesTiles<T, kHeadSize, kRoom>::kThread
   }
 
   scale_by(dq, p.scale);
-  __syncthreads();  // Q is not needed any more
+  __syncthreads();  // all warps have read Q
   put<T>(dq, tiles.q, warp_row, 0);
   __syncthreads();
   store_tile<kThreads>(tiles.q, head_rows<T>(p.dq, place.batch, place.head), p.dq.row_stride,

@@ -13,8 +13,8 @@ namespace shale::kernels::SHALE_BACKEND {
 // (graphics) or 64 KiB (compute capability 7.5).
 enum class Room : uint8_t { kUsual, kGraphics, kLeast };
 
-// Whether this build has the tiles for 64 KiB: the emulator does, and CUDA builds with 7.5 among
-// SHALE_CUDA_ARCHITECTURES.
+// True if this build has the tiles for 64 KiB: the emulator has them, and so have CUDA builds with
+// 7.5 among SHALE_CUDA_ARCHITECTURES.
 #if defined(__CUDACC__) && !defined(SHALE_TURING)
 inline constexpr bool kHasLeastRoom = false;
 #else
@@ -23,11 +23,12 @@ inline constexpr bool kHasLeastRoom = true;
 
 // ---- 16-bit inputs, on tensor cores ----
 
-// Forward: a block owns `queries`, the same number per warp, and iterates over tiles of `keys`. A
-// thread accumulates 128, 160, 160 or 160 values of out and scores, so that two blocks share an SM
-// (three at 64), and one's matmuls overlap another's exponentials. Warps have 32 queries if
-// registers allow it: a fragment of K or V from shared memory then serves two matmuls; otherwise
-// shared memory would be the limit. Shared memory: 32, 48, 48 and 96 KiB.
+// Forward: a block owns `queries`, the same number per warp, and iterates over tiles of `keys`.
+// With heads of 64, 96, 128 and 256 a thread accumulates 128, 160, 160 and 160 values of out and
+// scores, so that two blocks share an SM (three with heads of 64), and one block's matmuls overlap
+// another's exponentials. Warps have 32 queries if registers allow it: a fragment of K or V from
+// shared memory then serves two matmuls; otherwise shared memory would be the limit. Shared memory:
+// 32, 48, 48 and 96 KiB.
 //
 // Heads of 128 can also use the tile 64x64, with 96 accumulators per thread, so that three blocks
 // share an SM, and twice the keys between barriers; but a fragment from shared memory serves one
@@ -59,15 +60,17 @@ constexpr FwdConfig fwd_config(AttentionTile tile) {
 //   head_warps   share the columns of dK and dV, which would not fit for a large head;
 //                each computes all scores, so there are seven matmuls instead of five.
 // A warp processes its queries of a tile in `passes`, so that fewer scores are in registers at a
-// time. The warps compute dQ of a tile in a grid with dq_row_warps rows of warps. A thread
-// accumulates 128, 96, 128 or 128 values of dK and dV besides 32, 32, 32 or 16 scores and their
-// gradients: one block of 8 warps per SM. Shared memory: 81, 113, 145 and 133 KiB.
+// time. The warps compute dQ of a tile in a grid with dq_row_warps rows of warps. With heads of 64,
+// 96, 128 and 256 a thread accumulates 128, 96, 128 and 128 values of dK and dV besides 32, 32, 32
+// and 16 scores and their gradients: one block of 8 warps per SM. Shared memory: 81, 113, 145 and
+// 133 KiB.
 struct BwdKeysConfig {
   int queries, keys, key_warps, query_warps, head_warps, dq_row_warps, passes;
   constexpr int warps() const { return key_warps * query_warps * head_warps; }
 };
-// With 99 KiB, heads of 96, 128 and 256 use 81, 69 and 98. With 64 KiB, heads of 64, 96 and 128 use
-// 57, 53 and 51; 256 is not supported. Blocks have fewer keys, so dQ is added to more often.
+// With 99 KiB of shared memory, heads of 96, 128 and 256 use 81, 69 and 98 KiB. With 64 KiB, heads
+// of 64, 96 and 128 use 57, 53 and 51 KiB; 256 is not supported. Blocks have fewer keys, so they
+// add to dQ more often.
 constexpr BwdKeysConfig bwd_keys_config(int head_size, Room room) {
   BwdKeysConfig config{.queries = 64,
                        .keys = 128,
@@ -99,9 +102,10 @@ constexpr BwdKeysConfig bwd_keys_config(int head_size, Room room) {
   return config;
 }
 
-// Backward by queries, for dQ without atomics: like forward with a third matmul. Accumulators: 96,
-// 112, 128 and 160. Shared memory: 48, 72, 96 and 128 KiB. With 99 KiB the last uses 96; with 64
-// KiB heads of 96 and 128 use 48, and 256 is not supported.
+// Backward by queries, for dQ without atomics: like forward with a third matmul. For heads of 64,
+// 96, 128 and 256 a thread has 96, 112, 128 and 160 accumulators, and a block uses 48, 72, 96 and
+// 128 KiB of shared memory. With 99 KiB, heads of 256 use 96 KiB. With 64 KiB, heads of 96 and 128
+// use 48 KiB, and 256 is not supported.
 struct BwdQueriesConfig {
   int queries, keys, warps;
 };
@@ -111,7 +115,8 @@ constexpr BwdQueriesConfig bwd_queries_config(int head_size, Room room) {
   return {.queries = 64, .keys = twice ? 32 : 16, .warps = 4};
 }
 
-// Backward pads queries to a multiple of this: a multiple of every tile, also Hopper's.
+// Backward pads the number of queries to a multiple of this number, which is a multiple of every
+// tile, also Hopper's.
 inline constexpr int kQueryPadding = 128;
 
 // ---- f32, by FMA: 16 × 16 threads; each has a square of the tile's scores ----

@@ -1,4 +1,4 @@
-// Attention in f32, by FMA: f32 matmuls without tensor cores or atomics. 16 × 16 threads share a
+// Attention in f32: the matmuls use FMAs, no tensor cores, and no atomics. 16 × 16 threads share a
 // tile of scores: thread (x, y) has the rows y + 16 i and the columns x + 16 j. All matmul operands
 // are in shared memory.
 
@@ -11,8 +11,8 @@ namespace {
 
 constexpr int kSide = 16, kThreads = kSide * kSide;
 
-// Rows of kHeadSize floats, padded by a pack, so that packs of 8 neighbouring rows are in different
-// banks.
+// Rows of kHeadSize floats in shared memory, with 4 floats of padding each, so that 16-byte packs
+// of 8 neighbouring rows are in different banks.
 template <int kHeadSize, int kRows>
 struct Rows {
   static constexpr int kStride = kHeadSize + 4;
@@ -24,7 +24,7 @@ struct Rows {
   }
 };
 
-// Scores or values derived from them, [rows][columns].
+// Scores or values derived from scores, [rows][columns].
 template <int kTile>
 struct Scores {
   static constexpr int kStride = kTile + 1;
@@ -66,7 +66,7 @@ __device__ __forceinline__ void load_rows(Rows<kHeadSize, kRows>& tile, const He
   }
 }
 
-// c[i][j] = dot product of a's row y + 16 i and b's row x + 16 j.
+// Computes c[i][j] = dot product of a's row y + 16 i and b's row x + 16 j, for thread (x, y).
 template <int kHeadSize, int kRows>
 __device__ __forceinline__ void dot_rows(float (&c)[kRows / kSide][kRows / kSide],
                                          const Rows<kHeadSize, kRows>& a,
@@ -96,14 +96,15 @@ __device__ __forceinline__ void dot_rows(float (&c)[kRows / kSide][kRows / kSide
   }
 }
 
-// capped() with an exact tanh.
+// Like capped(), with an exact tanh.
 template <int kCount>
 __device__ __forceinline__ void cap_exactly(float (&scores)[kCount], const AttentionParams& p) {
 #pragma unroll
   for (float& score : scores) score = p.cap_out * tanhf(score * p.cap_in);
 }
 
-// Accumulators with a head's columns: packs of 4 from 4 x + 64 j on, of rows y + 16 i.
+// Thread (x, y)'s accumulators of a result with a head's columns: packs of 4 columns from 4 x + 64
+// j on, of rows y + 16 i.
 template <int kHeadSize, int kRows>
 struct Sums {
   static constexpr int kCount = kRows / kSide, kPacks = kHeadSize / (4 * kSide);
@@ -117,7 +118,7 @@ struct Sums {
     }
   }
 
-  // Adds weights b; kTransposed: weights are [k][row].
+  // Adds the matmul weights * b. kTransposed: weights are [k][row].
   template <bool kTransposed>
   __device__ __forceinline__ void add(Scores<kRows>& weights, const Rows<kHeadSize, kRows>& b) {
 #pragma unroll 2
@@ -142,7 +143,7 @@ struct Sums {
     }
   }
 
-  // Multiplies by factor[i] and stores to the rows of a head below `end`.
+  // Multiplies row i by factor[i] and stores it, if it is below `end`, to a head in global memory.
   __device__ __forceinline__ void store(const float (&factor)[kCount], const HeadRows& to,
                                         int begin, int end) const {
 #pragma unroll
@@ -250,7 +251,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   for (int i = 0; i < kCount; ++i) {
     const int row = query + thread_y() + kSide * i;
     const float total = warp_sum<kSide>(sum[i]);
-    const bool saw_keys = row < sequence.queries && total != 0.f;  // also true for NaN
+    const bool saw_keys = row < sequence.queries && total != 0.f;  // also true if total is NaN
     factor[i] = saw_keys ? 1.f / total : 0.f;
     if (row < p.queries && thread_x() == 0) {
       lse[row * p.lse_row_stride] =
@@ -267,7 +268,7 @@ template <int kHeadSize, Room kRoom>
 struct F32BwdTiles {
   static constexpr int kTile = f32_tile(kHeadSize, kRoom);
   Rows<kHeadSize, kTile> q, dout, k, v;
-  Scores<kTile> p;  // first P, then dS
+  Scores<kTile> p;  // P, later dS
 };
 template <int kHeadSize>
 struct F32BwdFamily {
@@ -275,7 +276,8 @@ struct F32BwdFamily {
   using Tiles = F32BwdTiles<kHeadSize, kRoom>;
 };
 
-// Computes P and dS of the current tiles: rows are queries from `query`, columns keys from `key`.
+// Computes P and dS of the current tiles: rows are queries from `query` on, columns keys from `key`
+// on.
 template <int kHeadSize, int kTile, class Tiles>
 __device__ __forceinline__ void f32_gradients(const AttentionParams& p, const Sequence& sequence,
                                               const Tiles& tiles, int64_t row, int query, int key,
@@ -399,7 +401,7 @@ void dispatch_f32(int64_t head_size, Fn&& fn) {
 }
 
 // Launches kernel.operator()<n, room>(), the kernel for heads of size n. A block owns a tile of
-// queries or keys, whichever order_by counts.
+// queries or of keys; order_by counts these tiles.
 template <template <int> class Family, class Kernel>
 void launch_f32(const Exec& exec, const AttentionParams& params,
                 BlockOrder (*order_by)(const AttentionProblem&, int), const Kernel& kernel) {

@@ -1,6 +1,6 @@
 #pragma once
 
-// Forward for 16-bit inputs, after FlashAttention-2 (arXiv:2307.08691, algorithm 1).
+// Attention forward for 16-bit inputs, after FlashAttention-2 (arXiv:2307.08691, algorithm 1).
 //
 // A block owns a tile of queries of one head, with 16 or 32 per warp; O and the scores are in
 // registers. K and V have one tile each in shared memory: V is loaded while scores are computed,
@@ -20,9 +20,9 @@ template <typename T, int kHeadSize, AttentionTile kTile>
 struct FwdTiles {
   static constexpr FwdConfig kConfig = fwd_config(kTile);
   static constexpr int kThreads = kConfig.warps * 32;
-  static constexpr int kRowTiles = kConfig.queries / (16 * kConfig.warps);  // per warp
+  static constexpr int kRowTiles = kConfig.queries / (16 * kConfig.warps);  // of a warp
 
-  Tile<T, kConfig.queries, kHeadSize> q;  // Q; at the end out
+  Tile<T, kConfig.queries, kHeadSize> q;  // Q; finally out
   Tile<T, kConfig.keys, kHeadSize> k, v;
 };
 
@@ -33,7 +33,7 @@ struct FwdFamily {
 };
 
 // Online softmax over row pieces, in units of log2. Lane 4 g + t has rows g and g + 8 of each
-// fragment, as do its three neighbours. Their sums are combined at the end.
+// fragment, like the three other lanes of group g. The sums of these lanes are combined at the end.
 template <int kRowTiles>
 struct OnlineSoftmax {
   float maximum[kRowTiles][2], sum[kRowTiles][2];
@@ -46,8 +46,8 @@ struct OnlineSoftmax {
     }
   }
 
-  // Computes probabilities = 2^(scale * scores - maximum), and rescales out, the earlier sum of
-  // probabilities times values, to the new maximum.
+  // Computes probabilities = 2^(scale * scores - maximum) with the new maximum, and rescales `out`
+  // to it. `out` is the sum of earlier probabilities times values.
   template <typename T, int kDepthTiles, int kOutTiles>
   __device__ __forceinline__ void add(const float (&scores)[kRowTiles][2 * kDepthTiles][4],
                                       float scale,
@@ -64,7 +64,8 @@ struct OnlineSoftmax {
           largest = fmaxf(largest, fmaxf(scores[i][j][2 * half], scores[i][j][2 * half + 1]));
         }
         largest = fmaxf(maximum[i][half], warp_max<4>(largest) * scale);
-        // A row that has seen no key keeps -inf; subtracting that would give NaN.
+        // The maximum of a row that has seen no key is -inf; subtracting it from -inf would give
+        // NaN.
         shift[half] = largest == -kInfinity ? 0.f : largest;
         const float rescale = fast_exp2(maximum[i][half] - shift[half]);
         maximum[i][half] = largest;
@@ -112,7 +113,8 @@ __device__ __forceinline__ void mask_scores(float (&scores)[kRowTiles][kColumnTi
   }
 }
 
-// out = sums / softmax sum, lse = ln of the softmax sum; 0 and -inf for rows without keys.
+// Stores out = sums / softmax sum, lse = ln of the softmax sum; rows that see no key get 0 and
+// -inf.
 template <int kRowTiles, int kOutTiles>
 __device__ __forceinline__ void finish_rows(const AttentionParams& p, const BlockPlace& place,
                                             int query, const OnlineSoftmax<kRowTiles>& softmax,
@@ -126,7 +128,7 @@ __device__ __forceinline__ void finish_rows(const AttentionParams& p, const Bloc
     for (int half = 0; half < 2; ++half) {
       const int row = query + 16 * i + fragment_row(2 * half);
       const float sum = warp_sum<4>(softmax.sum[i][half]);
-      const bool saw_keys = row < sequence.queries && sum != 0.f;  // also true for NaN
+      const bool saw_keys = row < sequence.queries && sum != 0.f;  // also true if sum is NaN
       const float factor = saw_keys ? fast_rcp(sum) : 0.f;
 #pragma unroll
       for (int j = 0; j < kOutTiles; ++j) {
@@ -143,7 +145,7 @@ __device__ __forceinline__ void finish_rows(const AttentionParams& p, const Bloc
   }
 }
 
-// kLists: the problem has BlockLists, whose iteration costs registers.
+// kLists: true if the problem has BlockLists, whose iteration costs registers.
 template <typename T, int kHeadSize, AttentionTile kTile, bool kLists>
 __global__ void __launch_bounds__(FwdTiles<T, kHeadSize, kTile>::kThreads)
     attention_fwd_kernel(const __grid_constant__ AttentionParams p,
@@ -164,7 +166,7 @@ __global__ void __launch_bounds__(FwdTiles<T, kHeadSize, kTile>::kThreads)
     return block.tiles(kKeys).steps_before(sequence.first_key(opaque(block.query)) / kKeys);
   };
 
-  // Recomputes pointers and the first step each time, to save registers.
+  // The function recomputes pointers and the first step in each call, to save registers.
   const auto copy_keys = [&](auto& tile, const HeadView& view, int step) {
     const T* rows = head_rows<const T>(view, opaque(place.batch), opaque(block.kv_head));
     copy_tile_async<kThreads>(tile, rows, view.row_stride, block.key_of(step, kKeys), sequence.keys,
@@ -182,7 +184,7 @@ __global__ void __launch_bounds__(FwdTiles<T, kHeadSize, kTile>::kThreads)
   OnlineSoftmax<kRowTiles> softmax;
   for (int step = end_step - 1; step >= first_step(); --step) {
     cp_async_wait<0>();
-    __syncthreads();  // K (first also Q) has arrived; nobody reads V
+    __syncthreads();  // K (at first also Q) has arrived; all warps have read V
     copy_keys(tiles.v, p.v, step);
     Accumulators<kRowTiles, kKeys / 8> scores;
     set_zero(scores);
@@ -190,9 +192,9 @@ __global__ void __launch_bounds__(FwdTiles<T, kHeadSize, kTile>::kThreads)
     if (p.softcap > 0) cap_scores(scores, p);
 
     cp_async_wait<0>();
-    __syncthreads();  // V has arrived; nobody reads K
+    __syncthreads();  // V has arrived; all warps have read K
     if (step > first_step()) copy_keys(tiles.k, p.k, step - 1);
-    // All queries of the warp see what both the first and the last one see.
+    // All queries of the warp see a key that its first and its last query see.
     const int key = block.key_of(step, kKeys);
     if (key + kKeys > sequence.visible_keys(query) ||
         key < sequence.first_key(opaque(query) + 16 * kRowTiles - 1)) {
@@ -205,7 +207,7 @@ __global__ void __launch_bounds__(FwdTiles<T, kHeadSize, kTile>::kThreads)
 
   const BlockPlace end = block_place(order, p.heads);
   finish_rows(p, end, end.tile * kQueries + warp_row, softmax, out);
-  __syncthreads();  // Q is not needed any more
+  __syncthreads();  // all warps have read Q
   put<T>(out, tiles.q, warp_row, 0);
   __syncthreads();
   store_tile<kThreads>(tiles.q, head_rows<T>(p.out, end.batch, end.head), p.out.row_stride,

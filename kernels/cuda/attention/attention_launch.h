@@ -13,36 +13,37 @@ namespace shale::kernels::SHALE_BACKEND {
 // first, for an even finish, and only as many heads at a time as fit their keys and values into the
 // L2 cache.
 struct BlockOrder {
-  int tiles = 0;  // per head
-  int heads = 0;  // of the whole batch
+  int tiles = 0;  // tiles per head
+  int heads = 0;  // heads of all sequences of the batch
   int heads_at_once = 1;
-  bool last_first = false;  // the last tiles are the longest
+  bool last_first = false;  // true: the last tiles are the longest
 
   int64_t blocks() const { return int64_t{tiles} * heads; }
 };
 
 struct AttentionParams : AttentionProblem {
   float scale_log2 = 0;  // scale * log2(e), for scores in units of log2
-  // For a softcap: scale / softcap, softcap / scale, and 1 / softcap in units of log2.
+  // Factors for a softcap: scale / softcap, softcap / scale, and 1 / softcap in units of log2.
   float cap_in = 0, cap_out = 0, cap_log2 = 0;
 
-  // Backward's arrays; each starts at row 0 of head 0 and has padded_queries rows per head.
+  // Arrays that backward needs; each starts at row 0 of head 0 and has padded_queries rows per
+  // head.
   int64_t padded_queries = 0;
   float* lse2 = nullptr;   // log2 of the softmax sum; +inf for queries without keys and for padding
-  float* delta = nullptr;  // rowsum(dout * out); 0 for the same rows
+  float* delta = nullptr;  // rowsum(dout * out); 0 for queries without keys and padding
   // dQ / scale in f32, in tiles of 16 rows, each in the order of accumulator fragments: [columns /
   // 8][value][lane]. So a warp that adds one value of its fragments writes 128 contiguous bytes.
   float* dq_sums = nullptr;
 };
 
-// Kernels for T, compiled for head sizes of 64, 96, 128 and 256. Rows of q, k, v and dout must be
-// multiples of 16 bytes and 16-byte aligned; other tensors need not be.
+// Launches attention forward for T, compiled for head sizes of 64, 96, 128 and 256. Rows of q, k, v
+// and dout must be multiples of 16 bytes and 16-byte aligned; other tensors need not be.
 template <typename T>
 void launch_attention_fwd(const Exec& exec, const AttentionParams& params);
-// Computes dk and dv; adds to dq_sums unless it is null.
+// Launches the kernel that computes dk and dv, and adds to dq_sums unless it is null.
 template <typename T>
 void launch_attention_bwd_keys(const Exec& exec, const AttentionParams& params);
-// Computes dq.
+// Launches the kernel that computes dq without atomics.
 template <typename T>
 void launch_attention_bwd_queries(const Exec& exec, const AttentionParams& params);
 
@@ -58,7 +59,8 @@ void dispatch_head_size(int64_t head_size, Fn&& fn) {
 }
 
 // Calls fn.template operator()<kRoom>() for the largest tiles that fit a block's shared memory.
-// Family::Tiles<kRoom> is the shared memory of a block. Throws UnavailableError if none fits.
+// Family::Tiles<kRoom> is the type of a block's shared memory. Throws UnavailableError if none
+// fits.
 template <class Family, typename Fn>
 void dispatch_room(const Exec& exec, Fn&& fn) {
   constexpr size_t kUsual = sizeof(typename Family::template Tiles<Room::kUsual>);
@@ -78,14 +80,14 @@ void dispatch_room(const Exec& exec, Fn&& fn) {
                              "heads of this size; use smaller heads"));
 }
 
-// Calls fn.template operator()<kLists>(); kLists: the problem has BlockLists.
+// Calls fn.template operator()<kLists>(), where kLists is true if the problem has BlockLists.
 template <typename Fn>
 void dispatch_lists(const AttentionProblem& p, Fn&& fn) {
   if (p.keys_of_queries.begins != nullptr) return fn.template operator()<true>();
   fn.template operator()<false>();
 }
 
-// Orders for blocks that own a tile of this many queries or keys.
+// Returns the order for blocks that own a tile of this many queries, or of this many keys.
 BlockOrder order_by_queries(const AttentionProblem& p, int tile);
 BlockOrder order_by_keys(const AttentionProblem& p, int tile);
 

@@ -1,4 +1,4 @@
-// attention_merge: 16 lanes own a row. A row is one query of one head.
+// Kernel of attention_merge: 16 lanes process a row, which is one query of one head.
 
 #include "shale/kernels/attention_problem.h"
 #include "shale/kernels/check.h"
@@ -17,7 +17,7 @@ struct MergeParams {
   HeadView sum, part, lse, part_lse;
 };
 
-// y = weight y + part_weight x for `kCount` neighbours. A side with weight 0 may be NaN.
+// Computes y = weight y + part_weight x for `kCount` neighbours. Values with weight 0 may be NaN.
 template <int kCount, typename T>
 __device__ __forceinline__ void merge_neighbours(float* y, const T* x,
                                                  const MergeWeights& weights) {
@@ -70,7 +70,7 @@ __global__ void __launch_bounds__(kThreads)
 HeadView rows_of(const View& view) {
   return {view.data, view.stride(0), view.stride(1), view.stride(2)};
 }
-// View of an lse, [B, H, T].
+// Returns a HeadView of an lse tensor [B, H, T].
 HeadView lse_of(const View& view) {
   return {view.data, view.stride(0), view.stride(2), view.stride(1)};
 }

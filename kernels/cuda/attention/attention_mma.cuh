@@ -8,9 +8,10 @@
 
 namespace shale::kernels::SHALE_BACKEND {
 
-// Row-major, in chunks of 16 bytes. ldmatrix reads a column of chunks of 8 rows at a time; a
-// swizzle puts these into different banks. Rows of 128 bytes and multiples use all 8 chunks of a
-// line of banks; two rows of 64 (or of 192, modulo 128) bytes share a line.
+// A tile in shared memory, row-major, in chunks of 16 bytes. ldmatrix reads a column of chunks of 8
+// rows at a time; a swizzle puts these chunks into different banks. Rows whose bytes are a multiple
+// of 128 use all 8 chunks of a line of banks; two rows of 64 bytes (or of 192, modulo 128) share a
+// line.
 template <typename T, int kRowCount, int kColumnCount>
 struct alignas(128) Tile {
   static constexpr int kRows = kRowCount, kColumns = kColumnCount, kChunks = kColumns / 8;
@@ -20,21 +21,22 @@ struct alignas(128) Tile {
 
   T elements[kRows * kColumns];
 
-  // Offset of a chunk in bytes.
+  // Returns the offset of a chunk in bytes.
   __device__ __forceinline__ static int offset(int row, int chunk) {
     const int swizzle = kSwizzled == 8 ? row % 8 : row / 2 % 4;
     return row * kRowBytes + chunk / kSwizzled * (kSwizzled * 16) +
            (chunk % kSwizzled ^ swizzle) * 16;
   }
-  // Offset `chunks` chunks (an even constant) to the right of `from`, which is an offset of chunk 0
-  // or 1. One operation, because the second term becomes part of the load instruction.
+  // Returns the offset of the chunk that is `chunks` chunks (an even constant) to the right of
+  // chunk 0 or 1, whose offset is `from`. It takes one operation, because the second term becomes
+  // part of the load instruction.
   __device__ __forceinline__ static int right_of(int from, int chunks) {
     return (from ^ chunks % kSwizzled * 16) + chunks / kSwizzled * (kSwizzled * 16);
   }
   __device__ __forceinline__ T* at(int offset_bytes) {
     return reinterpret_cast<T*>(reinterpret_cast<char*>(elements) + offset_bytes);
   }
-  // Address of two elements; `column` is even.
+  // Returns the address of two neighbouring elements; `column` is even.
   __device__ __forceinline__ uint32_t* pair(int row, int column) {
     return reinterpret_cast<uint32_t*>(at(offset(row, column / 8)) + column % 8);
   }
@@ -42,8 +44,9 @@ struct alignas(128) Tile {
 
 // ---- Between global memory and tiles, by all threads of a block ----
 
-// Neighbouring threads take the chunks of a row, in a number that divides them. A thread then
-// always has the same chunks and, since it advances by a multiple of 8 rows, the same swizzle.
+// Mapping of threads to chunks: neighbouring threads copy the chunks of a row, in a number that
+// divides them. A thread then always has the same chunks of a row and, since it advances by a
+// multiple of 8 rows, the same swizzle.
 template <class TileT, int kThreads>
 struct TileThreads {
   static constexpr int kLanes = TileT::kChunks % 16 == 0 ? 16 : TileT::kChunks % 8 == 0 ? 8 : 4;
@@ -57,8 +60,8 @@ template <int kThreads, typename T, class TileT>
 __device__ __forceinline__ void copy_tile_async(TileT& tile, const T* head, int64_t stride,
                                                 int begin, int end, int columns) {
   using Threads = TileThreads<TileT, kThreads>;
-  // The kernels are short of registers: nothing here is kept from tile to tile (opaque), and one
-  // pointer advances from row to row.
+  // The kernels are short of registers: opaque() keeps the compiler from keeping values from tile
+  // to tile, and one pointer advances from row to row.
   const int thread = opaque(static_cast<int>(threadIdx.x));
   const int lane = thread % Threads::kLanes, first = thread / Threads::kLanes;
   const T* source = head + (begin + first) * stride + lane * 8;
@@ -76,7 +79,8 @@ __device__ __forceinline__ void copy_tile_async(TileT& tile, const T* head, int6
   }
 }
 
-// Copies a tile to memory, except rows and columns beyond the ends. Any alignment is allowed.
+// Copies a tile to global memory, except rows and columns beyond the ends. Any alignment is
+// allowed.
 template <int kThreads, typename T, class TileT>
 __device__ __forceinline__ void store_tile(TileT& tile, T* head, int64_t stride, int begin, int end,
                                            int columns) {
@@ -99,7 +103,7 @@ __device__ __forceinline__ void store_tile(TileT& tile, T* head, int64_t stride,
 
 // ---- Fragments ----
 
-// Row and column of value i of an accumulator fragment [16, 8].
+// Returns the row (below, the column) of value i of an accumulator fragment [16, 8].
 __device__ __forceinline__ int fragment_row(int i) {
   return lane_id() / 4 + i / 2 * 8;
 }
@@ -108,9 +112,9 @@ __device__ __forceinline__ int fragment_column(int i) {
 }
 
 template <int kRowTiles, int kColumnTiles>
-using Accumulators = float[kRowTiles][kColumnTiles][4];  // [16 kRowTiles, 8 kColumnTiles]
+using Accumulators = float[kRowTiles][kColumnTiles][4];  // a matrix [16 kRowTiles, 8 kColumnTiles]
 template <int kRowTiles, int kDepthTiles>
-using Fragments = uint32_t[kRowTiles][kDepthTiles][4];  // [16 kRowTiles, 16 kDepthTiles], an a
+using Fragments = uint32_t[kRowTiles][kDepthTiles][4];  // a, [16 kRowTiles, 16 kDepthTiles]
 
 template <int kRowTiles, int kColumnTiles>
 __device__ __forceinline__ void set_zero(float (&c)[kRowTiles][kColumnTiles][4]) {
@@ -136,7 +140,8 @@ __device__ __forceinline__ void scale_by(float (&c)[kRowTiles][kColumnTiles][4],
   }
 }
 
-// Rounds accumulators to a left operand: two adjacent accumulators form one fragment as they are.
+// Rounds accumulators to a left operand: two adjacent accumulators form one fragment without a
+// shuffle.
 template <typename T, int kRowTiles, int kDepthTiles>
 __device__ __forceinline__ void round_to_fragments(const float (&c)[kRowTiles][2 * kDepthTiles][4],
                                                    uint32_t (&a)[kRowTiles][kDepthTiles][4]) {
@@ -170,8 +175,8 @@ __device__ __forceinline__ void put(const float (&c)[kRowTiles][kColumnTiles][4]
   }
 }
 
-// ---- Matmuls. Each adds a b to c; a loaded fragment of b serves two columns of
-// fragments of c and all rows. ----
+// ---- Matmuls, c += a b. A loaded fragment of b is used for two columns of
+// fragments of c and all its rows. ----
 
 template <typename T, int kRowTiles, int kColumnTiles>
 __device__ __forceinline__ void multiply(float (&c)[kRowTiles][kColumnTiles][4], int column_tile,
@@ -185,9 +190,9 @@ __device__ __forceinline__ void multiply(float (&c)[kRowTiles][kColumnTiles][4],
   }
 }
 
-// Offsets of kTiles chunks, which start first_chunk chunks to the right of `begin`. first_chunk is
-// a multiple of kTiles. It is added to the offset once if the swizzle allows it, else at each
-// access.
+// Byte offsets of kTiles chunks of a row, which start first_chunk chunks to the right of `begin`.
+// first_chunk is a multiple of kTiles. It is added to the offset once if the swizzle allows it,
+// else at each access.
 template <class TileT, int kTiles>
 struct Columns {
   static constexpr bool kAtOnce = (kTiles & (kTiles - 1)) == 0;
@@ -200,9 +205,9 @@ struct Columns {
   }
 };
 
-// A lane's row address for ldmatrix<4>, which loads four matrices as [16, 16] of a tile: in the
+// Returns the offset of a lane's row for ldmatrix<4>, which loads a [16, 16] part of a tile: in the
 // order of a left operand, or of two adjacent right operands whose columns are rows of the tile.
-// opaque: all addresses differ from this one by constants and should not be kept in registers.
+// opaque(): all addresses differ from this one by constants and should not be kept in registers.
 template <class TileT>
 __device__ __forceinline__ int left_offset(int row) {
   const int lane = lane_id();
@@ -214,7 +219,8 @@ __device__ __forceinline__ int right_offset(int row) {
   return opaque(TileT::offset(lane / 16 * 8 + lane % 8, lane / 8 % 2) + row * TileT::kRowBytes);
 }
 
-// a: the rows of a tile from a_row on; b: its columns are the rows of a tile from b_row on.
+// Adds a b to c. a: the rows of a tile from a_row on. b: its columns are the rows of a tile from
+// b_row on.
 template <typename T, int kRowTiles, int kColumnTiles, class TileA, class TileB>
 __device__ __forceinline__ void multiply_rows(float (&c)[kRowTiles][kColumnTiles][4], TileA& a,
                                               int a_row, TileB& b, int b_row) {
@@ -236,7 +242,7 @@ __device__ __forceinline__ void multiply_rows(float (&c)[kRowTiles][kColumnTiles
   }
 }
 
-// b: the rows of a tile from b_row on, chunks from b_chunk on.
+// Adds a b to c. b: the rows of a tile from b_row on, and its chunks from b_chunk on.
 template <typename T, int kRowTiles, int kDepthTiles, int kColumnTiles, class TileB>
 __device__ __forceinline__ void multiply_fragments(float (&c)[kRowTiles][kColumnTiles][4],
                                                    const uint32_t (&a)[kRowTiles][kDepthTiles][4],
@@ -260,8 +266,8 @@ __device__ __forceinline__ void multiply_fragments(float (&c)[kRowTiles][kColumn
   }
 }
 
-// a: its rows are the columns of a tile from a_chunk on; b as in multiply_fragments(). The summed
-// dimension is all rows of a's tile.
+// Adds a b to c. a: its rows are the columns of a tile from chunk a_chunk on. b is as in
+// multiply_fragments(). The summed dimension is all rows of a's tile.
 template <typename T, int kRowTiles, int kColumnTiles, class TileA, class TileB>
 __device__ __forceinline__ void multiply_columns(float (&c)[kRowTiles][kColumnTiles][4], TileA& a,
                                                  int a_chunk, TileB& b, int b_chunk) {

@@ -16,7 +16,7 @@ __device__ __forceinline__ int lane_id() {
   return static_cast<int>(threadIdx.x % kWarpSize);
 }
 
-// Tile, sequence and head of a block. Cheap to recompute if a kernel is short of registers.
+// Tile, sequence and head of a block. Recomputing it is cheap if a kernel is short of registers.
 struct BlockPlace {
   int tile, batch, head;
 };
@@ -48,8 +48,8 @@ struct Sequence {
         keys(length(p.k_lengths, number, p.keys)),
         causal(p.causal) {}
 
-  // Query i sees keys first_key(i) <= j < visible_keys(i), none if that is below 1. Key j is seen
-  // by queries first_query(j) <= i < end_query(j).
+  // Query i sees keys first_key(i) <= j < visible_keys(i), or none if visible_keys(i) < 1. Key j is
+  // seen by queries first_query(j) <= i < end_query(j).
   __device__ __forceinline__ int visible_keys(int query) const {
     return causal ? std::min(keys, query + 1 + keys - queries) : keys;
   }
@@ -57,7 +57,7 @@ struct Sequence {
     if (key >= keys) return queries;
     return causal ? key - (keys - queries) : 0;
   }
-  // Queries or keys beyond the end get the value of the last one.
+  // Queries and keys beyond the end of the sequence get the value of its last one.
   __device__ __forceinline__ int first_key(int query) const {
     if (problem.first_keys == nullptr) return 0;
     return problem.first_keys[batch * problem.queries + std::max(0, std::min(query, queries - 1))];
@@ -76,14 +76,14 @@ struct Sequence {
   }
 };
 
-// Number of keys that a tile of queries iterates over.
+// Returns the number of keys that a tile of queries iterates over.
 __device__ __forceinline__ int seen_keys(const Sequence& sequence, int first_query, int queries) {
   const int last = std::min(first_query + queries, sequence.queries) - 1;
   return last < first_query ? 0 : std::max(0, sequence.visible_keys(last));
 }
 
-// The TileList of problems without BlockLists: all tiles, as a compile-time fact. Iterating over a
-// list costs registers.
+// The TileList of problems without BlockLists: all tiles, known at compile time, because iterating
+// over a list costs registers.
 struct AllTiles {
   static constexpr int tile(int step) { return step; }
   static constexpr int steps_before(int tile) { return tile; }
@@ -98,13 +98,13 @@ __device__ __forceinline__ auto tiles_of(const BlockRows& blocks, int head, int 
   }
 }
 
-// A tile of queries of one head, and the keys that it sees. Also cheap to recompute. kLists: the
-// problem may have BlockLists.
+// A tile of queries of one head, and the keys that these queries see. Recomputing it is cheap.
+// kLists: the problem may have BlockLists.
 template <bool kLists = false>
 struct QueryTile {
   BlockPlace place;
   Sequence sequence;
-  int kv_head, query, seen;  // first query; end of the keys that any query sees
+  int kv_head, query, seen;  // first query; one past the last key that any query sees
 
   __device__ __forceinline__ QueryTile(const AttentionParams& p, const BlockPlace& at, int queries)
       : place(at),
@@ -113,7 +113,8 @@ struct QueryTile {
         query(at.tile * queries),
         seen(seen_keys(sequence, query, queries)) {}
 
-  // The tiles, of `keys` keys each; their steps are [first_step, end_step).
+  // Returns the list of key tiles, of `keys` keys each. The steps [first_step, end_step) of the
+  // list have keys that the queries see.
   __device__ __forceinline__ auto tiles(int keys) const {
     return tiles_of<kLists>(sequence.problem.keys_of_queries, place.head, query, keys);
   }
@@ -132,7 +133,7 @@ struct QueryTile {
 struct KeyTile {
   BlockPlace place;
   Sequence sequence;
-  int group, key;  // first key
+  int group, key;  // heads per kv head; first key
 
   __device__ __forceinline__ KeyTile(const AttentionParams& p, const BlockPlace& at, int keys)
       : place(at),
@@ -146,13 +147,14 @@ struct KeyTile {
 template <int kKeys, int kQueries, bool kLists = false>
 struct QueryStep {
   const Sequence& sequence;
-  int key, head, first, end, step;  // first, end, step: steps of the head
+  int key, head, first, end, step;  // first, end, step: of the current head's list
 
   __device__ __forceinline__ QueryStep(const Sequence& of, int first_key, int first_head)
       : sequence(of), key(first_key), head(first_head) {
     begin_head();
   }
-  // Returns the number of steps of `heads` heads from the current one on; goes to the first step.
+  // Returns the number of steps of `heads` heads, starting with the current head, and goes to the
+  // first step.
   __device__ __forceinline__ int count(int heads) {
     if (!tiles_of_heads_differ()) return std::max(0, end - first) * heads;
     const int first_head = head, end_head = head + heads;

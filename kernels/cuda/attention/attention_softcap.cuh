@@ -10,27 +10,30 @@ namespace shale::kernels::SHALE_BACKEND {
 
 inline constexpr float kTwoLog2E = 2.88539008f;
 
-// tanh(x) = 1 - 2 / (e^2x + 1): error within 2^-20, far below the precision of 16-bit inputs.
+// Returns the softcap of a score. tanh(x) = 1 - 2 / (e^2x + 1) has an error within 2^-20, far below
+// the precision of 16-bit inputs.
 __device__ __forceinline__ float capped(float score, const AttentionParams& p) {
   const float e = fast_exp2(score * (kTwoLog2E * p.cap_in));
   return fmaf(-2.f * p.cap_out, fast_rcp(1.f + e), p.cap_out);
 }
 
-// Derivative of the softcap, from the capped score.
+// Returns the derivative of the softcap, from the capped score.
 __device__ __forceinline__ float slope_of(float score, const AttentionParams& p) {
   const float tanh = score * p.cap_in;
   return fmaf(-tanh, tanh, 1.f);
 }
 
-// Same derivative from the probability 2^(scale * score - lse2), if the score is no longer
-// available. For a probability of 0 any number from 0 to 1, because it is multiplied by 0.
+// Returns the same derivative from the probability 2^(scale * score - lse2), if the score is no
+// longer available. If the probability is 0, the result is any number from 0 to 1, because it is
+// multiplied by 0.
 __device__ __forceinline__ float slope_of(float probability, float lse2, const AttentionParams& p) {
   constexpr float kSmallest = 1.17549435e-38f;
   const float tanh = (fast_log2(fmaxf(probability, kSmallest)) + lse2) * p.cap_log2;
   return fmaxf(fmaf(-tanh, tanh, 1.f), 0.f);
 }
 
-// Returns a dp for which dp - delta is multiplied by the derivative of the softcap.
+// Returns a new dp such that (new dp - delta) = slope * (dp - delta); slope: the derivative of the
+// softcap.
 __device__ __forceinline__ float capped_gradient(float dp, float delta, float slope) {
   return fmaf(dp - delta, slope, delta);
 }

@@ -23,7 +23,7 @@
 namespace shale::kernels::SHALE_BACKEND {
 namespace {
 
-// cuDNN is tried first on a GPU, unless a tile is given for a test. It cannot run on the emulator.
+// On a GPU, cuDNN is tried first, unless a test chooses a tile. The emulator cannot run cuDNN.
 #ifdef __CUDACC__
 constexpr bool kHasCudnn = true;
 #else
@@ -40,11 +40,11 @@ constexpr int64_t kMostEdge = 16383;  // maximum size of a padded image and of a
 
 struct Problem {
   const char* op;
-  View x, weight, y;  // or their gradients
+  View x, weight, y;  // or the gradients of these tensors
   Windows windows;
   const GemmTile* tile;  // requested tile, or null
 
-  // Returns whether it is a plain GEMM of [pixels, channels] and [O, C].
+  // Returns whether the convolution is a plain GEMM of [pixels, channels] and [O, C].
   bool is_plain() const {
     return weight.size(2) * weight.size(3) == 1 && windows.stride == 1 && windows.padding == 0 &&
            tile == nullptr;
@@ -67,7 +67,7 @@ void check_sizes(const Problem& p) {
   }
   for (const int axis : {2, 3}) check("a window's edge", p.weight.size(axis), kMostEdge);
   check("the stride", p.windows.stride, kMostEdge);
-  // Zeros that pad channels.
+  // Packed weights have zeros that pad the channels, so they can be larger than the weights.
   const int64_t taps = p.weight.size(2) * p.weight.size(3);
   check("the number of weights of a channel",
         taps * (std::max(p.weight.size(0), p.weight.size(1)) + kAlignment), kMostIndex);
@@ -86,16 +86,16 @@ Divisor divisor(int64_t value) {
   return {.factor = static_cast<uint32_t>(factor), .shift = shift, .value = int(value)};
 }
 
-// Channels of a pixel, padded to whole packs.
+// Returns the number of channels of a pixel, padded to whole packs.
 int64_t whole_channels(const View& image) {
   return round_up(image.size(3), kAlignment / dtype_size(image.dtype));
 }
-// Returns whether pixels begin at multiples of a pack.
+// Returns whether all pixels begin at multiples of a pack's size.
 bool has_aligned_pixels(const View& image) {
   return reinterpret_cast<uintptr_t>(image.data) % kAlignment == 0 &&
          whole_channels(image) == image.size(3);
 }
-// The pixels as lines of a matrix.
+// Returns the pixels of an image as the lines of a matrix.
 Lines pixel_lines(const View& image) {
   const int64_t channels = image.size(3);
   return {{.data = image.data, .dtype = image.dtype, .ld = channels},
@@ -112,7 +112,7 @@ Pixels pixels_of(const View& image) {
           .cols = int(image.size(2)),
           .channels = int(image.size(3))};
 }
-// The view's pixels, or those of an aligned copy at `memory`, which needs copy_bytes().
+// Returns the image's pixels, or those of an aligned copy at `memory`, which needs copy_bytes().
 Pixels aligned_pixels(const Exec& exec, const View& image, char* memory) {
   Pixels pixels = pixels_of(image);
   if (has_aligned_pixels(image)) return pixels;
@@ -121,7 +121,7 @@ Pixels aligned_pixels(const Exec& exec, const View& image, char* memory) {
   return pixels;
 }
 
-// The tile for a GEMM that runs `groups` times.
+// Returns the tile for a GEMM that runs `groups` times.
 GemmTile tile_for(const Exec& exec, const Problem& p, int64_t m, int64_t n, int64_t k,
                   int64_t groups) {
   GemmMeans means = gemm_means(exec.device);
@@ -184,7 +184,7 @@ void run_windows(const Exec& exec, const Problem& p, const View& from, const Vie
   product.windows = window_shape(p);
   product.packs =
       has_aligned_pixels(to) && reinterpret_cast<uintptr_t>(bias.data) % kAlignment == 0;
-  // In the input gradient each class of pixels sees only a part of the windows.
+  // In the input gradient each class of pixels (see conv_kernel) reads only a part of each window.
   const int64_t stride = by == PackedBy::kIn ? p.windows.stride : 1;
   const int64_t classes = stride * stride, pixels = to.numel() / to.size(3);
   product.tile =
@@ -199,10 +199,10 @@ void run_windows(const Exec& exec, const Problem& p, const View& from, const Vie
 
 // ---- Weight gradient: sums over parts of the pixels, added in order ----
 
-// Number of parts that keeps a large GPU busy while each part is long enough. It depends only on
-// the sizes, because the bits depend on it.
+// Returns the number of parts that keeps a large GPU busy while each part is long enough. It
+// depends only on the sizes, because the bits of the result depend on it.
 int64_t splits_for(int64_t tiles, int64_t pixels, int64_t part_bytes) {
-  constexpr int64_t kBlocks = 264;  // two per multiprocessor of an H100
+  constexpr int64_t kBlocks = 264;  // two blocks per multiprocessor of an H100
   constexpr int64_t kLeastPixels = 512, kMostBytes = int64_t{32} << 20;
   const int64_t most =
       std::min(pixels / kLeastPixels, kMostBytes / std::max<int64_t>(part_bytes, 1));

@@ -41,7 +41,7 @@ const cudnn::ConvPlan* plan_for(const char* op, const Exec& exec, const ConvGrap
   return plan;
 }
 
-// Workspace for weights, followed by the plan's own.
+// Workspace of a call: the weights in cuDNN's layout, then the plan's own workspace.
 struct Memory {
   Memory(const char* op, const Exec& exec, const cudnn::ConvPlan& plan, int64_t weight_bytes) {
     constexpr int64_t kPlanAlignment = 256;

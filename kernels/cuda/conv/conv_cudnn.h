@@ -6,8 +6,9 @@
 
 namespace shale::kernels::SHALE_BACKEND {
 
-// Convolutions by cuDNN. Return false, without doing anything, if cuDNN cannot be loaded or has no
-// engine for them; if SHALE_CUDNN asks for cuDNN, throw UnavailableError instead.
+// Convolutions by cuDNN. These functions return false, without doing anything, if cuDNN cannot be
+// loaded or has no engine for the convolution; if SHALE_CUDNN asks for cuDNN, throw
+// UnavailableError instead.
 //
 // Workspace: weights in cuDNN's layout, or their gradient in f32, and the workspace of its plan.
 bool conv_by_cudnn(const Exec& exec, const ConvArgs& a);

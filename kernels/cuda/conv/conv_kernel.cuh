@@ -11,7 +11,7 @@ namespace shale::kernels::SHALE_BACKEND {
 
 // Position of a block's tile in the result, for its epilogue.
 struct ConvTile {
-  int row = 0, rows = 0;  // the tile's first row, and the rows of the whole result
+  int row = 0, rows = 0;  // first row of the tile; rows of the result
   int col = 0, cols = 0;
 };
 
@@ -36,7 +36,7 @@ __device__ __forceinline__ void store_tile(const float* sums, const ConvTile& ti
   }
 }
 
-// The pixel of `to` for a row of the result.
+// Returns the pixel of `to` that belongs to a row of the result.
 template <bool kInputGrad>
 __device__ __forceinline__ int64_t pixel_of(const WindowProduct& p, const Axis& rows,
                                             const Axis& cols, int row) {
@@ -47,7 +47,8 @@ __device__ __forceinline__ int64_t pixel_of(const WindowProduct& p, const Axis& 
   return (int64_t{image} * p.to.rows + to_row) * p.to.cols + to_col;
 }
 
-// Position of a block's tile. Blocks of one class of pixels are consecutive.
+// Position of a block's tile. The blocks of one class of pixels (see conv_kernel) have consecutive
+// numbers.
 struct WindowTile {
   Axis rows, cols;
   ConvTile tile;
@@ -70,8 +71,8 @@ __device__ __forceinline__ WindowTile tile_of(const WindowProduct& p, int block,
   return t;
 }
 
-// A forward convolution, or an input gradient. In the latter, pixels whose positions differ by
-// multiples of the stride form a class: they see the same part of the windows.
+// Computes a forward convolution, or an input gradient. In an input gradient, pixels whose
+// positions differ by multiples of the stride form a class: they read the same taps of the window.
 template <typename T, class Config, bool kInputGrad>
 __global__ void __launch_bounds__(Config::kThreads, Config::kBlocks)
     conv_kernel(const WindowProduct p, int row_tiles, int col_tiles) {
@@ -95,7 +96,7 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocks)
   });
 }
 
-// Weight gradient.
+// Computes a weight gradient.
 template <typename T, class Config>
 __global__ void __launch_bounds__(Config::kThreads, Config::kBlocks)
     conv_weight_grad_kernel(const WeightProduct p, int row_tiles, int col_tiles) {

@@ -20,9 +20,9 @@ struct WindowShape {
   int stride = 1, padding = 0;
 };
 
-// A convolution or an input gradient as a GEMM whose first operand is never in memory: its rows are
-// pixels of `to`, its k the pixels of `from` in their windows, each with all channels. `from` and
-// the weights are 16-byte aligned, and their channels are whole packs.
+// A convolution or an input gradient as a GEMM. Its first operand is never stored: a row is a pixel
+// of `to`, and k runs over the pixels of `from` in its window, with all channels. `from` and the
+// weights are 16-byte aligned, and their channels are whole packs.
 struct WindowProduct {
   Pixels from, to;
   const void* weights = nullptr;  // [to.channels, kernel rows, kernel cols, from.channels]
@@ -32,8 +32,9 @@ struct WindowProduct {
   GemmTile tile = GemmTile::k64x64;
 };
 
-// Division of numbers below 2^31 by a number that is known before the launch: T. Granlund and P.
-// Montgomery, Division by Invariant Integers using Multiplication, PLDI 1994, figure 4.1.
+// Numbers for dividing integers below 2^31 by `value`, which is known before the launch: T.
+// Granlund and P. Montgomery, Division by Invariant Integers using Multiplication, PLDI 1994,
+// figure 4.1.
 struct Divisor {
   uint32_t factor = 1, shift = 0;
   int value = 1;
@@ -48,12 +49,12 @@ struct WeightProduct {
   Divisor by_image, by_row;  // pixels of dy per image and per row
   float* parts = nullptr;    // [splits, outs, depth]
   int outs = 0, depth = 0;   // depth = kernel rows * kernel cols * x.channels
-  int split_pixels = 0;      // per part
+  int split_pixels = 0;      // pixels per part
   int splits = 1;
   GemmTile tile = GemmTile::k64x64;
 };
 
-// Kernels exist for the tiles k64x64 and k128x128.
+// Launch a convolution with the tile k64x64 or k128x128; other tiles have no kernel.
 void launch_conv_f32(const Exec& exec, const WindowProduct& p);
 void launch_conv_bf16(const Exec& exec, const WindowProduct& p);
 void launch_conv_f16(const Exec& exec, const WindowProduct& p);

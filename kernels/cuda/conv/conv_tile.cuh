@@ -24,13 +24,13 @@ struct Axis {
   int taps, tap_begin, tap_step;
 };
 
-// Number of classes of the pixels of an axis, see conv_kernel.
+// Returns the number of classes into which the pixels of an axis are divided, see conv_kernel.
 __host__ __device__ __forceinline__ int classes_of(int size, int stride) {
   return size < stride ? size : stride;
 }
 
-// Class `number` of the axis in the input gradient: dx at h is the sum of dy at (h + padding - u) /
-// stride over the taps u for which that is an integer.
+// Returns class `number` of an axis in the input gradient: dx at h is the sum of dy at (h + padding
+// - u) / stride over the taps u for which that is an integer.
 template <bool kInputGrad>
 __device__ __forceinline__ Axis axis_of(int size, int kernel, const WindowShape& w, int number) {
   if (!kInputGrad) {
@@ -54,13 +54,13 @@ __device__ __forceinline__ Axis axis_of(int size, int kernel, const WindowShape&
           .tap_step = w.stride};
 }
 
-// Copies both operands of a WindowProduct: their chunks at the same k belong to the same tap and
-// channels.
+// Copies tiles of both operands of a WindowProduct to shared memory. Chunks of the two operands at
+// the same k belong to the same tap and channels.
 template <class ATile, class BTile, int kThreads, bool kInputGrad>
 class WindowLoader {
   using T = typename ATile::Element;
   static constexpr int kChunk = ATile::kChunk, kLineChunks = ATile::kLineChunks;
-  static constexpr int kLineStep = kThreads / kLineChunks;  // between the chunks of a thread
+  static constexpr int kLineStep = kThreads / kLineChunks;  // lines between two chunks of a thread
   static constexpr int kACopies = ATile::kLines / kLineStep, kBCopies = BTile::kLines / kLineStep;
   static constexpr int kTileStep = kLineStep * kLineChunks * kChunk;
   static_assert(kLineChunks == BTile::kLineChunks && ATile::kDepth == BTile::kDepth);
@@ -93,7 +93,7 @@ class WindowLoader {
     settle();
   }
 
-  // Issues the copies of the next kDepth of k.
+  // Issues the copies of the next kDepth elements of k.
   __device__ __forceinline__ void load(T* a, T* b) {
     const bool inside = tap_row_ < tap_rows_;
     const int down = kInputGrad ? -tap_row_ : tap_row_, right = kInputGrad ? -tap_col_ : tap_col_;
@@ -125,7 +125,7 @@ class WindowLoader {
   }
 
  private:
-  static constexpr int kOutside = -32768 * 65536;  // a row above every image
+  static constexpr int kOutside = -32768 * 65536;  // a row above every image, so the chunk is zero
 
   // Advances to the tap that channel_ belongs to.
   __device__ __forceinline__ void settle() {
@@ -137,21 +137,21 @@ class WindowLoader {
 
   const WindowProduct& p_;
   const T* weights_;                         // first line of weights of this thread
-  int base_[kACopies];                       // per line: the pixel that its first tap sees
+  int base_[kACopies];                       // per line: the pixel that the first tap reads
   int corner_[kACopies];                     // row and column of that pixel, 16 bits each
   int channel_, tap_row_ = 0, tap_col_ = 0;  // position of the next copy
   int tap_rows_, tap_cols_, first_tap_;
-  int lines_left_;  // lines of weights left, from the thread's first on
-  int to_;          // offset of the first chunk in a tile
+  int lines_left_;  // lines of weights from the thread's first line on
+  int to_;          // offset of the thread's first chunk in a tile
 };
 
-// Copies x of a WeightProduct. A line is a pixel of dy; its chunks are columns of the result, the
-// same for all lines.
+// Copies tiles of x, an operand of a WeightProduct, to shared memory. A line is a pixel of dy. Its
+// chunks are columns of the result, the same for all lines.
 template <class Tile, int kThreads>
 class PixelLoader {
   using T = typename Tile::Element;
   static constexpr int kChunk = Tile::kChunk, kLineChunks = Tile::kLineChunks;
-  static constexpr int kLineStep = kThreads / kLineChunks;  // between the chunks of a thread
+  static constexpr int kLineStep = kThreads / kLineChunks;  // lines between two chunks of a thread
   static constexpr int kCopies = Tile::kLines / kLineStep;
   static_assert(!Tile::kAlongK && Tile::kLines % kLineStep == 0 && kLineStep % 8 == 0);
 
@@ -170,7 +170,8 @@ class PixelLoader {
     pixel_ = pixel + line_;
   }
 
-  // Issues the copies of the next kDepth pixels, of which `left` belong to the block.
+  // Issues the copies of the next kDepth pixels, of which the first `left` belong to this block's
+  // part.
   __device__ __forceinline__ void load(T* tile, int left) {
     const T* const from = static_cast<const T*>(p_.x.data);
 #pragma unroll
@@ -194,10 +195,10 @@ class PixelLoader {
 
  private:
   const WeightProduct& p_;
-  int line_, to_;     // line of the first chunk, and its offset in a tile
-  int pixel_;         // pixel of the next copy
-  int channel_;       // the same for all chunks
-  int down_, right_;  // offset from a window's first pixel
+  int line_, to_;     // line of the thread's first chunk, and the chunk's offset in a tile
+  int pixel_;         // first pixel of the next copy
+  int channel_;       // channel of the thread's chunks
+  int down_, right_;  // the tap's offset from the window's first pixel
   bool inside_;
 };
 

@@ -4,8 +4,8 @@
 #include "shale/kernels/cuda/run.h"
 #include "shale/kernels/simt/simt.h"
 
-// A thread owns a channel of a window; in backward it owns a channel of a pixel, and reads the
-// windows that contain the pixel.
+// Max pooling. Forward: a thread owns a channel of a window. Backward: a thread owns a channel of a
+// pixel, and reads the windows that contain the pixel.
 
 namespace shale::kernels::SHALE_BACKEND {
 namespace {

@@ -4,8 +4,8 @@
 #include <cstdint>
 
 // The part of the C interface of cuDNN 9's graph API (cudnn_graph.h, formerly cudnn_backend.h) that
-// is used here, with the names of NVIDIA's documentation. The numbers and signatures are the same
-// in all versions 9. They are declared here, so that the build does not need cuDNN.
+// Shale uses, with the names of NVIDIA's documentation. The numbers and signatures are the same in
+// all versions 9. They are declared here, so that the build does not need cuDNN.
 
 namespace shale::kernels::cudnn {
 

@@ -15,9 +15,9 @@ namespace shale::kernels::cudnn {
 namespace {
 
 constexpr int64_t kMostWorkspace = int64_t{256}
-                                   << 20;  // bytes; engines that need more are not used
+                                   << 20;  // bytes; engines that need more workspace are not used
 
-// Returns whether the status is success, false for "not supported"; throws for all other errors.
+// Returns true for success and false for "not supported"; throws for any other status.
 bool succeeded(Status status, const char* what) {
   if (status == kSuccess) return true;
   if (status / 1000 == kNotSupported / 1000) return false;
@@ -28,7 +28,7 @@ void check(Status status, const char* what) {
   if (!succeeded(status, what)) throw UnavailableError(cat("conv: cuDNN lacks ", what));
 }
 
-// Owns a cuDNN descriptor.
+// Owns a cuDNN descriptor, and destroys it.
 class Owned {
  public:
   explicit Owned(DescriptorType type) {
@@ -70,7 +70,7 @@ DataType data_type(DType dtype) {
                                 : DataType::kFloat;
 }
 
-// Unique ids of a graph's tensors.
+// Unique ids of the tensors in a graph.
 enum Uid : int64_t { kX = 1, kWeights, kY, kBias, kSum, kSquareSum, kProduct, kBiased };
 
 // The library takes sizes in the order N, C, H, W for any memory order, which the strides define.
@@ -88,7 +88,7 @@ Owned tensor(Uid uid, DataType type, std::array<int64_t, 4> nchw, bool is_virtua
   return t;
 }
 
-// The descriptors of a graph, in the order in which they are made.
+// The descriptors of a graph, in the order of their creation.
 class Description {
  public:
   Description(const ConvGraph& graph, Handle handle) : g_(graph) {
@@ -135,8 +135,8 @@ class Description {
     operations_.push_back(finished(std::move(owned), what).get());
   }
 
-  // The three kinds of convolution have the same attributes after `alpha`: beta, the convolution,
-  // then W, X, Y; W, DX, DY; DW, X, DY.
+  // A forward, data gradient or weight gradient node has its attributes in the same order from
+  // `alpha` on: beta, the convolution, then W, X, Y; W, DX, DY; DW, X, DY.
   void convolution(DescriptorType type, Attribute alpha, const Owned& x, const Owned& w,
                    const Owned& y) {
     Owned windows(DescriptorType::kConvolution);
@@ -204,7 +204,7 @@ class Description {
   bool supported_ = false;
 };
 
-// The descriptors in an attribute: the caller makes them and the library fills them.
+// Returns the descriptors in an attribute: the caller creates them and the library fills them.
 std::vector<Owned> descriptors_of(const Owned& from, Attribute name, DescriptorType type) {
   int64_t count = 0;
   check(library()->get_attribute(from.get(), name, AttributeType::kDescriptor, 0, &count, nullptr),
@@ -219,7 +219,7 @@ std::vector<Owned> descriptors_of(const Owned& from, Attribute name, DescriptorT
   return found;
 }
 
-// Returns whether an engine keeps the guarantees of conv_plan().
+// Returns whether an engine keeps the guarantees that conv_plan() documents.
 bool keeps_promises(const Owned& config) {
   const std::vector<Owned> engine =
       descriptors_of(config, Attribute::kEngineConfigEngine, DescriptorType::kEngine);
@@ -236,7 +236,7 @@ bool keeps_promises(const Owned& config) {
 
 class Plan final : public ConvPlan {
  public:
-  // `plan` must be finalized.
+  // `plan` is an execution plan that has been finalized.
   Plan(const ConvGraph& graph, Handle handle, Owned&& plan, int64_t bytes)
       : graph_(graph), handle_(handle), plan_(plan.release()), bytes_(bytes) {}
 
@@ -255,7 +255,7 @@ class Plan final : public ConvPlan {
     pack.set(Attribute::kPackDataPointers, AttributeType::kVoidPtr, std::ssize(data), data.data());
     pack.set(Attribute::kPackWorkspace, AttributeType::kVoidPtr, 1, &workspace);
     check(pack.finalize() ? kSuccess : kNotSupported, "these pointers");
-    static std::mutex mutex;  // a handle has one stream at a time
+    static std::mutex mutex;  // a cuDNN handle has one stream at a time
     const std::lock_guard lock(mutex);
     check(library()->set_stream(handle_, stream), "cudnnSetStream");
     check(library()->execute(handle_, plan_, pack.get()), "cudnnBackendExecute");
@@ -264,7 +264,7 @@ class Plan final : public ConvPlan {
  private:
   ConvGraph graph_;
   Handle handle_;
-  Descriptor plan_;  // never destroyed: cached as long as the library is loaded
+  Descriptor plan_;  // never destroyed, because plans are cached until the process ends
   int64_t bytes_;
 };
 
@@ -299,7 +299,7 @@ std::unique_ptr<ConvPlan> make_plan(Handle handle, const ConvGraph& graph) {
 const ConvPlan* conv_plan(int device, const ConvGraph& graph) {
   if (library() == nullptr) return nullptr;
   static std::mutex mutex;
-  static std::map<int, Handle> handles;  // never destroyed, as the library is never unloaded
+  static std::map<int, Handle> handles;  // never destroyed, like the library
   static std::map<std::pair<int, ConvGraph>, std::unique_ptr<ConvPlan>> plans;
   const std::lock_guard lock(mutex);
   const auto [place, is_new] = plans.try_emplace({device, graph});

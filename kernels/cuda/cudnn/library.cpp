@@ -12,7 +12,7 @@ namespace shale::kernels::cudnn {
 namespace {
 
 constexpr const char* kName = "libcudnn.so.9";
-constexpr size_t kOldest = 90000, kNext = 100000;  // of version 9
+constexpr size_t kOldest = 90000, kNext = 100000;  // version 9.0.0, and the first unsupported one
 
 const char* chosen() {
   const char* const name = std::getenv("SHALE_CUDNN");
@@ -24,10 +24,10 @@ bool is_off() {
 
 struct Loaded {
   Library library;
-  std::string error;  // reason if there is no library, else empty
+  std::string error;  // why there is no library, else empty
 };
 
-// Never unloaded, because its handles exist to the end of the process.
+// Loads the library, which is never unloaded, because its handles exist until the process ends.
 Loaded load() {
   if (is_off()) return {{}, "SHALE_CUDNN is off"};
   const std::string name = chosen() != nullptr ? chosen() : kName;
@@ -91,7 +91,7 @@ const Library* library() {
 std::string version() {
   const Library* const found = library();
   if (found == nullptr) return "";
-  const size_t number = found->get_version();  // 91002
+  const size_t number = found->get_version();  // such as 91002
   return cat(number / 10000, ".", number / 100 % 100, ".", number % 100);
 }
 

@@ -25,11 +25,11 @@ struct Library {
 // Returns whether SHALE_CUDNN names a library, which is then required.
 bool is_asked_for();
 
-// Returns null if there is no library, which is logged once, or if SHALE_CUDNN is "off". Throws
-// UnavailableError if is_asked_for() and it cannot be loaded.
+// Returns the library; null if there is none, which is logged once, or if SHALE_CUDNN is "off".
+// Throws UnavailableError if is_asked_for() and the library cannot be loaded.
 const Library* library();
 
-// Version such as "9.10.2"; empty without a library.
+// Returns the version, such as "9.10.2"; empty without a library.
 std::string version();
 
 }  // namespace shale::kernels::cudnn

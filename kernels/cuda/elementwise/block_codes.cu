@@ -15,7 +15,7 @@ constexpr int kThreads = 256;
 constexpr int kNeighbours = 8;
 static_assert(kCodeBlock % kNeighbours == 0);
 
-// Copy in device memory from which the shared table is filled.
+// The NF4 levels; kernels copy them from device memory to a table in shared memory.
 struct Nf4Table {
   float levels[16];
 };
@@ -28,7 +28,7 @@ __device__ constexpr Nf4Table kNf4{nf4_table()};
 
 struct CodedRows {
   const uint8_t* data;
-  int64_t columns, row_bytes, scales;  // scales: offset of the scales in a row
+  int64_t columns, row_bytes, scales;  // offset of the scales in a row, in bytes
 
   __device__ __forceinline__ float scale(const uint8_t* row, int64_t column) const {
     return reinterpret_cast<const float*>(row + scales)[column / kCodeBlock];
@@ -78,7 +78,8 @@ __global__ void __launch_bounds__(kThreads) decode_blocks_kernel(CodedRows x, T*
   store_scaled(y + first, levels, x.scale(row, column));
 }
 
-// A warp encodes a block: a lane has two neighbours, whose codes are two bytes or one.
+// Encoding: a warp encodes a block. A lane has two neighbours, whose codes are two bytes (int8) or
+// one (NF4).
 constexpr int kWarps = kThreads / kWarpSize;
 static_assert(kCodeBlock == 2 * kWarpSize);
 
@@ -93,7 +94,7 @@ template <typename T, BlockCode kCode>
 __global__ void __launch_bounds__(kThreads)
     encode_blocks_kernel(const T* x, CodedRows y, uint8_t* rows, int64_t n) {
   await_previous_grid();
-  float* const boundaries = shared<Nf4Table>().levels;  // halfway between two levels
+  float* const boundaries = shared<Nf4Table>().levels;  // the middle between neighbouring levels
   if constexpr (kCode == BlockCode::kNf4) {
     if (threadIdx.x < 15) {
       boundaries[threadIdx.x] = (kNf4.levels[threadIdx.x] + kNf4.levels[threadIdx.x + 1]) / 2;
@@ -106,7 +107,7 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t first = block * kCodeBlock + 2 * lane;
   const float a = to_float(x[first]), b = to_float(x[first + 1]);
   const float most = std::numeric_limits<float>::max();
-  const float largest = warp_max(fmaxf(fabsf(a), fabsf(b)));  // ignores NaN
+  const float largest = warp_max(fmaxf(fabsf(a), fabsf(b)));  // fmaxf ignores NaN
   const bool is_finite = warp_sum(fabsf(a) <= most && fabsf(b) <= most ? 0 : 1) == 0;
   const BlockScale scale = is_finite ? block_scale(kCode, largest) : BlockScale{};
   const int64_t number = first / y.columns, column = first - number * y.columns;

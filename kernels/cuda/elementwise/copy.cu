@@ -8,15 +8,16 @@
 #include "shale/kernels/elementwise.h"
 #include "shale/kernels/simt/simt.h"
 
-// copy reads and writes every byte once, in the largest words (1 to 16 bytes) that shapes, strides
-// and addresses allow. If x and y are contiguous along different dimensions, square tiles go
-// through shared memory, so that both are accessed contiguously. fill writes every byte once.
+// The copy kernels read and write every byte once, in the largest words (1 to 16 bytes) that
+// shapes, strides and addresses allow. If x and y are contiguous along different dimensions, square
+// tiles go through shared memory, so that both are accessed contiguously. The fill kernel writes
+// every byte once.
 
 namespace shale::kernels::SHALE_BACKEND {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kWords = 4;  // per thread
+constexpr int kWords = 4;  // words per thread
 constexpr int kDims = kMaxDims;
 constexpr int kTile = 32;
 
@@ -46,8 +47,9 @@ struct Offsets {
   int64_t x = 0, y = 0;
 };
 
-// Offsets of an element. The loop is unrolled, because an array that is indexed at run time would
-// be in local memory. A 64-bit division is fast if both numbers fit 32 bits.
+// Returns the offsets in x and y of element `number` of the outer dimensions. The loop is unrolled,
+// because an array that is indexed at run time would be in local memory. A 64-bit division is fast
+// if both numbers fit 32 bits.
 __device__ __forceinline__ Offsets offsets_of(const OuterDims& dims, int64_t number) {
   Offsets at;
 #pragma unroll
@@ -86,10 +88,10 @@ __global__ void __launch_bounds__(kThreads)
 
 template <typename T>
 struct Tile {
-  T at[kTile][kTile + 1];  // the odd width spreads a column over the banks
+  T at[kTile][kTile + 1];  // odd row size: a column's elements are in different banks
 };
 
-// x is contiguous along `down`, y along `across`. A block copies one tile [down, across].
+// Copies one tile [down, across] per block; x is contiguous along `down`, y along `across`.
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
     transpose_kernel(const T* x, T* y, CopyDim down, CopyDim across, OuterDims outer) {
@@ -116,7 +118,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// The dimension along which x is contiguous, if it is not y's; -1: none.
+// Returns the dimension along which x is contiguous, if y is contiguous along another one; else -1.
 int dimension_of_x(const CopyPlan& plan) {
   int best = -1;
   int64_t stride = plan.inner().x;
@@ -140,7 +142,8 @@ void launch_transpose(const Exec& exec, const CopyArgs& a, const CopyPlan& plan,
                static_cast<const T*>(a.x.data), static_cast<T*>(a.y.data), down, across, outer);
 }
 
-// The largest power of two up to 16 that divides all sizes, strides and addresses, in bytes.
+// Returns the largest word, in bytes: the largest power of two up to 16 that divides all sizes,
+// strides and addresses.
 int64_t word_bytes(const CopyArgs& a, const CopyPlan& plan, int64_t element) {
   if (plan.inner().x != 1 || plan.inner().y != 1) return element;
   uint64_t all = 16 | reinterpret_cast<uintptr_t>(a.x.data) |
@@ -158,7 +161,8 @@ void launch_copy(const Exec& exec, const CopyArgs& a, const CopyPlan& plan) {
   const int64_t element = dtype_size(a.x.dtype), word = sizeof(Word);
   OuterDims dims;
   const CopyDim inner = plan.inner();
-  // Words are never smaller than elements, because the element size divides all of these numbers.
+  // A word is at least one element, because the element size divides all sizes, strides and
+  // addresses.
   const int64_t per_word = word / element;
   dims.add(per_word == 1 ? inner : CopyDim{inner.size / per_word, 1, 1});
   for (int i = plan.count - 2; i >= 0; --i) {
@@ -170,7 +174,7 @@ void launch_copy(const Exec& exec, const CopyArgs& a, const CopyPlan& plan) {
                exec, static_cast<const Word*>(a.x.data), static_cast<Word*>(a.y.data), dims, words);
 }
 
-// Calls fn.template operator()<Word>() for a word of this size.
+// Calls fn.template operator()<Word>() for the type with this word size.
 template <class Fn>
 void dispatch_element(int64_t bytes, const Fn& fn) {
   switch (bytes) {
@@ -211,7 +215,7 @@ void launch_fill(const Exec& exec, void* y, const FillPattern& pattern, int64_t 
                exec, static_cast<Word*>(y), value, words);
 }
 
-// Repeats the value to fill 16 bytes.
+// Returns a 16-byte pattern that repeats the value.
 FillPattern pattern_of(DType dtype, double value) {
   FillPattern pattern;
   const auto repeat = [&](auto element) {
@@ -253,7 +257,7 @@ template <>
 void run(const Exec& exec, const FillArgs& a) {
   if (a.y.numel() == 0) return;
   const FillPattern pattern = pattern_of(a.y.dtype, a.value);
-  // Whole words of 16 bytes, and the bytes before and after them.
+  // y has whole words of 16 bytes, and some bytes before and after them.
   const auto address = reinterpret_cast<uintptr_t>(a.y.data);
   const int64_t bytes = a.y.bytes();
   auto* y = static_cast<unsigned char*>(a.y.data);

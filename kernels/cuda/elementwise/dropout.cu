@@ -4,15 +4,15 @@
 #include "shale/kernels/cuda/run.h"
 #include "shale/kernels/elementwise.h"
 
-// x, residual and y are read or written once; the mask is computed and never stored.
+// Dropout reads x and residual once and writes y once; the mask is computed and never stored.
 
 namespace shale::kernels::SHALE_BACKEND {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kPacks = 2;  // per thread
+constexpr int kPacks = 2;  // packs per thread
 
-// Elements [first, last) of [samples, elements].
+// Operands for the elements [first, last) of [samples, elements].
 template <typename T>
 struct DropoutOperands {
   const T* x;
@@ -21,19 +21,19 @@ struct DropoutOperands {
   const StepState* step;
   int64_t elements, first, last;
   uint32_t first_sample;
-  uint32_t blocks;  // per sample
+  uint32_t blocks;  // thread blocks per sample
   uint32_t site;
   float p, scale;
 };
 
-// The random words of elements [element, element + kCount) of a sample.
+// Computes the random words of elements [element, element + kCount) of a sample.
 template <int kCount>
 __device__ __forceinline__ void dropout_words(PhiloxCounter counter, PhiloxKey key, int64_t element,
                                               uint32_t (&words)[kCount]) {
   if constexpr (kCount == 1) {
     counter[0] = static_cast<uint32_t>(element / 4);
     const PhiloxCounter four = philox(counter, key);
-    // Not indexed at run time, which would put the array into local memory.
+    // The array is not indexed at run time, which would put it into local memory.
     const int word = static_cast<int>(element % 4);
     words[0] = word == 0 ? four[0] : word == 1 ? four[1] : word == 2 ? four[2] : four[3];
   } else {
@@ -65,8 +65,8 @@ __device__ __forceinline__ void drop(const DropoutOperands<T>& o, const PhiloxCo
   store_floats(o.y + at, values);
 }
 
-// A block owns kThreads * kPacks packs of one sample. Arithmetic is the limit, not the number of
-// loads in flight: ten rounds of Philox per four elements.
+// A block processes kThreads * kPacks packs of one sample. The kernel is limited by arithmetic, ten
+// rounds of Philox per four elements, not by the number of loads in flight.
 template <typename T>
 __global__ void __launch_bounds__(kThreads) dropout_kernel(DropoutOperands<T> o, bool packed) {
   await_previous_grid();

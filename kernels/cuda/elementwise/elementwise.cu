@@ -6,8 +6,8 @@
 #include "shale/kernels/cuda/elementwise/swiglu.cuh"
 #include "shale/kernels/cuda/run.h"
 
-// Every operand is read or written once: axpby and mul transfer a, b and y; a cast transfers a and
-// y; gelu_fwd x and y; gelu_bwd x, dy and dx; swiglu_fwd gate, up and y.
+// The kernels read or write every operand once: axpby and mul transfer a, b and y; a cast transfers
+// a and y; gelu_fwd x and y; gelu_bwd x, dy and dx; swiglu_fwd gate, up and y.
 
 namespace shale::kernels::SHALE_BACKEND {
 namespace {
@@ -32,7 +32,7 @@ struct Scale {
   }
 };
 
-// y = combine(a, b), with operands of one kind (Typed or Mixed).
+// Computes y = combine(a, b), with operands of one kind (Typed or Mixed).
 template <class Operand, class Combine>
 struct Binary {
   static constexpr int kCount = 16 / Operand::kWidest;
@@ -70,7 +70,7 @@ struct Product {
   __device__ __forceinline__ float operator()(float a, float b) const { return a * b; }
 };
 
-// y = a times the single element of b, which is in device memory.
+// Computes y = a times the single element of b, which is in device memory.
 struct Multiple {
   static constexpr int kCount = 16 / Mixed::kWidest;
   Mixed a, b, y;

@@ -4,7 +4,8 @@
 #include "shale/kernels/cuda/elementwise/fp8_tile.cuh"
 #include "shale/kernels/cuda/run.h"
 
-// A block has a tile of x (fp8_tile.cuh). The bits equal the CPU's.
+// Quantizes x to fp8. A thread block has a tile of x (fp8_tile.cuh). The bits equal those of the
+// CPU.
 
 namespace shale::kernels::SHALE_BACKEND {
 namespace {
@@ -15,8 +16,8 @@ constexpr int kRun = kFp8Run, kRunsOfLine = kFp8RunsOfLine;
 
 struct QuantizeWork {
   const bf16* x;
-  int64_t rows, columns, across;  // across: tiles per row of tiles
-  bool packs;                     // rows may be read in packs
+  int64_t rows, columns, across;  // across: tiles side by side in x
+  bool packs;                     // rows of x may be read in packs
   Fp8OperandMemory by_rows, by_columns;
 };
 
@@ -25,7 +26,7 @@ struct ColumnScratch {
   int32_t exponents[kTile];
 };
 
-// A thread's part of the tile.
+// A thread's elements of the tile, and their position.
 struct OwnPart : Fp8TilePlace {
   Floats<kRun> x[kRun];
 };
@@ -55,7 +56,7 @@ __device__ __forceinline__ OwnPart load_part(const QuantizeWork& w, int64_t tile
   return own;
 }
 
-// Writes the thread's row i with the scale 2^exponents[i].
+// Writes the codes of the thread's row i, with the scale 2^exponents[i].
 template <typename Number>
 __device__ __forceinline__ void store_rows(const QuantizeWork& w, const OwnPart& own,
                                            const int32_t (&exponents)[kRun]) {
@@ -74,7 +75,7 @@ __device__ __forceinline__ void store_rows(const QuantizeWork& w, const OwnPart&
   }
 }
 
-// Writes the thread's column j with the scale 2^exponents[j].
+// Writes the codes of the thread's column j, with the scale 2^exponents[j].
 template <typename Number>
 __device__ __forceinline__ void store_columns(const QuantizeWork& w, const OwnPart& own,
                                               const int32_t (&exponents)[kRun]) {
@@ -102,9 +103,10 @@ __device__ __forceinline__ uint32_t largest_of(const OwnPart& own) {
   return largest;
 }
 
-// Computes the largest magnitude of each block's part of x, for as many blocks as a block has
-// threads. Goes from the end of x to the start, so that quantize_tiles_kernel begins with what was
-// read last, which is still in the L2 cache. If x fits the L2 cache, it is read once from memory.
+// Computes the largest magnitude of each thread block's part of x. The number of thread blocks is
+// the number of threads of a block. The parts go from the end of x to its start, so that
+// quantize_tiles_kernel begins with what was read last, which is still in the L2 cache. If x fits
+// the L2 cache, it is read from memory only once.
 __global__ void __launch_bounds__(kThreads)
     largest_kernel(const QuantizeWork w, int64_t tiles, uint32_t* of_blocks) {
   await_previous_grid();
@@ -118,8 +120,9 @@ __global__ void __launch_bounds__(kThreads)
   if (threadIdx.x == 0) of_blocks[blockIdx.x] = largest;
 }
 
-// Quantizes with scales of squares. If `of_blocks` is not null, there is one scale: the largest
-// magnitude of x is the largest of those values, one per thread.
+// Quantizes with scales of squares (kSquares) or, if `of_blocks` is not null, with one scale:
+// of_blocks has one of largest_kernel's results per thread, and their maximum is the largest
+// magnitude of x.
 template <typename Number>
 __global__ void __launch_bounds__(kThreads)
     quantize_tiles_kernel(const QuantizeWork w, const uint32_t* of_blocks) {
@@ -127,7 +130,7 @@ __global__ void __launch_bounds__(kThreads)
   const OwnPart own =
       load_part(w, blockIdx.x / w.across * kFp8Block, blockIdx.x % w.across * kFp8Block);
   const uint32_t largest = of_blocks != nullptr ? of_blocks[threadIdx.x] : largest_of(own);
-  // The bits of non-finite numbers are the largest.
+  // The bits of a non-finite number are larger than those of any other.
   const int32_t exponent = fp8_exponent<Number>(block_max(largest));
   int32_t exponents[kRun];
 #pragma unroll

@@ -4,9 +4,9 @@
 #include "shale/kernels/cuda/elementwise/fp8_tile.cuh"
 #include "shale/kernels/cuda/run.h"
 
-// A thread has a run of neighbours in one block of scales. A run has 8 elements if rows are
-// multiples of blocks, as in common models, and then half a warp has a block's part of a row; else
-// it has one element. The bits equal the CPU's.
+// Kernels for sharded fp8 weights. A thread has a run of neighbours in one block of scales. A run
+// has 8 elements if rows are multiples of blocks, as in common models, and then half a warp has a
+// block's part of a row; else a run has one element. The bits equal those of the CPU.
 
 namespace shale::kernels::SHALE_BACKEND {
 namespace {
@@ -94,15 +94,15 @@ __global__ void __launch_bounds__(kThreads)
   Floats<kRun> values;
 #pragma unroll
   for (int i = 0; i < kRun; ++i) values.at[i] = decoded(e4m3{run.at[i]}) * scale;
-  store_floats(y + at, values);  // exact
+  store_floats(y + at, values);  // the conversion is exact
 }
 
 // ---- Operands: a block has a tile (fp8_tile.cuh) ----
 
 struct OperandsWork {
   const uint8_t* codes;
-  int64_t rows, columns, across;  // across: tiles per row of tiles
-  bool packs;                     // rows may be read in packs
+  int64_t rows, columns, across;  // across: tiles side by side in the matrix
+  bool packs;                     // rows of codes may be read in packs
   bool copies_rows;
   Fp8BlockIndex index;
   const int32_t* largest;
@@ -166,7 +166,7 @@ __global__ void __launch_bounds__(kFp8TileThreads) fp8_operands_kernel(const Ope
   });
 }
 
-// Calls launch.operator()<kRun>() with the run of a thread.
+// Calls launch.operator()<kRun>() with the number of elements in a thread's run.
 template <typename Launch>
 void with_run(const ShardRange& range, std::initializer_list<const void*> memory,
               const Launch& launch) {

@@ -12,13 +12,14 @@
 namespace shale::kernels::SHALE_BACKEND {
 
 inline constexpr int kFp8TileThreads = 256;
-inline constexpr int kFp8Run = 8;                                             // rows, and columns
+// Rows, and columns, of a thread.
+inline constexpr int kFp8Run = 8;
 inline constexpr int kFp8RunsOfLine = static_cast<int>(kFp8Block) / kFp8Run;  // half a warp
 
 using Fp8CodeRun = Pack<uint8_t, kFp8Run>;
 
 struct Fp8OperandMemory {
-  uint8_t* codes;  // null if the operand is omitted
+  uint8_t* codes;  // null: the operand is omitted
   float* scales;
   int64_t codes_stride, scales_stride;
 };
@@ -31,9 +32,9 @@ inline Fp8OperandMemory memory_of(const Fp8Operand& operand) {
 
 // A thread's part of the block's tile.
 struct Fp8TilePlace {
-  int run = static_cast<int>(threadIdx.x) % kFp8RunsOfLine;   // index of the run of columns
-  int rows = static_cast<int>(threadIdx.x) / kFp8RunsOfLine;  // of rows: 8 from rows * 8 on
-  int64_t first_row, first_column;                            // in the matrix
+  int run = static_cast<int>(threadIdx.x) % kFp8RunsOfLine;   // index of the thread's 8 columns
+  int rows = static_cast<int>(threadIdx.x) / kFp8RunsOfLine;  // index of the thread's 8 rows
+  int64_t first_row, first_column;                            // position in the matrix
 };
 
 __device__ __forceinline__ Fp8TilePlace fp8_tile_place(int64_t tile_row, int64_t tile_column) {
@@ -43,8 +44,8 @@ __device__ __forceinline__ Fp8TilePlace fp8_tile_place(int64_t tile_row, int64_t
   return own;
 }
 
-// Position of 8 codes of a line of the transpose, permuted by the line, so that neither writing nor
-// reading threads have bank conflicts.
+// Shared memory for the codes of the transpose. The runs of a line are permuted, so that neither
+// writing nor reading threads have bank conflicts.
 struct Fp8TransposeScratch {
   Fp8CodeRun runs[kFp8Block][kFp8RunsOfLine];
   __device__ __forceinline__ Fp8CodeRun& at(int line, int run) {
@@ -52,8 +53,8 @@ struct Fp8TransposeScratch {
   }
 };
 
-// Writes the tile's part of the lines of the transpose of [rows, columns]. codes_of(j) returns the
-// codes of the thread's column j, in row order. All threads of a block call it for all columns.
+// Writes the tile's part of the transpose of a [rows, columns] matrix. codes_of(j) returns the
+// codes of the thread's column j, in row order. All threads of a block must call this function.
 template <typename CodesOf>
 __device__ __forceinline__ void store_fp8_columns(const Fp8OperandMemory& to,
                                                   const Fp8TilePlace& own, int64_t rows,
@@ -64,7 +65,7 @@ __device__ __forceinline__ void store_fp8_columns(const Fp8OperandMemory& to,
     store_shared_pack(scratch.at(own.run * kFp8Run + j, own.rows).at, codes_of(j));
   }
   __syncthreads();
-  // From here on the thread has other columns: a run of rows of every 16th column.
+  // Below, a thread writes other columns than it has: 8 rows of every 16th column.
   const int64_t tile_row = own.first_row - own.rows * kFp8Run;
   const int64_t tile_column = own.first_column - own.run * kFp8Run;
   const int64_t row = tile_row + own.run * kFp8Run;

@@ -4,12 +4,12 @@
 
 namespace shale::kernels::SHALE_BACKEND {
 
-// GELU (arXiv:1606.08415) and its derivative, also for epilogues. Absolute errors are a few ulp of
-// max(1, |x|); NaN stays NaN.
+// GELU (arXiv:1606.08415) and its derivative, also for GEMM epilogues. Absolute errors are a few
+// ulp of max(1, |x|); NaN stays NaN.
 
-// Tanh form: x s with s = (1 + tanh u) / 2 = sigmoid(2u), u = sqrt(2/pi) (x + 0.044715 x^3). Uses
-// the sigmoid, because 1 + tanh(u) cancels for negative u. e^-2u is computed as a power of two: the
-// factors include log2(e).
+// The tanh form: x s with s = (1 + tanh u) / 2 = sigmoid(2u), u = sqrt(2/pi) (x + 0.044715 x^3).
+// Uses the sigmoid, because 1 + tanh(u) cancels for negative u. e^-2u is computed as a power of
+// two: the factors include log2(e).
 inline constexpr float kGeluLinear = -2.3022082f;  // -2 sqrt(2/pi) log2(e)
 inline constexpr float kGeluCubic = -2.3022082f * 0.044715f;
 
@@ -18,8 +18,8 @@ __device__ __forceinline__ float gelu_tanh(float x) {
   return x * fast_rcp(1.f + e);
 }
 
-// s + x s (1 - s) d(2u)/dx. 1 - s is computed as e s, which does not cancel; e is kept finite, or e
-// s would be inf * 0.
+// Computes s + x s (1 - s) d(2u)/dx, with s and u as above. 1 - s is computed as e s, e = e^-2u,
+// which does not cancel; e is kept finite, or e s would be inf * 0.
 __device__ __forceinline__ float dgelu_tanh(float x) {
   constexpr float kLn2 = 0.69314718f;
   const float t = x * x;
@@ -30,7 +30,7 @@ __device__ __forceinline__ float dgelu_tanh(float x) {
   return fmaf((x * s) * (e * s), slope, s);
 }
 
-// Exact form: x Phi(x), Phi(x) = (1 + erf(x / sqrt 2)) / 2.
+// Phi(x) = (1 + erf(x / sqrt 2)) / 2. The exact form of GELU is x Phi(x).
 __device__ __forceinline__ float normal_cdf(float x) {
   return fmaf(0.5f, erff(x * 0.70710678f), 0.5f);
 }
@@ -39,7 +39,7 @@ __device__ __forceinline__ float gelu_erf(float x) {
   return x * normal_cdf(x);
 }
 
-// Phi(x) + x phi(x), phi(x) = exp(-x^2 / 2) / sqrt(2 pi)
+// Computes Phi(x) + x phi(x), with phi(x) = exp(-x^2 / 2) / sqrt(2 pi).
 __device__ __forceinline__ float dgelu_erf(float x) {
   const float density = fast_exp2(-0.72134752f * (x * x));  // log2(e) / 2
   return fmaf(x * 0.39894228f, density, normal_cdf(x));

@@ -15,12 +15,13 @@ namespace shale::kernels::SHALE_BACKEND {
 //
 // All loads of a thread are issued before its first store, which may alias them.
 inline constexpr int kMapThreads = 256;
-inline constexpr int kMapPacks = 2;  // per thread: one would leave too few bytes in flight
-// About the number of blocks that start early; later blocks have nothing to wait for.
+inline constexpr int kMapPacks = 2;  // packs per thread; one would leave too few bytes in flight
+// About as many blocks as start early; later blocks start after the previous grid and do not wait.
 inline constexpr unsigned kEarlyBlocks = 512;
 
-// A block owns kMapThreads * kMapPacks neighbouring packs; a thread's packs are kMapThreads apart.
-// Ragged or unaligned parts are processed element by element, with the same instructions.
+// The elementwise kernel. A block owns kMapThreads * kMapPacks neighbouring packs; the packs of a
+// thread are kMapThreads apart. Ragged or unaligned parts are processed element by element, with
+// the same instructions.
 template <class Operation>
 __global__ void __launch_bounds__(kMapThreads, 4)
     map_kernel(Operation operation, int64_t n, bool packed) {

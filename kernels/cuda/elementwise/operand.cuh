@@ -63,8 +63,8 @@ struct Mixed {
   }
 };
 
-// Returns whether packs of `count` elements from the array's start are aligned; true for an omitted
-// array.
+// Returns whether packs of `count` elements from the array's start on are aligned; true if the
+// array is omitted.
 template <class Operand>
 bool allows_packs(const Operand& operand, int count) {
   return reinterpret_cast<uintptr_t>(operand.data) %

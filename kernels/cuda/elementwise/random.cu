@@ -6,8 +6,9 @@
 #include "shale/kernels/cuda/run.h"
 #include "shale/kernels/simt/simt.h"
 
-// Box-Muller with the CPU's instructions and polynomials (kernels/cpu/random.cpp), so the bits are
-// the same: a model's initial values do not depend on the device. y is written once.
+// Normal numbers by the Box-Muller method, with the CPU's instructions and polynomials
+// (kernels/cpu/random.cpp), so the bits are the same: a model's initial values do not depend on the
+// device. y is written once.
 
 namespace shale::kernels::SHALE_BACKEND {
 namespace {
@@ -22,7 +23,7 @@ __device__ __forceinline__ float horner(float x, float c0, Rest... rest) {
   return fmaf(x, horner(x, rest...), c0);
 }
 
-// ln x for x in [2^-24, 1].
+// Computes ln x for x in [2^-24, 1].
 __device__ __forceinline__ float log_of(float x) {
   // x = 2^k m, m in [sqrt(1/2), sqrt(2)): subtracting the bits of sqrt(1/2) carries into the
   // exponent.
@@ -43,10 +44,11 @@ struct SinCos {
   float sin, cos;
 };
 
-// Sine and cosine of 2 pi u, u a multiple of 2^-24 in [0, 1). Reduction to a quarter turn is exact.
+// Computes sine and cosine of 2 pi u, for u a multiple of 2^-24 in [0, 1). The reduction to a
+// quarter turn is exact.
 __device__ __forceinline__ SinCos sincos_turns(float u) {
   const float quarters = u * 4.f, shifted = quarters + 0x1.8p23f;
-  const auto q = std::bit_cast<uint32_t>(shifted);  // its low two bits count quarter turns
+  const auto q = std::bit_cast<uint32_t>(shifted);  // the low two bits of q count quarter turns
   const float f = quarters - (shifted - 0x1.8p23f);
   const float t = f * f;
   const float s =
@@ -65,7 +67,7 @@ struct Distribution {
   float mean, std;
 };
 
-// Elements 4 group to 4 group + 3 of the whole parameter.
+// Computes elements 4 group to 4 group + 3 of the whole parameter.
 __device__ __forceinline__ Floats<4> normals(const Distribution& d, uint64_t group) {
   const PhiloxCounter words =
       philox({static_cast<uint32_t>(group), static_cast<uint32_t>(group >> 32), d.stream_low,
@@ -84,15 +86,17 @@ __device__ __forceinline__ Floats<4> normals(const Distribution& d, uint64_t gro
   return values;
 }
 
-// Rows of `run` elements, contiguous in y and `stride` elements apart in the parameter.
+// The part of a parameter that is filled: rows of `run` elements, contiguous in y and `stride`
+// elements apart in the parameter.
 template <typename T>
 struct Box {
   T* y;
   int64_t first, run, stride;
-  int64_t groups;  // maximum groups that a row overlaps
+  int64_t groups;  // maximum number of groups of four that a row overlaps
 };
 
-// A thread computes one group of four; at the ends of a row only a part of it is used.
+// Fills y. A thread computes one group of four; at the ends of a row only a part of the group is
+// used.
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
     random_normal_kernel(Box<T> box, Distribution d, int64_t rows, bool packed) {
@@ -100,7 +104,7 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x, row = i / box.groups;
   if (row >= rows) return;
   const int64_t first = box.first + row * box.stride, group = first / 4 + i % box.groups;
-  const int64_t begin = group * 4 - first;  // in the row
+  const int64_t begin = group * 4 - first;  // index in the row
   if (begin >= box.run) return;
   const Floats<4> values = normals(d, static_cast<uint64_t>(group));
   T* const to = box.y + row * box.run + begin;

@@ -4,14 +4,14 @@
 #include "shale/kernels/rope.h"
 #include "shale/kernels/rope_angle.h"
 
-// A thread computes the sines and cosines of some pairs of a token once, and rotates these pairs of
-// several heads. Only x and y are read and written.
+// Rotary position embedding. A thread computes the sines and cosines of some pairs of a token once,
+// and rotates these pairs of several heads. Memory traffic is reading x and writing y.
 
 namespace shale::kernels::SHALE_BACKEND {
 namespace {
 
 constexpr int kThreads = 128;
-constexpr int kHeads = 4;  // per thread
+constexpr int kHeads = 4;  // heads per thread
 constexpr int kMaxPairs = kMaxRopeHeadSize / 2;
 
 struct RopeStrides {
@@ -22,9 +22,9 @@ template <typename T>
 struct RopeParams {
   const T* x;
   T* y;
-  const int32_t* positions;  // or null
+  const int32_t* positions;  // null: first_position + index
   RopeStrides x_strides, y_strides;
-  int64_t tokens;  // in all sequences
+  int64_t tokens;  // tokens of all sequences
   int64_t length;  // tokens per sequence
   int64_t first_position;
   int heads, pairs;
@@ -33,7 +33,7 @@ struct RopeParams {
   uint64_t turns[kMaxPairs];
 };
 
-// Bitwise equal to kernels/cpu/rope.cpp.
+// Computes the same bits as kernels/cpu/rope.cpp.
 __device__ __forceinline__ void rope_sin_cos(uint32_t angle, float scale, float sign, float& cos,
                                              float& sin) {
   using P = RopePolynomial;
@@ -51,7 +51,7 @@ __device__ __forceinline__ void rope_sin_cos(uint32_t angle, float scale, float 
   cos = (below != odd ? -right : right) * scale;
 }
 
-// Rotates kCount pairs from `pair` on of one head.
+// Rotates the pairs [pair, pair + kCount) of one head.
 template <int kCount, bool kInterleaved, typename T>
 __device__ __forceinline__ void turn(const T* x, T* y, int pair, int pairs,
                                      const float (&cos)[kCount], const float (&sin)[kCount]) {
@@ -60,7 +60,7 @@ __device__ __forceinline__ void turn(const T* x, T* y, int pair, int pairs,
   Floats<kCount> parts[] = {load_floats<kCount>(x + first), load_floats<kCount>(x + second)};
 #pragma unroll
   for (int k = 0; k < kCount; ++k) {
-    // Indices into 2 kCount consecutive elements.
+    // The two elements of a pair are i and j of the 2 kCount elements that are loaded.
     constexpr int kStep = kInterleaved ? 2 : 1, kApart = kInterleaved ? 1 : kCount;
     const int i = k * kStep, j = i + kApart;
     float &a = parts[i / kCount].at[i % kCount], &b = parts[j / kCount].at[j % kCount];

@@ -17,7 +17,7 @@
 namespace shale::kernels::SHALE_BACKEND {
 namespace {
 
-constexpr int kWarps = 4;  // per block
+constexpr int kWarps = 4;  // warps per block
 constexpr int kThreads = kWarps * kWarpSize;
 
 // ---- Forward ----
@@ -26,7 +26,7 @@ template <typename T>
 struct EmbeddingFwd {
   const int32_t* ids;
   const T* table;
-  const T* positions;  // first position used, or null
+  const T* positions;  // row of the first position, or null
   T* y;
   int64_t rows, length, C;
   int64_t first_row, V;  // rows of this shard of the table
@@ -49,7 +49,7 @@ __global__ void __launch_bounds__(kThreads, 8) embedding_fwd_kernel(EmbeddingFwd
 #pragma unroll 4
   for (int64_t c = threadIdx.x % kWarpSize * kCount; c < a.C; c += kWarpSize * kCount) {
     Floats<kCount> values = load_floats<kCount>(from + c);
-    if (a.is_part) {  // adds 0, so that -0 is the same as in the sum of all shards
+    if (a.is_part) {  // a sharded table: adds 0, so that -0 becomes 0 as in the sum of all shards
 #pragma unroll
       for (int i = 0; i < kCount; ++i) values.at[i] = is_here ? values.at[i] + 0.f : 0.f;
     }
@@ -94,7 +94,7 @@ __device__ __forceinline__ void store_grad(TGrad* p, const Floats<kCount>& value
   }
 }
 
-// Sums of rows of dy into rows of a gradient.
+// Arguments for summing rows of dy into rows of a gradient.
 template <typename T, typename TGrad>
 struct RowSum {
   const T* dy;
@@ -103,7 +103,7 @@ struct RowSum {
   bool accumulate;
 };
 
-// The gradient row, and its first column, that this thread's warp owns.
+// The row of the gradient that this thread's warp owns, and the first column in it.
 struct OwnColumns {
   int64_t row, c;
 };
@@ -121,7 +121,7 @@ int64_t blocks_for(int64_t rows, int64_t C) {
   return ceil_div(rows * ceil_div(C, kWarpSize * kCount), kWarps);
 }
 
-// out[row] (+)= dy[row_of(0)] + dy[row_of(1)] + ... for `count` rows, rounded once.
+// Computes out[row] (+)= dy[row_of(0)] + dy[row_of(1)] + ... for `count` rows, rounded once.
 template <int kCount, typename T, typename TGrad, class RowOf>
 __device__ __forceinline__ void sum_rows(const RowSum<T, TGrad>& a, const OwnColumns& own,
                                          int64_t count, const RowOf& row_of) {
@@ -162,7 +162,8 @@ __global__ void __launch_bounds__(kThreads, 8)
 
 // ---- Host ----
 
-// Calls fn.template operator()<kCount>() with the largest kCount that C and the addresses allow.
+// Calls fn.template operator()<kCount>() with the largest pack kCount that C and the addresses
+// allow.
 template <typename T, class Fn>
 void dispatch_columns(int64_t C, std::initializer_list<const void*> operands, const Fn& fn) {
   bool packed = C % kPackSize<T> == 0;

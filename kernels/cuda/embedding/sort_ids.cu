@@ -19,7 +19,7 @@ namespace {
 constexpr int kDigits = 256;
 constexpr int kDigitBits = 8;
 constexpr int kSegment = 1024;  // pairs per warp
-constexpr int kWarps = 4;       // per block
+constexpr int kWarps = 4;       // warps per block
 constexpr int kThreads = kWarps * kWarpSize;
 constexpr int kScanThreads = 1024;
 
@@ -34,7 +34,7 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (i >= count) return;
   const int64_t id = int64_t{ids[i]} - first;
-  pairs.id[i] = id >= 0 && id < V ? static_cast<int32_t>(id) : V;  // sorted after all others
+  pairs.id[i] = id >= 0 && id < V ? static_cast<int32_t>(id) : V;  // V: invalid ids come last
   pairs.number[i] = static_cast<int32_t>(i);
 }
 
@@ -59,13 +59,13 @@ __global__ void __launch_bounds__(kThreads)
   __syncwarp();
   const int64_t begin = int64_t{segment} * kSegment;
   for (int64_t i = begin + lane; i < begin + kSegment && i < count; i += kWarpSize) {
-    atomic_add(&mine[digit_of(id[i], shift)], 1);  // integers: any order
+    atomic_add(&mine[digit_of(id[i], shift)], 1);  // exact in any order
   }
   __syncwarp();
   for (int d = lane; d < kDigits; d += kWarpSize) counts[int64_t{d} * segments + segment] = mine[d];
 }
 
-// Replaces counts[i] by the sum of the counts before it; one block.
+// Replaces counts[i] by the sum of the counts before it. The grid is one block.
 __global__ void __launch_bounds__(kScanThreads) scan_kernel(int32_t* counts, int64_t n) {
   await_previous_grid();
   const int64_t share = ceil_div(n, kScanThreads), begin = threadIdx.x * share;
@@ -80,7 +80,7 @@ __global__ void __launch_bounds__(kScanThreads) scan_kernel(int32_t* counts, int
   }
 }
 
-// The lanes of `active` that have this lane's digit.
+// Returns the lanes of `active` that have this lane's digit.
 __device__ __forceinline__ uint32_t lanes_with(int digit, uint32_t active) {
   uint32_t same = active;
 #pragma unroll
@@ -99,7 +99,7 @@ __global__ void __launch_bounds__(kThreads)
   const int lane = threadIdx.x % kWarpSize, warp = threadIdx.x / kWarpSize;
   const int segment = static_cast<int>(blockIdx.x) * kWarps + warp;
   if (segment >= segments) return;
-  auto& next = shared<DigitCounts>().of_warp[warp];  // destination of the next pair of a digit
+  auto& next = shared<DigitCounts>().of_warp[warp];  // per digit: destination of its next pair
   for (int d = lane; d < kDigits; d += kWarpSize) next[d] = starts[int64_t{d} * segments + segment];
   const int64_t begin = int64_t{segment} * kSegment;
   for (int64_t first = begin; first < begin + kSegment && first < count; first += kWarpSize) {
@@ -108,7 +108,7 @@ __global__ void __launch_bounds__(kThreads)
     const int digit = digit_of(id, shift);
     const uint32_t peers = lanes_with(digit, ballot(active));
     const uint32_t lower = peers & ((uint32_t{1} << lane) - 1);
-    __syncwarp();  // `next` includes the 32 pairs before
+    __syncwarp();  // now `next` counts the previous 32 pairs
     if (active) {
       const int32_t at = next[digit] + std::popcount(lower);
       to.id[at] = id;
@@ -119,7 +119,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// offsets[v] = the first position of an id of at least v, for v in [0, V].
+// Computes offsets[v] = the first position of an id of at least v, for v in [0, V].
 __global__ void __launch_bounds__(kThreads)
     offsets_kernel(const int32_t* id, int32_t count, int32_t* offsets, int32_t V) {
   await_previous_grid();

@@ -13,8 +13,8 @@ struct SortedIds {
   const int32_t* offsets = nullptr;  // [V + 1]
 };
 
-// Sorts i32 ids minus `first` on the device. Those outside of [0, V) come last, in order. The
-// result is in exec.workspace. Throws ShapeError in the name of `op` for 2^31 ids or more.
+// Sorts i32 ids minus `first` on the device. Ids outside [0, V) come last, in order. The result is
+// in exec.workspace. Throws ShapeError in the name of `op` for 2^31 ids or more.
 SortedIds sort_ids(const char* op, const Exec& exec, const View& ids, int64_t first, int64_t V);
 
 }  // namespace shale::kernels::SHALE_BACKEND

@@ -13,8 +13,8 @@
 namespace shale::kernels::SHALE_BACKEND {
 namespace {
 
-// Number of shares for a GEMM with tiles of 128 x 128, from the time model of 16-bit tiles with
-// half of k, because fp8 tensor cores take the same time for twice as much of k.
+// Returns the number of shares for a GEMM with tiles of 128 x 128. The time model is that of 16-bit
+// tiles with half of k, because fp8 tensor cores process twice as much of k in the same time.
 int shares_of(GemmProblem p, int cluster) {
   p.k = ceil_div(p.k, kFp8Block) * kFp8Block / 2;
   p.a.dtype = DType::kBF16;
@@ -38,7 +38,7 @@ void run(const Exec& exec, const Fp8GemmArgs& args) {
     throw ShapeError(cat("fp8_gemm: a is ", args.a.codes, ", b is ", args.b.codes,
                          ", expected no size above ", kMost - kFp8Block, " on a GPU"));
   }
-  if (p.accumulate) p.residual = p.c;  // added in the epilogue
+  if (p.accumulate) p.residual = p.c;  // the epilogue adds c
   const auto packs = [&](const Matrix& m, int64_t rows) {
     return m.data == nullptr || lines_of(m, rows, p.n).aligned();
   };

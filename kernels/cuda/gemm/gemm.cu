@@ -17,11 +17,11 @@
 namespace shale::kernels::SHALE_BACKEND {
 namespace {
 
-// ---- Around the main kernel: split-K, bias gradients ----
+// ---- Kernels that run after the main kernel: split-K, bias gradients ----
 
 constexpr int kReduceTile = 64, kReduceThreads = 128;
 
-// Adds the partial results in order, and then applies the epilogue of an unsplit GEMM. parts:
+// Adds the partial results of split-K in order, and then applies the GEMM's epilogue. parts:
 // [splits * m, ld].
 template <typename TIn, typename TOut>
 __global__ void __launch_bounds__(kReduceThreads)
@@ -60,8 +60,8 @@ __global__ void __launch_bounds__(kReduceThreads)
 
 constexpr int kSumColumns = 32, kSumSlices = 8;
 
-// bias_grad from the column sums of `rows` tile rows, [rows, n]: 8 slices, each with every 8th row
-// in order, then the slices in order. A block has 32 columns.
+// Computes bias_grad from column_sums [rows, n], the column sums of the tile rows. First each of 8
+// slices adds every 8th row in order, then the slices are added in order. A block has 32 columns.
 __global__ void __launch_bounds__(kSumColumns* kSumSlices)
     bias_grad_kernel(const float* column_sums, int64_t rows, int64_t n, ColumnSumTarget bias_grad) {
   await_previous_grid();
@@ -107,7 +107,7 @@ void launch_bias_grad(const Exec& exec, const GemmProblem& p, const float* colum
 }
 
 // Computes c and the other outputs of a GEMM from the partial results of all parts of k, [splits *
-// m, n] in f32, in order.
+// m, n] in f32, added in order.
 void launch_add_parts(const Exec& exec, const GemmProblem& p, const GemmWork& work,
                       const Matrix& parts) {
   dispatch_float(p.a.dtype, [&]<typename TIn>() {
@@ -122,7 +122,8 @@ void launch_add_parts(const Exec& exec, const GemmProblem& p, const GemmWork& wo
   });
 }
 
-// k of a part, rounded up to whole stages, so that parts start at aligned addresses.
+// Returns the size of a part of k, rounded up to whole stages, so that parts start at aligned
+// addresses.
 int64_t k_of_part(int64_t k, int splits) {
   constexpr int64_t kStage = 64;  // a multiple of every tile's depth
   return std::max(round_up(ceil_div(k, splits), kStage), kStage);
@@ -165,7 +166,7 @@ void check_plan(const Exec& exec, const GemmProblem& p, const GemmPlan& plan) {
   }
 }
 
-// The parts of a GEMM's workspace, in bytes, in this order, and their uses.
+// Sizes in bytes of the parts of a GEMM's workspace, in this order.
 struct WorkspaceParts {
   WorkspaceParts(const GemmProblem& p, const GemmPlan& plan)
       : split_k(k_of_part(p.k, plan.splits)),
@@ -206,7 +207,7 @@ void gemm_by_plan(const Exec& exec, const GemmProblem& problem, const GemmPlan& 
     if (p.bias_grad.data != nullptr && p.n > 0) launch_bias_grad(exec, p, nullptr, 0);
     return;
   }
-  if (p.accumulate) p.residual = p.c;  // added in the epilogue
+  if (p.accumulate) p.residual = p.c;  // the epilogue adds c
 
   const WorkspaceParts room(p, plan);
   GemmWork work = {.tile = plan.tile, .split_k = room.split_k};
@@ -219,7 +220,8 @@ void gemm_by_plan(const Exec& exec, const GemmProblem& problem, const GemmPlan& 
                packs(p.aux_up, p.m) && packs(p.c_up, p.m);
   const bool whole = work.splits == 1;
 
-  // One reservation for everything, because a second one would invalidate the first.
+  // The workspace is reserved once for all parts, because a second reservation would invalidate the
+  // first.
   Matrix parts = {.dtype = DType::kF32, .ld = room.part_ld};
   char* memory = static_cast<char*>(scratch_bytes("gemm", exec, room.bytes()));
   const auto take = [&memory](int64_t bytes) { return std::exchange(memory, memory + bytes); };

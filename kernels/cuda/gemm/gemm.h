@@ -12,10 +12,11 @@ namespace shale::kernels {
 // share and shared tile; column sums of every tile row if there is a bias gradient; and a copy of
 // an operand whose address or lines are not 16-byte aligned. Throws ShapeError for sizes above 2^31
 // - 1, and UnavailableError for a tile without a kernel (or without one for this device) and for
-// shares that do not divide its k.
+// shares that can_cut() rejects.
 namespace cuda {
 void gemm_by_plan(const Exec& exec, const GemmProblem& problem, const GemmPlan& plan);
-int64_t gemm_workspace_bytes(const GemmProblem& problem, const GemmPlan& plan);  // that it reserves
+// Returns the bytes of workspace that gemm_by_plan() reserves.
+int64_t gemm_workspace_bytes(const GemmProblem& problem, const GemmPlan& plan);
 }  // namespace cuda
 namespace emu {
 void gemm_by_plan(const Exec& exec, const GemmProblem& problem, const GemmPlan& plan);

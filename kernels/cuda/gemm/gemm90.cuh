@@ -4,10 +4,10 @@
 
 namespace shale::kernels::SHALE_BACKEND {
 
-// Rows of a tile that a warpgroup has; also the rows of each column sum.
+// Rows of a tile that one warpgroup computes; each column sum is also over these rows.
 inline constexpr int kGemm90SlabRows = 64;
 
-// GEMMs with Hopper's tiles, like launch_gemm_bf16() and launch_gemm_f16(). k must not be 0.
+// Launch GEMMs with Hopper's tiles, like launch_gemm_bf16() and launch_gemm_f16(). k must not be 0.
 void launch_gemm90_bf16(const Exec& exec, const GemmProblem& p, const GemmWork& work);
 void launch_gemm90_f16(const Exec& exec, const GemmProblem& p, const GemmWork& work);
 

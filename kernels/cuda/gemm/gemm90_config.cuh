@@ -7,34 +7,35 @@
 
 namespace shale::kernels::SHALE_BACKEND {
 
-// Sizes of a block's work. Two warpgroups multiply, each 64 rows of a tile (a slab); a third one
-// loads. With 256 columns a thread has 128 accumulators, which with 8 warps per multiprocessor
-// leaves about a hundred registers for the rest. A stage is 48 KiB; four stages and the epilogue's
-// memory fill shared memory. The narrower tiles are for GEMMs with few tiles. With kPaired a tile's
-// columns alternate between SwiGLU's two GEMMs, see kPairCols, and c has half as many.
+// Sizes of a thread block's tile and stages. Two warpgroups multiply, each 64 rows of a tile (a
+// slab); a third one loads. With 256 columns a thread has 128 accumulators, which with 8 warps per
+// multiprocessor leaves about a hundred registers for the rest. A stage is 48 KiB; four stages and
+// the epilogue's memory fill shared memory. The narrower tiles are for GEMMs with few tiles. With
+// kPaired a tile's columns alternate between SwiGLU's two GEMMs, see kPairCols, and c has half as
+// many.
 template <int kCols_, int kStages_, bool kPaired_ = false>
 struct Gemm90Config {
   static constexpr int kRows = 128, kCols = kCols_, kDepth = 64, kStages = kStages_;
   static constexpr bool kPaired = kPaired_;
-  static constexpr int kOutCols = kPaired ? kCols / 2 : kCols;  // in c
-  static constexpr int kSlabs = kRows / kGemm90SlabRows;        // per tile
+  static constexpr int kOutCols = kPaired ? kCols / 2 : kCols;  // columns of c
+  static constexpr int kSlabs = kRows / kGemm90SlabRows;        // slabs of 64 rows per tile
   static constexpr bool kPingPong = false;
-  static constexpr bool kClusters = kCols >= 128;  // see cluster_blocks()
-  static constexpr int kOwnSlabs = 1;              // per warpgroup
+  static constexpr bool kClusters = kCols >= 128;  // true if cluster_blocks() is 2
+  static constexpr int kOwnSlabs = 1;              // slabs of a warpgroup
   static constexpr int kMultipliers = 2;           // multiplying warpgroups
   static constexpr int kThreads = (kMultipliers + 1) * kWarpgroupSize;
 
   // ---- Bytes of shared memory. A box has lines of 128 bytes: 64 elements. ----
-  static constexpr int kBox = kDepth * 128;  // 64 lines
+  static constexpr int kBox = kDepth * 128;  // 64 lines of 128 bytes
   static constexpr int kA = kRows * 128, kB = kCols * 128, kStage = kA + kB;
   static constexpr int kRing = kStages * kStage;
-  static constexpr int kStaging = kBox + kGemm90SlabRows * 32 * 4;  // for a warpgroup's epilogue
+  static constexpr int kStaging = kBox + kGemm90SlabRows * 32 * 4;  // of a warpgroup's epilogue
 };
 
-// Two tiles of 128 columns at a time: each warpgroup has one tile with both slabs, and they take
-// turns at the tensor cores, so that the epilogue of one overlaps the main loop of the other. A
-// thread has as many accumulators as with 256 columns, but each multiply-add loads a third more
-// from memory. This is for GEMMs whose epilogues are long compared with k.
+// A block with two tiles of 128 columns at a time: each warpgroup has one tile with both slabs, and
+// they take turns at the tensor cores, so that the epilogue of one overlaps the main loop of the
+// other. A thread has as many accumulators as with 256 columns, but each multiply-add loads a third
+// more from memory. This is for GEMMs whose epilogues are long compared with k.
 template <int kStages_, bool kPaired_ = false>
 struct Gemm90PingPong : Gemm90Config<128, kStages_, kPaired_> {
   static constexpr bool kPingPong = true;
@@ -45,12 +46,12 @@ struct Gemm90PingPong : Gemm90Config<128, kStages_, kPaired_> {
 template <class Config>
 using Gemm90Sums = float[Config::kOwnSlabs][Config::kCols / 2];
 
-// The block's barriers, after the rest of shared memory.
+// The block's mbarriers, which follow the other data in shared memory.
 template <int kStages>
 struct Gemm90Barriers {
   MBarrier full[kStages], empty[kStages];
   TileQueue items;
-  uint32_t all_written[2];  // per warpgroup: its first thread's result of PartSums::is_last()
+  uint32_t all_written[2];  // per warpgroup: what PartSums::is_last() returned to its first thread
 };
 
 template <class Config>
@@ -59,38 +60,39 @@ constexpr size_t gemm90_shared_bytes() {
          sizeof(Gemm90Barriers<Config::kStages>);
 }
 
-// Arguments of a launch.
+// Arguments of the kernel.
 struct Gemm90Params {
-  // kGroupsOfB: b has a matrix per group, as a third dimension of its map. kGroupsOfK: k is divided
-  // into groups (grouped_gemm90.cuh).
+  // kGroupsOfB: b has a matrix per group, as the third dimension of its map. kGroupsOfK: k is
+  // divided into groups (grouped_gemm90.cuh).
   static constexpr bool kGroupsOfB = false, kGroupsOfK = false;
-  // Tiles may be shared by several blocks, each with a share of k.
+  // True: several blocks may share a tile, each with a part of k.
   static constexpr bool kShares = true;
-  // Blocks may form clusters, with tiles in one column: each block loads a part of their common
-  // columns of b for all (GemmPlan::cluster).
+  // True: blocks may form clusters, with tiles in one column; each block loads a part of their
+  // common columns of b for all blocks (GemmPlan::cluster).
   static constexpr bool kClusters = true;
   TensorMap a,
-      b;           // boxes of a stage: 64 of k by all rows, or 64 rows by k
+      b;           // a stage of an operand: 64 of k by all rows, or 64 rows by k
   TensorMap b_up;  // like b, with boxes of 16 columns; only if kPaired
-  // [m, n], in boxes of 64 rows and 128 bytes. Only with by_boxes; aux and aux_up only if kPaired.
+  // c is [m, n], in boxes of 64 rows and 128 bytes, and only used with by_boxes; aux and aux_up
+  // also need kPaired.
   TensorMap c, aux, aux_up;
   GemmProblem problem;
   GemmWork work;
   int cluster = 1;                   // blocks per cluster
-  int row_tiles = 0, col_tiles = 0;  // a cluster's tiles count as one
-  int items = 0;                     // unshared tiles, and shares of the others
-  uint32_t* next_item = nullptr;     // see tile_queue.cuh
-  bool by_boxes = false;             // c (16 bits) is stored by TMA
-  bool unchanged = false;            // and only a bias changes the result
+  int row_tiles = 0, col_tiles = 0;  // the tiles of a cluster count as one
+  int items = 0;                     // unshared tiles, and shares of shared tiles
+  uint32_t* next_item = nullptr;     // counter of items, see tile_queue.cuh
+  bool by_boxes = false;             // TMA stores c, which is 16-bit
+  bool unchanged = false;            // by_boxes, and c is the GEMM's result plus at most a bias
 };
 
-// A tile of c, and the block's range of its k.
+// A block's work: a tile of c, or a share's range of its k.
 struct Gemm90Item {
   int row, row_end;  // first row of the tile, and the end of its valid rows
   int col;
-  int a_row;  // the row in a
+  int a_row;  // first row of the tile in a
   int group, k_begin, k_end;
-  int tile = 0, share = -1;  // of a tile that is or may be shared
+  int tile = 0, share = -1;  // for a tile that is or may be shared
 };
 
 __device__ __forceinline__ int gemm90_items(const Gemm90Params& params) {
@@ -106,7 +108,7 @@ __device__ __forceinline__ bool may_go_by_boxes(const Gemm90Params&, const Gemm9
 template <class Config>
 __device__ __forceinline__ Gemm90Item gemm90_item(const Gemm90Params& params, int number) {
   const TileIndex tile = tile_of_block(number, params.row_tiles, params.col_tiles);
-  // With an odd number of tile rows, the second tile of the last cluster begins below c.
+  // If the number of tile rows is odd, the second tile of the last cluster begins below c.
   const int row = (tile.row * params.cluster + cluster_rank()) * Config::kRows;
   return {.row = row,
           .row_end = static_cast<int>(params.problem.m),

@@ -9,34 +9,38 @@ namespace shale::kernels::SHALE_BACKEND {
 // packs them into boxes of 64 columns, 8 KiB, which TMA stores to c while the next are packed. For
 // all others (store_slab()) 32 columns at a time go through 8 KiB of shared memory, which
 // rearranges wgmma's layout into runs of 8 columns, on which the epilogue of all GEMM kernels
-// works. A thread has the same run of two rows. 16-bit results then go to a box; f32 results, and
-// those with unaligned lines, go directly to memory. If a tile's columns alternate between SwiGLU's
-// GEMMs, the 32 are 16 of each, and a thread has the same run of both in one row.
+// works. A thread has the same run of columns in two rows. 16-bit results then go to a box; f32
+// results, and those with unaligned lines, go directly to memory. If a tile's columns alternate
+// between SwiGLU's GEMMs, the 32 columns are 16 of each GEMM, and a thread has the same run of both
+// GEMMs in one row.
 
 struct Slab {
-  int number;          // index in its tile
-  int barrier;         // barrier of its warpgroup
-  unsigned char* box;  // its shared memory, a multiple of 1024
-  float* sums;         // follows the box, with the same size
+  int number;          // index of the slab in its tile
+  int barrier;         // named barrier of the slab's warpgroup
+  unsigned char* box;  // shared memory of the slab, 1024-byte aligned
+  float* sums;         // follows `box` in memory, with the same size
 };
 
-inline constexpr int kPartCols = 32, kPartRuns = kPartCols / kRun;  // per part of a tile
+inline constexpr int kPartCols = 32, kPartRuns = kPartCols / kRun;  // in a part of a tile
 inline constexpr int kBoxCols = 64;
 inline constexpr int kRowsAtOnce = kWarpgroupSize / kPartRuns;
 
-// Position of a run of sums. Runs are permuted by the row, so that neither the 4 rows that half a
-// warp writes at a time nor the runs that it reads have bank conflicts.
+// Returns the position of a run of sums in shared memory. Runs are permuted by the row, so that
+// neither the 4 rows that half a warp writes at a time nor the runs that it reads have bank
+// conflicts.
 __device__ __forceinline__ int sums_run(int row, int run) {
   return row * kPartCols + (run ^ row % kPartRuns) * kRun;
 }
 
-// Position of a run of 16-bit results in the box: lines of 128 bytes with swizzled 16-byte chunks.
+// Returns the position of a run of 16-bit results in the box: lines of 128 bytes with swizzled
+// 16-byte chunks.
 __device__ __forceinline__ int box_run(int row, int run) {
   return row * 128 + (run ^ row % 8) * 16;
 }
 
-// Stores a thread's two columns of each of the 4 blocks of 8 of a part, see kernels/simt/wgmma.h.
-// Registers cannot be indexed, so each part has its own code.
+// Stores a thread's accumulators of one part to shared memory: two columns of each of its 4 blocks
+// of 8 columns, see kernels/simt/wgmma.h. Registers cannot be indexed, so each part has its own
+// code.
 template <int kCount>
 __device__ __forceinline__ void store_sums(float* to, const float (&sums)[kCount], int part) {
   const int thread = static_cast<int>(threadIdx.x) % kWarpgroupSize, lane = thread % kWarpSize;
@@ -53,12 +57,12 @@ __device__ __forceinline__ void store_sums(float* to, const float (&sums)[kCount
   }
 }
 
-// Column sums of the slab's 64 rows: over a thread's rows, then over threads in row order. `cols`
-// columns are inside c.
+// Computes column sums over the slab's 64 rows: first over each thread's rows, then over threads in
+// row order. `cols` columns are inside c.
 __device__ __forceinline__ void add_columns(const Run& sums, float* scratch, float* column_sums,
                                             int cols, int barrier) {
   const int thread = static_cast<int>(threadIdx.x) % kWarpgroupSize;
-  barrier_sync(barrier, kWarpgroupSize);  // the results in this memory have been read
+  barrier_sync(barrier, kWarpgroupSize);  // all threads have read the sums in this memory
 #pragma unroll
   for (int i = 0; i < kRun; ++i) {
     scratch[thread / kPartRuns * kPartCols + thread % kPartRuns * kRun + i] = sums.at[i];
@@ -71,7 +75,7 @@ __device__ __forceinline__ void add_columns(const Run& sums, float* scratch, flo
   }
 }
 
-// Columns of c in a part of a tile, and runs of them.
+// Columns, and runs of columns, of c in a part of a tile.
 template <class Config>
 inline constexpr int kPartOutCols = Config::kPaired ? kPartCols / 2 : kPartCols;
 template <class Config>
@@ -87,7 +91,7 @@ __device__ __forceinline__ auto load_sums(const float* sums, int row, int run) {
   }
 }
 
-// Stores part `part` of the tile: 32 of its columns.
+// Stores part number `part` of a tile: 32 of its columns.
 template <typename T, typename TOut, class Config, bool kByBoxes>
 __device__ __forceinline__ void store_part(const Gemm90Params& params, const Gemm90Item& item,
                                            const Slab& slab, int part,
@@ -95,14 +99,14 @@ __device__ __forceinline__ void store_part(const Gemm90Params& params, const Gem
   constexpr int kCols = kPartOutCols<Config>, kRuns = kPartOutRuns<Config>;
   const GemmProblem& p = params.problem;
   const int thread = static_cast<int>(threadIdx.x) % kWarpgroupSize, barrier = slab.barrier;
-  // Sizes fit 32 bits, see gemm_by_plan(); registers are scarce here.
+  // Sizes fit 32 bits, see gemm_by_plan(). 32-bit integers save registers.
   const int in_box = part * kCols % kBoxCols;
   const int col = item.col + part * kCols, cols_left = static_cast<int>(p.n) - col;
   const int row = item.row + slab.number * kGemm90SlabRows;
   const int rows_left = item.row_end - row;
 
-  if (in_box == 0 && thread == 0) bulk_wait_read<0>();  // the previous boxes
-  barrier_sync(barrier, kWarpgroupSize);                // and the previous sums have been read
+  if (in_box == 0 && thread == 0) bulk_wait_read<0>();  // of the previous boxes
+  barrier_sync(barrier, kWarpgroupSize);                // the previous sums have been read
   store_sums(slab.sums, sums, part);
   barrier_sync(barrier, kWarpgroupSize);
 
@@ -110,7 +114,7 @@ __device__ __forceinline__ void store_part(const Gemm90Params& params, const Gem
   const RunEpilogue<T, TOut> epilogue(p, col + run * kRun, params.work.packs);
   const bool sums_columns = !Config::kPaired && params.work.column_sums != nullptr;
   Run column_sums{};
-#pragma unroll 1  // to keep registers for the sums
+#pragma unroll 1  // unrolling would need the registers of the sums
   for (int r = thread / kRuns; r < kGemm90SlabRows; r += kWarpgroupSize / kRuns) {
     const bool inside = r < rows_left && run * kRun < cols_left;
     const auto products = load_sums<Config>(slab.sums, r, run);
@@ -144,9 +148,10 @@ __device__ __forceinline__ void store_slab(const Gemm90Params& params, const Gem
                                            const Slab& slab,
                                            const float (&sums)[Config::kCols / 2]) {
   constexpr int kCols = kPartOutCols<Config>;
-#pragma unroll 1  // one copy of the epilogue's code
+#pragma unroll 1  // unrolling would repeat the epilogue's code
   for (int part = 0; part < Config::kCols / kPartCols; ++part) {
-    // Uniform over all threads. If a box has a column inside c, all its parts are stored.
+    // The condition is the same for all threads. If a box has a column inside c, all its parts are
+    // stored.
     if (item.col + part * kCols / kBoxCols * kBoxCols >= params.problem.n) return;
     store_part<T, TOut, Config, kByBoxes>(params, item, slab, part, sums);
   }
@@ -154,26 +159,27 @@ __device__ __forceinline__ void store_slab(const Gemm90Params& params, const Gem
 
 // ---- Stores directly from registers ----
 
-// Fills a warpgroup's two boxes alternately: one while the other is being stored.
+// Fills a warpgroup's two boxes alternately: TMA stores one while the other is filled.
 template <typename T>
 class BoxWriter {
  public:
-  // `row`: first row of the slab; inside: at least one row is inside c.
+  // `row`: first row of the slab. `inside`: at least one row of the slab is inside c.
   __device__ __forceinline__ BoxWriter(const Slab& slab, int row, bool inside)
       : slab_(slab), row_(row), inside_(inside) {
     if (thread() == 0) bulk_wait_read<0>();
   }
 
-  // values(j, half) returns the two values of block j of 8 columns, from column `col` of the map's
-  // matrix on, that wgmma's layout gives a thread for the upper (0) or lower (1) of its rows.
+  // Stores a box. values(j, half) returns the two values of block j of 8 columns, from column `col`
+  // of the map's matrix on, that wgmma's layout gives a thread for the upper (0) or lower (1) of
+  // its rows.
   template <class Values>
   __device__ __forceinline__ void put(const TensorMap& map, int col, const Values& values) {
     unsigned char* const box = second_ ? reinterpret_cast<unsigned char*>(slab_.sums) : slab_.box;
     second_ = !second_;
     if (thread() == 0) bulk_wait_read<1>();
-    barrier_sync(slab_.barrier, kWarpgroupSize);  // this box is free
+    barrier_sync(slab_.barrier, kWarpgroupSize);  // TMA has read this box
     const int lane = thread() % kWarpSize;
-    const int line = thread() / kWarpSize * 16 + lane % 16;  // row whose address the lane provides
+    const int line = thread() / kWarpSize * 16 + lane % 16;  // row for this lane's address
 #pragma unroll
     for (int j = 0; j < kBoxCols / kRun; j += 2) {
       uint32_t pairs[4];
@@ -201,7 +207,7 @@ class BoxWriter {
   bool inside_, second_ = false;
 };
 
-// The biases of columns `col` and col + 1, or 0 beyond the last column.
+// Returns the biases of columns `col` and col + 1, or 0 beyond the last column.
 template <typename T>
 __device__ __forceinline__ Floats<2> bias_pair(const GemmProblem& p, int col) {
   const T* const bias = static_cast<const T*>(p.bias.data) + col;
@@ -209,7 +215,7 @@ __device__ __forceinline__ Floats<2> bias_pair(const GemmProblem& p, int col) {
   return {col < p.n ? to_float(*bias) : 0.f, 0.f};
 }
 
-// Stores a slab that needs no more than a bias, or SwiGLU: see Gemm90Params::unchanged.
+// Stores a slab whose epilogue is at most a bias, or SwiGLU, see Gemm90Params::unchanged.
 template <typename T, class Config>
 __device__ __forceinline__ void store_boxes(const Gemm90Params& params, const Gemm90Item& item,
                                             const Slab& slab,
@@ -221,12 +227,12 @@ __device__ __forceinline__ void store_boxes(const Gemm90Params& params, const Ge
   for (int first = 0; first < Config::kOutCols; first += kBoxCols) {
     const int col = item.col + first;
     if (col >= p.n) break;
-    // The pair of values in a block of 8 columns of the tile.
+    // Returns the thread's pair of values in a block of 8 columns of the tile.
     const auto pair_of = [&](int block, int half) {
       return Floats<2>{sums[4 * block + 2 * half], sums[4 * block + 2 * half + 1]};
     };
     if constexpr (Config::kPaired) {
-      // Of 32 columns of the tile, the first 16 belong to the gate, the others to up.
+      // Of 32 columns of the tile, the first 16 belong to the gate, the other 16 to up.
       const auto gate = [&](int j, int half) {
         const int block = first / kRun + j;
         return pair_of(block / 2 * 4 + block % 2, half);
@@ -257,7 +263,7 @@ __device__ __forceinline__ void store_boxes(const Gemm90Params& params, const Ge
   }
 }
 
-// Stores a slab to c in one of the two ways.
+// Stores a slab to c with store_boxes() or store_slab().
 template <typename T, class Config, class Params>
 __device__ __forceinline__ void store_products(const Params& params, const Gemm90Item& item,
                                                const Slab& slab,

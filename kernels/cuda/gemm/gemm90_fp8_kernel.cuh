@@ -24,7 +24,7 @@ struct Fp8Gemm90Config : Gemm90Config<128, kStages_> {
 };
 
 struct Fp8Scales {
-  const float* data;  // [stages, lines]
+  const float* data;  // scales, [stages, lines]
   int64_t stride;
 };
 
@@ -57,7 +57,7 @@ __device__ __forceinline__ void load_fp8_item(const Fp8Gemm90Params& params, con
     } else {
       tma_load(stage + Config::kA, params.b, full, k, item.col);
     }
-    // The last block of a cluster may have no rows, and so no scales.
+    // The last block of a cluster may have no rows, and then it has no scales.
     const int row = item.row < item.row_end ? item.row : 0;
     load_scales<Config>(stage + Config::kCodes, params.a_scales, full, row, k);
     load_scales<Config>(stage + Config::kCodes + Config::kScales, params.b_scales, full, item.col,
@@ -70,8 +70,8 @@ __device__ __forceinline__ void load_fp8_item(const Fp8Gemm90Params& params, con
 template <class Config>
 using Fp8Sums = float[Config::kCols / 2];
 
-// A warpgroup's access to the stages, for the rows of one slab. kLines: each column of c has a
-// scale; otherwise a tile has one.
+// Gives a warpgroup the operands of each stage, for the rows of one slab. kLines: each column of c
+// has a scale; otherwise a tile has one.
 template <typename TA, class Config, bool kLines>
 class Fp8Stages {
  public:
@@ -94,11 +94,12 @@ class Fp8Stages {
     next_.next();
   }
 
-  // Adds the results of the oldest stage, which are complete, to sums, and releases the stage.
+  // Adds the results of the oldest stage, whose matmuls are complete, to sums, and releases the
+  // stage.
   __device__ __forceinline__ void add(Fp8Sums<Config>& sums, const Fp8Sums<Config>& products) {
     const auto* const a = reinterpret_cast<const float*>(at(oldest_) + Config::kCodes);
     const float* const b = a + Config::kDepth;
-    // Layout as in kernels/simt/wgmma.h.
+    // The layout of sums and products is that of kernels/simt/wgmma.h.
     const int thread = static_cast<int>(threadIdx.x) % kWarpgroupSize, lane = thread % kWarpSize;
     const int row = slab_ * kGemm90SlabRows + thread / kWarpSize * 16 + lane / 4;
     const float upper = a[row], lower = a[row + 8];
@@ -130,7 +131,7 @@ class Fp8Stages {
   RingPlace<Config::kStages> next_;
 };
 
-// Computes the sums [64, 128] of `count` stages, at least 1.
+// Computes the sums [64, 128] over `count` stages, at least 1.
 template <typename TA, class Config, bool kLines>
 __device__ __forceinline__ void multiply_scaled(Fp8Sums<Config>& sums, int count,
                                                 Fp8Stages<TA, Config, kLines>& stages) {
@@ -162,7 +163,7 @@ __device__ __forceinline__ void multiply_scaled(Fp8Sums<Config>& sums, int count
 
 // ---- The kernel ----
 
-// Like gemm90_kernel.
+// The kernel: like gemm90_kernel, with scales.
 template <typename TA, class Config, bool kLines>
 __global__ void __launch_bounds__(Config::kThreads, 1)
     fp8_gemm90_kernel(const __grid_constant__ Fp8Gemm90Params params) {

@@ -9,9 +9,9 @@ namespace shale::kernels::SHALE_BACKEND {
 
 // ---- The loading thread ----
 
-// Loads an operand's part of a stage. If lines run along k, they are rows of a (columns of b), and
-// one box has all of them; else a line is one k with 64 rows, and a box has 64 rows. `group`: the
-// map's third coordinate, if it has one.
+// Loads an operand's part of a stage. If lines run along k, each is a row of a (a column of b), and
+// one box has all lines; else a line has 64 rows of a (columns of b) at one k, and a box has 64
+// rows. `group`: the map's third coordinate, if it has one.
 template <class Config, int kOuter, bool kAlongK, typename... Group>
 __device__ __forceinline__ void load_operand(unsigned char* to, const TensorMap& map,
                                              MBarrier& full, int outer, int k, Group... group) {
@@ -25,7 +25,7 @@ __device__ __forceinline__ void load_operand(unsigned char* to, const TensorMap&
   }
 }
 
-// Loads a tile with alternating columns of two operands.
+// Loads a stage of a tile whose columns alternate between b and b_up.
 template <class Config, typename... Group>
 __device__ __forceinline__ void load_pairs(unsigned char* to, const TensorMap& b,
                                            const TensorMap& b_up, MBarrier& full, int col, int k,
@@ -38,7 +38,7 @@ __device__ __forceinline__ void load_pairs(unsigned char* to, const TensorMap& b
   }
 }
 
-// Loads this block's part of b for its cluster of 2 blocks, to the same place in both.
+// Loads this block's part of b for its cluster of 2 blocks, to the same place in both blocks.
 template <class Config, bool kAlongK>
 __device__ __forceinline__ void load_for_cluster(unsigned char* to, const Gemm90Params& params,
                                                  MBarrier& full, int col, int k) {
@@ -100,8 +100,8 @@ __device__ __forceinline__ void load_item(const Params& params, const Gemm90Item
   }
 }
 
-// Takes items for the block or its cluster. load(item, place) copies the operands of one. The next
-// item is requested before the copies of this one, to hide the latency.
+// Takes items for the block or its cluster. load(item, place) copies the operands of one item. The
+// next item is requested before the copies of this one, to hide the latency.
 template <class Config, class Params, class Load>
 __device__ __forceinline__ void load_items(const Params& params,
                                            Gemm90Barriers<Config::kStages>& barriers,
@@ -131,7 +131,7 @@ __device__ __forceinline__ void load_items(const Params& params,
 
 // ---- The multiplying warpgroups ----
 
-// Issues the matmuls of 16 of k, from `k` of the stage on.
+// Issues the matmuls for 16 of k, starting with element `k` of the stage.
 template <typename T, class Config, bool kATransposed, bool kBTransposed>
 __device__ __forceinline__ void multiply_step(Gemm90Sums<Config>& sums, const unsigned char* a,
                                               const unsigned char* b, int k, bool accumulate) {
@@ -153,13 +153,13 @@ __device__ __forceinline__ void multiply_step(Gemm90Sums<Config>& sums, const un
   }
 }
 
-// A warpgroup's access to the stages.
+// Gives a warpgroup the operands of each stage.
 template <class Config, bool kClusters>
 struct Gemm90Stages {
   const unsigned char* ring;
   Gemm90Barriers<Config::kStages>& barriers;
-  int first_slab;  // of the warpgroup
-  int cluster;     // blocks; each waits for all before it reloads a stage
+  int first_slab;  // first slab of the warpgroup
+  int cluster;     // blocks of the cluster, all of which read a stage before it is reloaded
   RingPlace<Config::kStages> place{};
 
   __device__ __forceinline__ const unsigned char* a() const {
@@ -182,14 +182,14 @@ struct Gemm90Stages {
 };
 
 // Computes c [64, kCols] of each slab. The matmuls of a stage are issued while those of the stage
-// before run; when these have finished, their stage is released. issued() is called when all are
-// issued.
+// before run; when these have finished, their stage is released. issued() is called when the
+// matmuls of all stages are issued.
 template <typename T, class Config, bool kATransposed, bool kBTransposed, class Stages,
           class Issued>
 __device__ __forceinline__ void multiply_stages(Gemm90Sums<Config>& sums, int count, Stages& stages,
                                                 const Issued& issued) {
   constexpr int kSteps = Config::kDepth / 16;
-  int before = 0;  // stage of the matmuls in flight
+  int before = 0;  // stage whose matmuls are in flight
   for (int i = 0; i < count; ++i, stages.place.next()) {
     const unsigned char *const a = stages.a(), *const b = stages.b();
     stages.wait();
@@ -211,7 +211,7 @@ __device__ __forceinline__ void multiply_stages(Gemm90Sums<Config>& sums, int co
   stages.release(before);
 }
 
-// Computes the last stage of a group of k, which has `steps` times 16 of it.
+// Computes the last stage of a group of k, which has only `steps` * 16 of k.
 template <typename T, class Config, bool kATransposed, bool kBTransposed, class Stages>
 __device__ __forceinline__ void multiply_rest(Gemm90Sums<Config>& sums, int steps, bool accumulate,
                                               Stages& stages) {
@@ -229,7 +229,7 @@ __device__ __forceinline__ void multiply_rest(Gemm90Sums<Config>& sums, int step
   stages.place.next();
 }
 
-// Computes c of a group of k whose size is a multiple of 16, possibly 0.
+// Computes a warpgroup's sums over a group of k, whose size is a multiple of 16 and may be 0.
 template <typename T, class Config, bool kATransposed, bool kBTransposed, class Stages>
 __device__ __forceinline__ void multiply_group(Gemm90Sums<Config>& sums, int size, Stages& stages) {
   const int whole = size / Config::kDepth, rest = size % Config::kDepth;
@@ -246,9 +246,9 @@ __device__ __forceinline__ void multiply_group(Gemm90Sums<Config>& sums, int siz
   multiply_rest<T, Config, kATransposed, kBTransposed>(sums, rest / 16, whole > 0, stages);
 }
 
-// Stores all slabs of a warpgroup to c. Later slabs are moved to the registers of the first, so
-// that there is one copy of the code. Values that depend on the columns, such as addresses of
-// biases, are recomputed for each slab, because keeping them takes too many registers.
+// Stores all slabs of a warpgroup to c. The sums of later slabs are moved to the registers of the
+// first slab, so that there is one copy of the code. Values that depend on the columns, such as
+// addresses of biases, are recomputed for each slab, because keeping them takes too many registers.
 template <typename T, class Config, class Params>
 __device__ __forceinline__ void store_tile(const Params& params, const Gemm90Item& item,
                                            int warpgroup, int first_slab, unsigned char* staging,
@@ -277,7 +277,7 @@ __device__ __forceinline__ void store_tile(const Params& params, const Gemm90Ite
 // ---- The kernel ----
 
 // Computes the items of a multiplying warpgroup: all items of its block or, with ping-pong, every
-// second one. Ping-pong warpgroups issue their matmuls in turns, item by item. The turns also keep
+// second item. Ping-pong warpgroups issue their matmuls in turns, item by item. The turns also keep
 // parities valid: a warpgroup with the turn knows that the other has seen all earlier stages full,
 // and so is never two phases of a stage's barrier behind.
 template <typename T, class Config, bool kATransposed, bool kBTransposed, class Params>
@@ -322,10 +322,11 @@ __device__ __forceinline__ void compute_items(const Params& params, int warpgrou
       store_tile<T, Config>(params, item, warpgroup, stages.first_slab, staging, sums);
     } while (pieces.next());
   }
-  if (Config::kPingPong && owner == warpgroup) turns.take();  // takes the last turn
+  if (Config::kPingPong && owner == warpgroup) turns.take();  // takes the turn that was passed last
 }
 
-// Waits until the other blocks of a cluster have started, or are done with its shared memory.
+// Waits until the other blocks of a cluster have started, or no longer use this block's shared
+// memory.
 template <class Params>
 __device__ __forceinline__ void await_cluster(const Params& params) {
   if constexpr (Params::kClusters) {
@@ -333,7 +334,8 @@ __device__ __forceinline__ void await_cluster(const Params& params) {
   }
 }
 
-// Setup by all threads of a block, before the warpgroups split.
+// Initialises barriers and prefetches maps, by all threads of a block, before the warpgroups take
+// their roles.
 template <class Config, class Params>
 __device__ __forceinline__ void prepare_block(const Params& params,
                                               Gemm90Barriers<Config::kStages>& barriers) {
@@ -367,7 +369,7 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
       staging + Config::kMultipliers * Config::kStaging);
   prepare_block<Config>(params, barriers);
 
-  // Three threads at the same position in their warpgroups have 504 registers together.
+  // Registers: three threads at the same position in their warpgroups have 504 together.
   const int warpgroup = uniform(static_cast<int>(threadIdx.x) / kWarpgroupSize);
   if (warpgroup == Config::kMultipliers) {
     shrink_registers<40>();
@@ -387,10 +389,11 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
 
 // ---- Host side ----
 
-// Map of a matrix of `lines` lines of `length` elements, in boxes of box_lines by 64 elements.
+// Returns a map of a matrix of `lines` lines of `length` elements, in boxes of box_lines by 64
+// elements.
 inline TensorMap operand_map(const Matrix& matrix, int64_t lines, int64_t length,
                              int64_t box_lines) {
-  constexpr int64_t kAligned = 8;  // an unused stride must be valid too
+  constexpr int64_t kAligned = 8;  // a valid stride for a dimension of size 1
   return make_tensor_map(
       {.data = matrix.data,
        .dtype = matrix.dtype,
@@ -400,11 +403,11 @@ inline TensorMap operand_map(const Matrix& matrix, int64_t lines, int64_t length
        .box = {64, box_lines}});
 }
 
-// Sets how c, which has c_rows rows, is stored.
+// Chooses how c is stored; c has c_rows rows.
 template <class Config>
 void set_outputs(Gemm90Params& params, int64_t c_rows) {
   const GemmProblem& p = params.problem;
-  params.by_boxes = params.work.packs && p.c.dtype != DType::kF32;  // split-K parts are f32
+  params.by_boxes = params.work.packs && p.c.dtype != DType::kF32;  // the parts of split-K are f32
   if (!params.by_boxes) return;
   params.unchanged = p.epilogue == Epilogue::kNone && p.residual.data == nullptr &&
                      params.work.column_sums == nullptr;
@@ -442,7 +445,7 @@ void launch_gemm90_kernel(const Exec& exec, const GemmProblem& p, const GemmWork
 
 template <typename T, class Config>
 void launch_gemm90_tile(const Exec& exec, const GemmProblem& p, const GemmWork& work) {
-  if (p.a.transposed && p.b.transposed) {  // see has_kernel()
+  if (p.a.transposed && p.b.transposed) {  // has_kernel() excludes this case
     throw InternalError("gemm: a tile without a kernel for both operands transposed");
   }
   if (p.a.transposed) return launch_gemm90_kernel<T, Config, true, false>(exec, p, work);
@@ -450,7 +453,7 @@ void launch_gemm90_tile(const Exec& exec, const GemmProblem& p, const GemmWork& 
   launch_gemm90_kernel<T, Config, false, false>(exec, p, work);
 }
 
-// SwiGLU, with row-major weights (see GemmArgs).
+// Launches SwiGLU, whose weights are row-major (see GemmArgs).
 template <typename T>
 void launch_gemm90_pairs(const Exec& exec, const GemmProblem& p, const GemmWork& work) {
   switch (work.tile) {

@@ -4,14 +4,14 @@
 
 namespace shale::kernels::SHALE_BACKEND {
 
-// Tiles shared by several blocks (stream-K, GemmPlan::shares): the parts of a block, and how they
-// are added. No block waits for another one. Each writes its part of a tile to memory; the last one
-// to finish adds all parts in order, and stores the tile to c.
+// Tiles shared by several blocks (stream-K, GemmPlan::shares): the parts of tiles that a block
+// computes, and how the parts are added. No block waits for another one. Each writes its part of a
+// tile to memory; the last one to finish adds all parts in order, and stores the tile to c.
 
-// Division of the stages of all shared tiles, tile after tile, into shares. Numbers fit 32 bits,
-// which can_cut() checked.
+// Divides the stages of all shared tiles, tile after tile, into shares. The numbers fit 32 bits, as
+// can_cut() checks.
 struct ShareCut {
-  int stages;  // per tile
+  int stages;  // stages per tile
   int all, shares;
 
   template <class Config>
@@ -25,7 +25,8 @@ struct ShareCut {
   }
 };
 
-// The pieces of an item: a whole tile, or the parts of consecutive tiles that belong to a share.
+// Iterates over the pieces of an item: a whole tile, or the parts of consecutive tiles that belong
+// to a share.
 template <class Config, class Params>
 class ItemPieces {
   static constexpr bool kShares = Params::kShares && !Config::kPingPong;
@@ -73,11 +74,12 @@ class ItemPieces {
   int share_, tile_, stage_ = 0, left_ = 0;
 };
 
-// The partial sums of a warpgroup's slab in memory: each thread has 16 bytes next to those of the
-// next thread. There is one place for each share in each tile that it overlaps.
+// The partial sums of a warpgroup's slab in memory, in runs of 16 bytes per thread, so that
+// neighbouring threads access neighbouring bytes. Each share has a place for each tile that it
+// overlaps.
 template <int kCols>
 class PartSums {
-  static constexpr int kSums = kCols / 2;  // per thread
+  static constexpr int kSums = kCols / 2;  // sums per thread
   static constexpr int kFloats = 4;
 
  public:
@@ -95,8 +97,8 @@ class PartSums {
                    Floats<kFloats>{sums[i], sums[i + 1], sums[i + 2], sums[i + 3]});
     }
   }
-  // Called by one thread after all have written. Returns whether the `others` other parts were
-  // already written.
+  // Called by one thread after all threads have written the warpgroup's part. Returns whether the
+  // `others` other parts of the tile were already written.
   __device__ __forceinline__ bool is_last(int others) const {
     __threadfence();
     uint32_t* const counter = shares_.written + tile_ * slabs_ + slab_;
@@ -116,7 +118,7 @@ class PartSums {
 
  private:
   __device__ __forceinline__ float* at(int share) const {
-    const int64_t place = (share + tile_) * slabs_ + slab_;  // fits 32 bits; 64 would spill
+    const int64_t place = (share + tile_) * slabs_ + slab_;  // 64-bit indices would spill
     return shares_.parts + place * (kSums * kWarpgroupSize) +
            static_cast<int>(threadIdx.x) % kWarpgroupSize * kFloats;
   }
@@ -135,8 +137,8 @@ class PartSums {
   int tile_, slab_, slabs_;
 };
 
-// Returns whether sums now has the whole k of the item's tile. For a shared tile, that is true in
-// one block only.
+// Returns whether this block stores the tile: `sums` then has the whole k of the item's tile. For a
+// shared tile, that is true in one block only.
 template <class Config, class Params, class Barriers, int kSums>
 __device__ __forceinline__ bool join_parts(const Params& params, const Gemm90Item& item,
                                            int warpgroup, Barriers& barriers,
@@ -163,7 +165,7 @@ __device__ __forceinline__ bool join_parts(const Params& params, const Gemm90Ite
 
 // ---- Host side ----
 
-// Sets the number of items: unshared tiles, and shares of the others.
+// Sets the number of items: unshared tiles, and shares of the shared tiles.
 inline void set_items(Gemm90Params& params) {
   const TileShares& shares = params.work.shares;
   params.items = params.row_tiles * params.col_tiles - shares.tiles + shares.count;

@@ -7,18 +7,18 @@
 
 namespace shale::kernels::SHALE_BACKEND {
 
-// Consecutive columns that a thread processes at a time: 16 bytes of bf16, two times 16 of f32.
+// Consecutive columns that a thread processes at a time: 16 bytes in bf16, 32 bytes in f32.
 inline constexpr int kRun = 8;
 
 using Run = Floats<kRun>;
 
-// The same run of SwiGLU's two GEMMs.
+// The results of SwiGLU's two GEMMs for the same run of columns.
 struct RunPair {
   Run gate, up;
 };
 
-// `whole`: all of the run is inside the matrix and may be accessed in packs; else its first `count`
-// elements are accessed one by one.
+// Loads a run. `whole`: the whole run is inside the matrix and may be accessed in packs; else its
+// first `count` elements are accessed one by one.
 template <typename T>
 __device__ __forceinline__ Run load_run(const T* from, int count, bool whole) {
   Run run;
@@ -56,7 +56,7 @@ __device__ __forceinline__ void store_run(T* to, const Run& run, int count, bool
   }
 }
 
-// The run as it would be read back from memory of type T.
+// Returns the run as it would be after storing it to memory of type T.
 template <typename T>
 __device__ __forceinline__ Run rounded_to(const Run& run) {
   if constexpr (sizeof(T) == sizeof(float)) {
@@ -75,7 +75,7 @@ __device__ __forceinline__ T* element(const Matrix& matrix, int64_t row, int64_t
 template <typename TIn, typename TOut>
 class RunEpilogue {
  public:
-  // packs: p's operands may be accessed in packs, see GemmWork.
+  // packs: the operands in p may be accessed in packs, see GemmWork.
   __device__ __forceinline__ RunEpilogue(const GemmProblem& p, int64_t col, bool packs)
       : p_(p), col_(col), count_(p.n - col < kRun ? static_cast<int>(p.n - col) : kRun) {
     whole_ = packs && count_ == kRun;
@@ -89,7 +89,7 @@ class RunEpilogue {
     if (p_.residual.data != nullptr) add(run, load(element<const TOut>(p_.residual, row, 0)));
     return run;
   }
-  // Uses the stored values, as for GELU.
+  // Computes SwiGLU from the stored (rounded) values, which is what backward reads.
   __device__ __forceinline__ Run result(const RunPair& products, int64_t row) const {
     store_run(element<TIn>(p_.aux, row, col_), products.gate, count_, whole_);
     store_run(element<TIn>(p_.aux_up, row, col_), products.up, count_, whole_);
@@ -141,7 +141,7 @@ class RunEpilogue {
     }
   }
 
-  // Stores the gradient of up, and leaves the gradient of the gate in the run.
+  // Stores the gradient of up, and leaves the gradient of the gate in `run`.
   __device__ __forceinline__ void differentiate_swiglu(Run& run, int64_t row) const {
     const Run gate = load(element<const TIn>(p_.aux, row, 0));
     const Run up = load(element<const TIn>(p_.aux_up, row, 0));
@@ -162,13 +162,13 @@ class RunEpilogue {
   Run bias_{};
 };
 
-// Position of a block's tile, and data that the epilogue needs besides the problem.
+// Position of a block's tile, and what the epilogue needs besides the GemmProblem.
 struct EpilogueTile {
   int64_t row = 0, row_end = 0;  // first row of the tile; end of its rows
   int64_t col = 0;
-  int64_t c_row = 0;             // row in c, which differs with split-K
-  bool packs = false;            // see GemmWork
-  float* column_sums = nullptr;  // [n], of the tile's rows; or null
+  int64_t c_row = 0;             // first row in c, which differs with split-K
+  bool packs = false;            // as in GemmWork
+  float* column_sums = nullptr;  // [n]: output for the tile's column sums; or null
 };
 
 // Applies the epilogue to a tile and stores it to c. A thread owns one run of columns in several
@@ -177,7 +177,7 @@ struct EpilogueTile {
 template <typename TIn, typename TOut, int kRows, int kCols, int kThreads, class Product>
 __device__ __forceinline__ void epilogue_tile(const GemmProblem& p, const EpilogueTile& tile,
                                               float* scratch, const Product& product) {
-  constexpr int kRuns = kCols / kRun;  // per row
+  constexpr int kRuns = kCols / kRun;  // runs per row
   constexpr int kRowsAtOnce = kThreads / kRuns;
   const int thread = static_cast<int>(threadIdx.x);
   const int first_row = thread / kRuns, col = thread % kRuns * kRun;

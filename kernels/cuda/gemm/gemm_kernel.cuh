@@ -7,21 +7,21 @@
 
 namespace shale::kernels::SHALE_BACKEND {
 
-// GemmPlan::shares, and the memory in which they are combined.
+// GemmPlan::shares, and the memory through which the shares of a tile are added.
 struct TileShares {
-  int count = 0, tiles = 0;     // tiles (of clusters) that are shared: the last ones
-  float* parts = nullptr;       // see PartSums
+  int count = 0, tiles = 0;     // number of shares; of shared tiles (of clusters)
+  float* parts = nullptr;       // memory of PartSums
   uint32_t* written = nullptr;  // BlockCounters::written, or similar memory
 };
 
-// A launch's part of a problem.
+// How a launch runs a GemmProblem.
 struct GemmWork {
   GemmTile tile = GemmTile::k64x64;
-  int64_t split_k = 0;  // k of a part, whole stages; part i writes rows from i m on
+  int64_t split_k = 0;  // k of a part, in whole stages; part i writes rows from i * m on
   int64_t splits = 1;
-  int cluster = 1;  // GemmPlan::cluster
+  int cluster = 1;  // as in GemmPlan
   TileShares shares{};
-  bool packs = false;            // the epilogue's operands and their lines are 16-byte aligned
+  bool packs = false;            // c, bias, aux and residual, and their lines, are 16-byte aligned
   float* column_sums = nullptr;  // [tile rows, n] of c as stored, or null
 };
 
@@ -37,8 +37,8 @@ struct TileIndex {
   int row, col;
 };
 
-// Blocks that run at the same time should find their operands in the L2 cache. They form bands of 8
-// tile rows, so that about 250 blocks read 8 row strips of a and some 30 of b.
+// Blocks that run at the same time should find their operands in the L2 cache. The blocks form
+// bands of 8 tile rows, so that about 250 blocks read 8 row strips of a and some 30 of b.
 __device__ __forceinline__ TileIndex tile_of_block(int block, int rows, int cols) {
   constexpr int kBand = 8;
   const int band = block / (kBand * cols), in_band = block % (kBand * cols);
@@ -60,8 +60,8 @@ constexpr int sums_ld() {
   return Config::kCols + 8;
 }
 
-// Minimum resident blocks per multiprocessor. A thread that copies from one of two operands keeps
-// more addresses, and the registers of three blocks would not be enough.
+// Minimum resident blocks per multiprocessor. With kPaired a thread copies from b or b_up and keeps
+// more addresses, so three blocks would not have enough registers.
 template <class Config, bool kPaired>
 inline constexpr int kResident = !kPaired || Config::kBlocks < 2 ? Config::kBlocks : 2;
 
@@ -69,10 +69,10 @@ inline constexpr int kResident = !kPaired || Config::kBlocks < 2 ? Config::kBloc
 struct GemmPart {
   int64_t row = 0, row_end = 0;  // the tile's first row, and the end of its valid rows
   int64_t col = 0;
-  int64_t a_row = 0, c_row = 0;  // the row in a and in c
-  int64_t b_offset = 0;          // elements before b, and before b_up
+  int64_t a_row = 0, c_row = 0;  // first row of the tile in a and in c
+  int64_t b_offset = 0;          // offset in elements of the group's b and b_up
   int k_begin = 0, k_end = 0;
-  float* column_sums = nullptr;  // [n] of this tile row, or null
+  float* column_sums = nullptr;  // [n]: output for this tile row's column sums; or null
 };
 
 // Computes the sums of a block's tile over `stages` stages of kDepth of k. load(stage) copies a
@@ -81,8 +81,8 @@ struct GemmPart {
 //
 // Stages form a ring of kStages: while one is multiplied, the next kStages - 1 are being loaded.
 // With two sets of fragments, those of the next step are loaded while this one is multiplied, also
-// across stages. Shared memory holds the ring, then the tile of sums, from which c is written in
-// lines.
+// across stages. Shared memory holds the ring and, after the last stage, the tile of sums, from
+// which c is written in lines.
 template <typename T, class Config, class ATile, class BTile, class Load>
 __device__ __forceinline__ float* multiply_stages(int stages, const Load& load) {
   using Product = ProductOf<T, Config, ATile, BTile>;
@@ -95,7 +95,7 @@ __device__ __forceinline__ float* multiply_stages(int stages, const Load& load) 
   const auto load_stage = [&] {
     if (loaded < stages) load(ring + loaded % kStages * kStageElements);
     ++loaded;
-    cp_async_commit();  // also an empty group, so that group counts stay right
+    cp_async_commit();  // an empty group too, so that group counts stay right
   };
 
   const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
@@ -189,7 +189,7 @@ __device__ __forceinline__ void multiply_part(const GemmProblem& p, bool packs,
   }
 }
 
-// One block per tile of c and part of k.
+// Kernel with one block per tile of c and part of k.
 template <typename T, class Config, bool kATransposed, bool kBTransposed, bool kPaired>
 __global__ void __launch_bounds__(Config::kThreads, (kResident<Config, kPaired>))
     gemm_kernel(const GemmProblem p, const GemmWork work, int row_tiles, int col_tiles) {
@@ -234,11 +234,11 @@ void launch_gemm_kernel(const Exec& exec, const GemmProblem& p, const GemmWork& 
 template <typename T, GemmTile kTile, class Config = GemmConfig<T, kTile>>
 void launch_tile(const Exec& exec, const GemmProblem& p, const GemmWork& work) {
   static_assert(gemm_shared_bytes<Config, T>() <= shared_bytes_of(kTile));
-  if (p.epilogue == Epilogue::kSwiGlu) {  // with row-major weights, see GemmArgs
+  if (p.epilogue == Epilogue::kSwiGlu) {  // weights are row-major, see GemmArgs
     return launch_gemm_kernel<T, Config, false, true, true>(exec, p, work);
   }
   if (p.a.transposed && p.b.transposed) {
-    if constexpr (kTile == GemmTile::k64x64) {  // see has_kernel()
+    if constexpr (kTile == GemmTile::k64x64) {  // has_kernel() excludes other tiles
       return launch_gemm_kernel<T, Config, true, true>(exec, p, work);
     }
   } else if (p.a.transposed) {

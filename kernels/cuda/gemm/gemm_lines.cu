@@ -8,7 +8,7 @@ namespace {
 
 constexpr int kCopyThreads = 128;
 
-// Copies lines of any alignment to lines of packs. A thread writes one pack.
+// Copies lines of any alignment to lines of whole packs. A thread writes one pack.
 template <typename T>
 __global__ void __launch_bounds__(kCopyThreads)
     align_lines_kernel(const T* from, int64_t from_ld, T* to, int64_t line_packs, int64_t packs,

@@ -15,8 +15,8 @@ namespace shale::kernels::SHALE_BACKEND {
 //   multiply(fragments)
 //   store(to, ld)                 stores the sums, row-major, to the warp's part of an f32 matrix
 
-// Shared by tensor-core matmuls: the sums, and operands with lines along k. A step takes two
-// 16-byte chunks of a line. See kernels/simt/matrix.h for the layout of fragments.
+// What the tensor-core matmuls of all dtypes share: the sums, and operands with lines along k. A
+// step takes two 16-byte chunks of a line. See kernels/simt/matrix.h for the layout of fragments.
 template <class Config>
 class WarpProduct {
  protected:
@@ -56,7 +56,7 @@ class WarpProduct {
   }
 
  protected:
-  // Lanes 8 i to 8 i + 7 provide the row addresses of the i-th of four 8x8 matrices.
+  // For ldmatrix, lanes 8 i to 8 i + 7 provide the row addresses of the i-th of four 8x8 matrices.
   __device__ __forceinline__ int in_matrix() const { return lane_ % 8; }
   __device__ __forceinline__ int odd() const { return lane_ / 8 % 2; }
   __device__ __forceinline__ int high() const { return lane_ / 16; }
@@ -90,7 +90,7 @@ class WarpProduct {
   float sums_[kRowTiles][kColTiles][4];
 };
 
-// T is bf16 or f16.
+// The matmul of a warp for T = bf16 or f16, on tensor cores.
 template <class Config, class ATile, class BTile>
 class TensorProduct : public WarpProduct<Config> {
   using T = typename ATile::Element;
@@ -134,9 +134,9 @@ class TensorProduct : public WarpProduct<Config> {
   }
 };
 
-// f32 operands are rounded to tf32 after they are read from shared memory. ldmatrix moves an
-// element as two 16-bit halves, which it cannot transpose, so lines across k are read element by
-// element.
+// The matmul of a warp for tf32, on tensor cores. f32 operands are rounded to tf32 after they are
+// read from shared memory. ldmatrix moves an element as two 16-bit halves, which it cannot
+// transpose, so lines across k are read element by element.
 template <class Config, class ATile, class BTile>
 class Tf32Product : public WarpProduct<Config> {
   using Base = WarpProduct<Config>;
@@ -200,15 +200,15 @@ class Tf32Product : public WarpProduct<Config> {
   }
 };
 
-// f32 with FMAs in order of k: the meaning of f32 unless tf32 is requested. Lanes form a grid of 4
-// rows and 8 columns. A step is 4 of k, which is one 16-byte load if the operand's lines run along
-// k. Otherwise a load has 4 rows of a (columns of b), and a lane's rows are in groups of four
-// neighbours. There is one set of fragments, because two would not fit the registers; a step has
-// 128 or 256 FMAs to hide its loads, including those of other warps.
+// The matmul of a warp in f32, by FMAs in order of k; used unless tf32 is requested. Lanes form a
+// grid of 4 rows and 8 columns. A step is 4 of k, which is one 16-byte load if the operand's lines
+// run along k. Otherwise a load has 4 rows of a (columns of b), and a lane's rows are in groups of
+// four neighbours. There is one set of fragments, because two would not fit the registers; a step
+// has 128 or 256 FMAs to hide its loads, including those of other warps.
 template <class Config, class ATile, class BTile>
 class FmaProduct {
   static constexpr int kLaneRows = 4, kLaneCols = 8;
-  static constexpr int kRows = Config::kWarpRows / kLaneRows;  // per lane
+  static constexpr int kRows = Config::kWarpRows / kLaneRows;  // rows per lane
   static constexpr int kCols = Config::kWarpCols / kLaneCols;
 
  public:
@@ -258,7 +258,7 @@ class FmaProduct {
   }
 
  private:
-  // The row (column) of the warp's tile that is a lane's i-th.
+  // Returns the row (or column) of the warp's tile that is the i-th of this lane.
   template <class Tile, int kLanes>
   static __device__ __forceinline__ int place(int lane, int i) {
     return Tile::kAlongK ? lane + kLanes * i : 4 * (lane + kLanes * (i / 4)) + i % 4;

@@ -43,9 +43,9 @@ struct GemmConfig<float, GemmTile::k64x64> : GemmSizes<64, 64, 16, 32, 32, 4, 3>
 template <>
 struct GemmConfig<float, GemmTile::k128x128> : GemmSizes<128, 128, 16, 32, 64, 4, 1> {};
 
-// For f32 operands that are rounded to tf32: half as much of k as for 16 bits, in the same number
-// of bytes. There are eight warps, because fewer threads could not copy a line across k in permuted
-// chunks.
+// Sizes for f32 operands that are rounded to tf32: half as much of k as for 16 bits, in the same
+// number of bytes. There are eight warps, because fewer threads could not copy a line across k in
+// permuted chunks.
 template <GemmTile kTile>
 struct Tf32Config;
 template <>
@@ -69,13 +69,13 @@ struct OperandTile {
   using Element = T;
   static constexpr int kOuter = kOuter_, kDepth = kDepth_;
   static constexpr bool kAlongK = kAlongK_;
-  static constexpr int kChunk = 16 / sizeof(T);  // elements
+  static constexpr int kChunk = 16 / sizeof(T);  // elements in a chunk
   static constexpr int kLines = kAlongK ? kOuter : kDepth;
   static constexpr int kLineChunks = (kAlongK ? kDepth : kOuter) / kChunk;
   static constexpr int kElements = kLines * kLineChunks * kChunk;
   static_assert(kLineChunks == 4 || kLineChunks % 8 == 0);
 
-  // Offset in elements.
+  // Returns the offset of a chunk in elements.
   static __device__ __forceinline__ int offset(int line, int chunk) {
     const int key = kLineChunks == 4 ? line / 2 % 4 : line % 8;  // two lines of 4 chunks per 128 B
     return (line * kLineChunks + (chunk ^ key)) * kChunk;
@@ -90,7 +90,7 @@ inline constexpr int kPairCols = 16;
 __device__ __forceinline__ bool is_up_line(int line) {
   return line / kPairCols % 2 == 1;
 }
-// Maps a line of the tile to a line of its operand, and back.
+// Maps a line of the paired tile to a line of its operand, and (below) back.
 __device__ __forceinline__ int line_of_operand(int line) {
   return line / (2 * kPairCols) * kPairCols + line % kPairCols;
 }
@@ -105,8 +105,8 @@ template <class Tile, int kThreads, bool kPaired = false>
 class TileLoader {
   using T = typename Tile::Element;
   static constexpr int kChunk = Tile::kChunk, kLineChunks = Tile::kLineChunks;
-  static constexpr int kLineStep = kThreads / kLineChunks;  // between the chunks of a thread
-  static constexpr int kOwnStep = kPaired ? kLineStep / 2 : kLineStep;  // the same, in its operand
+  static constexpr int kLineStep = kThreads / kLineChunks;  // lines between two chunks of a thread
+  static constexpr int kOwnStep = kPaired ? kLineStep / 2 : kLineStep;  // lines of b or b_up
   static constexpr int kCopies = Tile::kLines / kLineStep;
   static_assert(kThreads % kLineChunks == 0 && Tile::kLines % kLineStep == 0);
   static_assert(kLineStep % 8 == 0, "the chunks of a thread have one permutation");
@@ -117,8 +117,8 @@ class TileLoader {
     return kPaired && is_up_line(static_cast<int>(threadIdx.x) / kLineChunks);
   }
 
-  // `matrix` is the thread's operand: b_up if loads_up(). `outer` is the first row of a (column of
-  // b) of `outers`; `k` is the first to load. `start`: any readable address.
+  // `matrix` is the thread's operand: b_up if loads_up(). `outer` is the tile's first row of a
+  // (column of b) of `outers` rows; `k` is where k starts. `start`: any readable address.
   __device__ __forceinline__ TileLoader(const Matrix& matrix, const void* start, int64_t outer,
                                         int64_t outers, int k)
       : start_(static_cast<const T*>(start)), ld_(matrix.ld) {
@@ -134,7 +134,7 @@ class TileLoader {
     from_ = static_cast<const T*>(matrix.data) + line * ld_ + first;
   }
 
-  // Issues the copies of the next kDepth of k, of which `k_left` are inside the matrix.
+  // Issues the copies of the next kDepth elements of k, of which `k_left` are inside the matrix.
   __device__ __forceinline__ void load(T* tile, int k_left) {
     const T* from = from_;
 #pragma unroll
@@ -143,7 +143,7 @@ class TileLoader {
       const bool inside = line < (Tile::kAlongK ? outers_left_ : k_left);
       const int left = inside ? (Tile::kAlongK ? k_left : outers_left_) - along_ : 0;
       const int count = left < 0 ? 0 : left > kChunk ? kChunk : left;
-      // The address must be readable even if nothing is read.
+      // cp.async needs a readable address even if it reads 0 bytes.
       cp_async_part<16>(tile + to_ + i * kLineStep * kLineChunks * kChunk,
                         count > 0 ? from : start_, count * static_cast<int>(sizeof(T)));
       from += kOwnStep * ld_;
@@ -152,11 +152,11 @@ class TileLoader {
   }
 
  private:
-  const T* from_;   // the thread's first chunk of the next stage
-  const T* start_;  // start of a matrix
+  const T* from_;   // the thread's first chunk in the next stage
+  const T* start_;  // start of a matrix: a readable address
   int64_t ld_;
-  int line_, along_;  // line of the first chunk, and its first element
-  int to_;            // offset of the first chunk in a tile
+  int line_, along_;  // line of the thread's first chunk, and the chunk's first element
+  int to_;            // offset of the thread's first chunk in a tile
   int outers_left_;
 };
 

@@ -18,8 +18,9 @@ namespace {
 constexpr const char* kOp = "grouped_gemm";
 constexpr int kListThreads = 256;
 
-// Lists the tile rows of all groups. One block; each thread has the same number of neighbouring
-// groups. The list has at most `most` entries, which is enough for non-decreasing offsets.
+// Kernel that lists the tile rows of all groups. It has one block; each thread has the same number
+// of neighbouring groups. The list has at most `most` entries, which is enough for non-decreasing
+// offsets.
 __global__ void __launch_bounds__(kListThreads)
     list_row_tiles_kernel(const int32_t* offsets, int groups, int rows, int tile_rows,
                           RowTile* list, int32_t* count, int most) {
@@ -44,7 +45,7 @@ __global__ void __launch_bounds__(kListThreads)
   }
 }
 
-// Lines of an operand, over all groups if it has a matrix for each.
+// Returns the lines of an operand: those of all groups if it has a matrix per group.
 Lines all_lines(const GroupedProblem& g, const Matrix& matrix, int64_t rows, int64_t cols,
                 bool per_group) {
   Lines lines = lines_of(matrix, rows, cols);
@@ -59,7 +60,7 @@ void check_sizes(const GemmProblem& p) {
                        "], expected no size above ", kMost, " on a GPU"));
 }
 
-// Returns whether Hopper's kernels support it.
+// Returns whether Hopper's kernels support the problem.
 bool takes_hopper(const Exec& exec, const GroupedProblem& g) {
   constexpr int64_t kStep = 16;  // k of one wgmma
   const bool whole_steps = g.by == GroupedBy::kRows || g.align % kStep == 0;
@@ -67,8 +68,8 @@ bool takes_hopper(const Exec& exec, const GroupedProblem& g) {
          g.groups * g.product.m <= std::numeric_limits<int32_t>::max() && whole_steps;
 }
 
-// Groups of k also need registers for the bounds of a group, for which 128 accumulators per thread
-// leave no room.
+// Returns whether a Hopper tile's kernel has enough registers: with kInner it also needs the bounds
+// of a group, for which 128 accumulators per thread leave no room.
 bool has_registers(const GroupedProblem& g, GemmTile tile) {
   return g.by == GroupedBy::kRows ||
          (tile != GemmTile::kHopper128x256 && tile != GemmTile::kHopperPingPong128x128);
@@ -116,7 +117,7 @@ void run(const Exec& exec, const GroupedGemmArgs& args) {
   check_sizes(p);
   const bool by_rows = g.by == GroupedBy::kRows;
   if (p.m == 0 || p.n == 0) return;
-  if (p.accumulate) p.residual = p.c;  // added in the epilogue
+  if (p.accumulate) p.residual = p.c;  // the epilogue adds c
   GroupedWork work = {.tile = tile_for(exec, g, args.tile)};
   const auto packs = [&](const Matrix& m) {
     return m.data == nullptr || all_lines(g, m, p.m, p.n, !by_rows).aligned();

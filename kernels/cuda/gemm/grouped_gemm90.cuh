@@ -7,13 +7,13 @@ namespace shale::kernels::SHALE_BACKEND {
 
 // Grouped GEMMs with gemm90_kernel: blocks take the tiles of all groups from one queue. The copies
 // of a stage may include rows of the next group, but no result uses them: rows of c beyond a
-// group's end are not stored, and groups of k are multiples of 16, the k of one wgmma.
+// group's end are not stored, and groups of k have multiples of 16, the k of one wgmma.
 
 template <bool kGroupsOfK_>
 struct GroupedGemm90Params : Gemm90Params {
   static constexpr bool kGroupsOfB = !kGroupsOfK_, kGroupsOfK = kGroupsOfK_;
   static constexpr bool kShares = false, kClusters = false;
-  const RowTile* row_list = nullptr;  // for groups of rows, see GroupedWork
+  const RowTile* row_list = nullptr;  // tile rows with kRows, see GroupedWork
   const int32_t* row_count = nullptr;
   const int32_t* offsets = nullptr;
 };
@@ -60,7 +60,7 @@ __device__ __forceinline__ Gemm90Item gemm90_item(const GroupedGemm90Params<true
 
 // ---- Host side; each instantiation is in a file of its own ----
 
-// Map of the matrices of all groups, with `lines` lines each, one after the other.
+// Returns a map of the matrices of all groups, which have `lines` lines each, one after the other.
 inline TensorMap groups_map(const Matrix& matrix, int64_t groups, int64_t lines, int64_t length,
                             int64_t box_lines) {
   constexpr int64_t kAligned = 8;
@@ -98,7 +98,7 @@ void launch_grouped90_kernel(const Exec& exec, const GroupedProblem& g, const Gr
   params.row_tiles = static_cast<int>(ceil_div(p.m, Config::kRows));
   params.col_tiles = static_cast<int>(ceil_div(p.n, Config::kOutCols));
   const int64_t all_rows = kGroupsOfK ? g.groups * params.row_tiles : work.most_row_tiles;
-  params.items = static_cast<int>(all_rows * params.col_tiles);  // upper limit
+  params.items = static_cast<int>(all_rows * params.col_tiles);  // an upper limit
   params.next_item = tile_counter(exec);
   simt::launch(
       gemm90_kernel<T, Config, kATransposed, kBTransposed, GroupedGemm90Params<kGroupsOfK>>,
@@ -108,7 +108,7 @@ void launch_grouped90_kernel(const Exec& exec, const GroupedProblem& g, const Gr
       exec, params);
 }
 
-// Pairs: Config with tiles for SwiGLU's two GEMMs.
+// Launches the kernel. Pairs: the Config with tiles for SwiGLU's two GEMMs.
 template <typename T, class Config, class Pairs>
 void launch_grouped90_tile(const Exec& exec, const GroupedProblem& g, const GroupedWork& work) {
   if (g.by == GroupedBy::kInner) {

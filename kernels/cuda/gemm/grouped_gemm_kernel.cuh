@@ -10,14 +10,14 @@ struct RowTile {
   int32_t group, row, row_end;
 };
 
-// A launch of a grouped GEMM.
+// How a launch runs a grouped GEMM.
 struct GroupedWork {
   GemmTile tile = GemmTile::k64x64;
   bool packs = false;  // as in GemmWork
-  // kRows: the tile rows of all groups, in order, and their number.
+  // With kRows: the tile rows of all groups, in order, and their number.
   const RowTile* row_tiles = nullptr;
   const int32_t* row_tile_count = nullptr;
-  int64_t most_row_tiles = 0;  // maximum for any offsets
+  int64_t most_row_tiles = 0;  // maximum of *row_tile_count for any offsets
 };
 
 // Launch the kernel for `in`'s type. a, b and b_up, and their lines, must be 16-byte aligned.
@@ -28,7 +28,7 @@ void launch_grouped_gemm_tf32(const Exec& exec, const GroupedProblem& g, const G
 
 // ---- The kernels; each instantiation is in a file of its own ----
 
-// Groups of rows: blocks take the tiles of all groups in the order of the list.
+// Kernel for groups of rows: blocks take the tiles of all groups in the order of the list.
 template <typename T, class Config, bool kBTransposed, bool kPaired>
 __global__ void __launch_bounds__(Config::kThreads, (kResident<Config, kPaired>))
     grouped_rows_kernel(const GroupedProblem g, const GroupedWork work, int col_tiles) {
@@ -38,7 +38,7 @@ __global__ void __launch_bounds__(Config::kThreads, (kResident<Config, kPaired>)
   multiply_part<T, Config, false, kBTransposed, kPaired>(p, work.packs, [&](int number) {
     const TileIndex index = tile_of_block(number, *work.row_tile_count, col_tiles);
     const RowTile tile = work.row_tiles[index.row];
-    const int64_t lines = kBTransposed ? p.n : p.k;  // of a group in b
+    const int64_t lines = kBTransposed ? p.n : p.k;  // lines of a group's matrix in b
     return GemmPart{.row = tile.row,
                     .row_end = tile.row_end,
                     .col = int64_t{index.col} * (kPaired ? Config::kCols / 2 : Config::kCols),
@@ -49,13 +49,14 @@ __global__ void __launch_bounds__(Config::kThreads, (kResident<Config, kPaired>)
   });
 }
 
-// Offset `number`, clamped to [0, most].
+// Returns offset `number`, clamped to [0, most].
 __device__ __forceinline__ int offset_at(const int32_t* offsets, int64_t number, int most) {
   const int32_t offset = offsets[number];
   return offset < 0 ? 0 : offset > most ? most : offset;
 }
 
-// Groups of k: a block has a tile of one group's c; the c of all groups form one tall matrix.
+// Kernel for groups of k: a block has a tile of one group's c; the c of all groups form one tall
+// matrix.
 template <typename T, class Config>
 __global__ void __launch_bounds__(Config::kThreads, Config::kBlocks)
     grouped_inner_kernel(const GroupedProblem g, const GroupedWork work, int row_tiles,

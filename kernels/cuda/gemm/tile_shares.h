@@ -9,8 +9,8 @@ class SharesRoom {
  public:
   SharesRoom(const GemmProblem& problem, GemmTile tile, int cluster, int shares);
   int64_t bytes() const { return parts_ + counters_; }
-  // Returns the kernel's arguments. Without exec.counters, a launch clears part of this memory
-  // before.
+  // Returns the kernel's arguments. Without exec.counters, it first queues a launch that clears the
+  // counters in this memory.
   TileShares in(const Exec& exec, char* memory) const;
 
  private:

@@ -24,7 +24,8 @@ struct Indices {
   }
 };
 
-// Sizes: `count` of the indexed dimension, `picks` of the same dimension of the index.
+// Sizes of a gather or scatter. `count`: of the indexed dimension; `picks`: indices along that
+// dimension.
 struct IndexSizes {
   int64_t outer, count, picks, inner;
 };

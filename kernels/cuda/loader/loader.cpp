@@ -9,7 +9,7 @@ namespace {
 
 constexpr const char* kName = "libshale_cuda.so";
 
-// Returns the function of this name. The library stays loaded: slots point into it.
+// Returns the function of this name. The library stays loaded, because slots point into it.
 template <typename Function>
 Function* load(const char* name) {
   static void* const library = dlopen(kName, RTLD_NOW | RTLD_LOCAL);

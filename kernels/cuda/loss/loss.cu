@@ -8,11 +8,11 @@
 #include "shale/kernels/cuda/run.h"
 #include "shale/kernels/simt/simt.h"
 
-// A block owns a row. The row is read and written once if it fits shared memory (50304 columns of
-// 16 bits are 98 KiB), or shared memory and registers (256 and 320 KiB). While gradients are
-// written, the next row replaces the logits they were computed from, and its first pass begins with
-// the parts that have arrived. Longer or unaligned rows are read twice, the second time partly from
-// the caches.
+// Softmax cross-entropy. A block owns a row. It reads and writes the row once if the row fits
+// shared memory (50304 columns of 16 bits are 98 KiB), or shared memory and registers together (256
+// and 320 KiB). While the block writes gradients, it loads the next row over the logits that it no
+// longer needs, and the first pass over that row begins with the parts that have arrived. Longer or
+// unaligned rows are read twice, the second time partly from the caches.
 //
 // In both cases the first pass keeps a maximum and a sum of exponentials per thread
 // (arXiv:1805.02867).
@@ -25,13 +25,13 @@ struct CrossEntropy {
   T* logits;
   const int32_t* targets;
   float* losses;
-  const StepState* step;  // null: no gradient
+  const StepState* step;  // null: no gradient is computed
   int64_t rows, stride;
   int cols, vocab;
-  float softcap, inverse_softcap;  // 0: none
+  float softcap, inverse_softcap;  // 0: no softcap
 };
 
-// kCapped: there is a softcap.
+// kCapped: true if there is a softcap.
 template <bool kCapped, typename T>
 __device__ __forceinline__ float capped(const CrossEntropy<T>& a, float logit) {
   return kCapped ? a.softcap * tanhf(logit * a.inverse_softcap) : logit;
@@ -45,7 +45,7 @@ __device__ __forceinline__ Floats<kCount> capped(const CrossEntropy<T>& a, Float
   return x;
 }
 
-// One thread writes the row's loss. `logit` is the target's.
+// Writes the row's loss, in one thread. `logit` is the target's logit.
 template <typename T>
 __device__ __forceinline__ RowGradient finish_row(const CrossEntropy<T>& a, int64_t r, int target,
                                                   float logit, const RowSoftmax& row) {
@@ -53,8 +53,8 @@ __device__ __forceinline__ RowGradient finish_row(const CrossEntropy<T>& a, int6
   return gradient_row(row, a.step, target, a.vocab, a.inverse_softcap);
 }
 
-// Writes constant loss and gradients to a row that does not count: zeros, or NaN if the target is
-// out of range, which makes the total loss NaN.
+// Writes the loss and gradients of a row whose target is kIgnoreTarget or out of range: zeros, or
+// NaN if it is out of range, which makes the total loss NaN.
 template <typename T, int kCount>
 __device__ __forceinline__ void write_constant(const CrossEntropy<T>& a, int64_t r, RowKind kind) {
   const float value = kind == RowKind::kIgnored ? 0.f : NAN;
@@ -73,7 +73,7 @@ __device__ __forceinline__ void write_constant(const CrossEntropy<T>& a, int64_t
 
 constexpr int kGroups = 4;  // number of cp.async groups in which a row arrives
 
-// A pack in as few registers as possible, even if the compiler uses parts of it twice.
+// The words of a pack. It takes 4 registers, even if the compiler uses parts of it twice.
 struct PackWords {
   int at[4];
 };
@@ -88,15 +88,15 @@ __device__ __forceinline__ Pack<T> pack_of(PackWords words) {
   return std::bit_cast<Pack<T>>(words);
 }
 
-// A thread's packs of a row, interleaved with its neighbours' packs. The last kTail are in
-// registers. No other thread accesses them.
+// The packs of a row that a thread owns, interleaved with its neighbours' packs. The last kTail
+// packs are in registers, the others in shared memory. No other thread accesses them.
 template <typename T, int kTail>
 struct OwnPacks {
   static constexpr int kCount = kPackSize<T>;
   T* shared = dynamic_shared<T>();
   int first = static_cast<int>(threadIdx.x) * kCount;
   int step = static_cast<int>(blockDim.x) * kCount;
-  int shared_cols, cols, of_group;  // columns; of_group: a multiple of step
+  int shared_cols, cols, of_group;  // columns: in shared memory, in all, in a group
   PackWords tail[kTail > 0 ? kTail : 1];
 
   __device__ __forceinline__ OwnPacks(int in_shared, int all)
@@ -104,13 +104,13 @@ struct OwnPacks {
         cols(all),
         of_group(ceil_div(ceil_div(in_shared, step), kGroups) * step) {}
 
-  // Calls visit(c) for the first column of each of the thread's packs in a group.
+  // Calls visit(c) for the first column c of each of the thread's packs in a group.
   template <typename Visit>
   __device__ __forceinline__ void for_group(int group, const Visit& visit) const {
     const int last = (group + 1) * of_group, end = last < shared_cols ? last : shared_cols;
     for (int c = first + group * of_group; c < end; c += step) visit(c);
   }
-  // Calls visit(words, c) for the packs in registers.
+  // Calls visit(words, c) for the thread's packs in registers.
   template <typename Visit>
   __device__ __forceinline__ void for_tail(const Visit& visit) {
     if constexpr (kTail > 0) {
@@ -122,7 +122,7 @@ struct OwnPacks {
     }
   }
 
-  // Starts to read a row. For null it only commits the groups that waits count.
+  // Starts to read a row. If the row is null, only commits empty groups, so that waits count right.
   __device__ __forceinline__ void fetch(const T* row) {
     if (row != nullptr) {
       for_tail([&](PackWords& words, int c) { words = words_of(load_pack(row + c)); });
@@ -133,7 +133,7 @@ struct OwnPacks {
     }
   }
 
-  // Adds the packs of a fetched row to the softmax.
+  // Adds the packs of the row that was fetched to the softmax.
   template <bool kCapped, int kGroup = 0>
   __device__ __forceinline__ void add(RowSoftmax& mine, const CrossEntropy<T>& a) {
     const auto add_pack = [&](const Pack<T, kCount>& pack, int c) {
@@ -148,8 +148,8 @@ struct OwnPacks {
     }
   }
 
-  // Writes the gradient to `row`. Starts to load the row `next` into the registers and shared
-  // memory that this frees, as fetch() does; null: none.
+  // Writes the gradient to `row`. As fetch() does, starts to load the row `next`, unless it is
+  // null, into the registers and shared memory that become free.
   template <bool kCapped>
   __device__ __forceinline__ void replace(const CrossEntropy<T>& a, T* row,
                                           const RowGradient& gradient, const T* next) {
@@ -170,7 +170,7 @@ struct OwnPacks {
   }
 };
 
-// Returns the row to read, or null if its logits are not needed.
+// Returns the row `r` to read, or null if its logits are not needed.
 template <typename T>
 __device__ __forceinline__ const T* row_to_read(const CrossEntropy<T>& a, int64_t r, int target) {
   return kind_of(target, a.vocab) == RowKind::kCounts ? a.logits + r * a.stride : nullptr;
@@ -178,7 +178,7 @@ __device__ __forceinline__ const T* row_to_read(const CrossEntropy<T>& a, int64_
 
 constexpr int kTailThreads = 512;
 
-// Row r belongs to block r mod gridDim.x.
+// Kernel for rows that are read once. Row r belongs to block r mod gridDim.x.
 template <typename T, int kTail, bool kCapped>
 __global__ void __launch_bounds__(kTail > 0 ? kTailThreads : 1024)
     cross_entropy_once_kernel(CrossEntropy<T> a, int shared_cols) {
@@ -192,7 +192,8 @@ __global__ void __launch_bounds__(kTail > 0 ? kTailThreads : 1024)
     const int64_t next = r + gridDim.x;
     const int next_target = next < a.rows ? a.targets[next] : kIgnoreTarget;
     if (kind == RowKind::kCounts) {
-      // The barriers of the reductions order this read before the write over it.
+      // The barriers in the reductions order this read of the logit before the write of its
+      // gradient.
       const float logit = capped<kCapped>(a, to_float(row[target]));
       RowSoftmax mine;
       own.template add<kCapped>(mine, a);
@@ -222,7 +223,7 @@ __global__ void __launch_bounds__(kTwiceThreads) cross_entropy_twice_kernel(Cros
   const int64_t r = blockIdx.x;
   const int target = a.targets[r];
   const RowKind kind = kind_of(target, a.vocab);
-  if (kind != RowKind::kCounts) {  // uniform in the block
+  if (kind != RowKind::kCounts) {  // the same in all threads of the block
     write_constant<T, kCount>(a, r, kind);
     return;
   }
@@ -245,14 +246,14 @@ __global__ void __launch_bounds__(kTwiceThreads) cross_entropy_twice_kernel(Cros
 
 // ---- Host ----
 
-// Shared memory that a block may use for rows, without the reductions' part.
+// Returns the shared memory that a block may use for rows, besides that of the reductions.
 int64_t shared_bytes(const Exec& exec) {
   return static_cast<int64_t>(gpu_model(exec.device.arch).block_shared_bytes) - 1024;
 }
 
-// For rows that fit shared memory. A thread has at least four packs, and all have about the same
-// number. Long rows use one block of many threads; for short ones, as many blocks run as fit a
-// multiprocessor.
+// Launches the kernel for rows that fit shared memory. A thread has at least four packs, and all
+// threads have about the same number. Long rows use one block of many threads; for short rows, as
+// many blocks run as fit a multiprocessor.
 template <typename T, bool kCapped>
 void launch_once(const Exec& exec, const CrossEntropy<T>& a, int64_t row_bytes) {
   const int64_t blocks_of_processor = shared_bytes(exec) / (row_bytes + 1024);
@@ -269,7 +270,8 @@ void launch_once(const Exec& exec, const CrossEntropy<T>& a, int64_t row_bytes) 
                exec, a, a.cols);
 }
 
-// For rows that fit shared memory and registers; returns whether they do.
+// Launches the kernel for rows that fit shared memory and registers together; returns false if they
+// do not.
 template <typename T, bool kCapped>
 bool launch_with_tail(const Exec& exec, const CrossEntropy<T>& a) {
   constexpr int64_t kStep = kTailThreads * kPackSize<T>;

@@ -6,8 +6,9 @@
 #include "shale/kernels/loss.h"
 #include "shale/kernels/simt/simt.h"
 
-// A block owns a row of a vocabulary shard. Every warp merges the stats of all shards: a lane has
-// one shard, and the butterfly over the lanes adds them as a binary tree.
+// Cross-entropy with a sharded vocabulary. A block owns a row of a vocabulary shard. Every warp
+// merges the stats of all shards: a lane has one shard, and the butterfly over the lanes adds them
+// as a binary tree.
 
 namespace shale::kernels::SHALE_BACKEND {
 namespace {
@@ -18,12 +19,12 @@ template <typename T>
 struct VocabularyPart {
   T* logits;
   const int32_t* targets;
-  float* stats;           // of this shard, or of all shards
+  float* stats;           // stats of this shard, or of all shards
   float* losses;          // or null
-  const StepState* step;  // null: no gradient
+  const StepState* step;  // null: no gradient is computed
   int64_t rows, stride, parts;
-  int cols, counted;        // counted: columns without padding
-  int first_column, vocab;  // vocab: of all shards
+  int cols, counted;        // counted: columns of this shard without padding
+  int first_column, vocab;  // vocab: columns of all shards without padding
 };
 
 template <typename T, int kCount>
@@ -33,7 +34,7 @@ __global__ void __launch_bounds__(kThreads) stats_kernel(VocabularyPart<T> a) {
   const int target = a.targets[r];
   const RowKind kind = kind_of(target, a.vocab);
   float* const stats = a.stats + 3 * r;
-  if (kind != RowKind::kCounts) {  // uniform in the block
+  if (kind != RowKind::kCounts) {  // the same in all threads of the block
     if (threadIdx.x < 3) stats[threadIdx.x] = kind == RowKind::kIgnored ? 0.f : NAN;
     return;
   }
@@ -59,7 +60,7 @@ __global__ void __launch_bounds__(kThreads) grad_kernel(VocabularyPart<T> a) {
   const RowKind kind = kind_of(target, a.vocab);
   T* const row = a.logits + r * a.stride;
   const int first = static_cast<int>(threadIdx.x) * kCount;
-  if (kind != RowKind::kCounts) {  // uniform in the block
+  if (kind != RowKind::kCounts) {  // the same in all threads of the block
     const float value = kind == RowKind::kIgnored ? 0.f : NAN;
     if (threadIdx.x == 0 && a.losses != nullptr) a.losses[r] = value;
     if (a.step == nullptr) return;

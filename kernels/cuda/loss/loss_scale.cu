@@ -6,13 +6,13 @@
 namespace shale::kernels::SHALE_BACKEND {
 namespace {
 
-// One thread. It is a kernel, so that the host need not know whether the step was skipped.
+// Runs in one thread. It is a kernel, so that the host need not know whether the step was skipped.
 __global__ void update_loss_scale_kernel(StepState* step, LossScaleArgs args) {
   await_previous_grid();
   advance_loss_scale(args, step->loss_scale, step->non_finite);
 }
 
-// Also one thread, for a few hundred additions.
+// Runs in one thread, for a few hundred additions.
 __global__ void skip_outliers_kernel(StepState* step, float* norms, int64_t window, double sigmas,
                                      int64_t* count) {
   await_previous_grid();

@@ -6,8 +6,8 @@
 #include "shale/kernels/loss.h"
 #include "shale/kernels/simt/simt.h"
 
-// Shared by the cross-entropies of whole and of sharded rows: one pass that keeps a maximum and a
-// sum of exponentials per thread (arXiv:1805.02867).
+// One pass over a row that keeps a maximum and a sum of exponentials per thread (arXiv:1805.02867);
+// used by the cross-entropies of whole and of sharded rows.
 
 namespace shale::kernels::SHALE_BACKEND {
 
@@ -25,7 +25,7 @@ __device__ __forceinline__ float exp_of(float x) {
   return fast_exp2(x * kLog2E);
 }
 
-// Adds columns [c, c + kCount), except those from vocab on.
+// Adds the logits of columns [c, c + kCount), except those from vocab on.
 template <int kCount>
 __device__ __forceinline__ void add_logits(RowSoftmax& row, Floats<kCount> x, int c, int vocab) {
   if (c + kCount > vocab) {
@@ -49,12 +49,12 @@ __device__ __forceinline__ RowSoftmax softmax_of_block(const RowSoftmax& mine) {
   return row;
 }
 
-// Values for the gradient of a row whose logits already have their softcap applied.
+// Numbers for the gradient of a row. The row's logits already have their softcap applied.
 struct RowGradient {
-  float max, factor, scale;  // p scale = exp(x - max) factor
+  float max, factor, scale;  // probability * scale = exp(x - max) * factor
   float inv_sum;
   int target, vocab;
-  float inverse_softcap;  // 0: none
+  float inverse_softcap;  // 0: no softcap
 };
 
 __device__ __forceinline__ RowGradient gradient_row(const RowSoftmax& row, const StepState* step,
@@ -77,7 +77,8 @@ __device__ __forceinline__ Floats<kCount> gradient_of(Floats<kCount> x, int c,
 #pragma unroll
   for (int i = 0; i < kCount; ++i) {
     const float e = exp_of(x.at[i] - row.max);
-    // The target's p - 1 is computed before scaling, so that it is rounded once where it cancels.
+    // For the target, p - 1 is computed before scaling, so that it is rounded once where it
+    // cancels.
     const float value =
         c + i == row.target ? fmaf(e, row.inv_sum, -1.f) * row.scale : e * row.factor;
     const float tanh = kCapped ? x.at[i] * row.inverse_softcap : 0.f;

@@ -6,21 +6,20 @@
 #include "shale/kernels/cuda/run.h"
 #include "shale/kernels/simt/simt.h"
 
-// A warp owns a row of the result, or one dot product. Rows of x are read whole, in packs.
-//
-// N, k, R, C: tokens, experts per token, total rows of all experts, width.
+// Kernels that permute and combine rows of tokens. A warp owns a row of the result, or one dot
+// product. Rows of x are read whole, in packs.
 
 namespace shale::kernels::SHALE_BACKEND {
 namespace {
 
-constexpr int kWarps = 4;  // per block
+constexpr int kWarps = 4;  // warps per block
 constexpr int kThreads = kWarps * kWarpSize;
 
 __device__ __forceinline__ int64_t warp_of_grid() {
   return int64_t{blockIdx.x} * kWarps + threadIdx.x / kWarpSize;
 }
 
-// The first element of a lane, if lanes have kCount elements at a time.
+// Returns the first element of this lane, if lanes have kCount neighbouring elements each.
 template <int kCount>
 __device__ __forceinline__ int first_of_lane() {
   return static_cast<int>(threadIdx.x) % kWarpSize * kCount;
@@ -119,8 +118,8 @@ __global__ void __launch_bounds__(kThreads, 8) dots_kernel(Dots<T> a) {
   if (threadIdx.x % kWarpSize == 0) a.dots[choice] = sum;
 }
 
-// Calls fn.template operator()<T, kCount>(), where kCount is a pack if the rows of all matrices
-// begin at multiples of one, else 1.
+// Calls fn.template operator()<T, kCount>(). kCount is the size of a pack if the rows of all
+// matrices begin at multiples of a pack, else 1.
 template <class Fn>
 void dispatch_packs(DType dtype, int64_t C, std::initializer_list<View> matrices, const Fn& fn) {
   dispatch_float(dtype, [&]<typename T>() {

@@ -7,16 +7,17 @@
 #include "shale/kernels/moe.h"
 #include "shale/kernels/simt/simt.h"
 
-// A warp owns a token; its scores are in shared memory, and a lane has every 32nd expert.
+// The MoE router. A warp owns a token; the token's scores are in shared memory, and a lane has
+// every 32nd expert.
 //
 // N, E, k: tokens, experts, experts per token.
 
 namespace shale::kernels::SHALE_BACKEND {
 namespace {
 
-constexpr int kWarps = 4;  // per block
+constexpr int kWarps = 4;  // warps per block
 constexpr int kThreads = kWarps * kWarpSize;
-constexpr int64_t kMostExperts = 2048;  // three arrays of this size per warp are 96 KiB
+constexpr int64_t kMostExperts = 2048;  // per warp three arrays of this size: 96 KiB
 constexpr float kLeastSum = 1e-20f;     // added to a sum of sigmoids, as in DeepSeek-V3
 
 __device__ __forceinline__ int lane_id() {
@@ -43,7 +44,8 @@ __device__ __forceinline__ float sigmoid(float x) {
   return 1.f / (1.f + expf(-x));
 }
 
-// Returns the factor of the chosen scores.
+// Returns the factor from the chosen experts' scores to their weights. `sum`: the sum of these
+// scores.
 __device__ __forceinline__ float factor_of(const RouterRule& rule, float sum) {
   if (!rule.renormalise) return rule.scale;
   return rule.scale / (rule.score == RouterScore::kSigmoid ? sum + kLeastSum : sum);
@@ -65,8 +67,8 @@ struct RouteFwd {
 struct RouteMemory {
   float* scores;    // [E]
   uint32_t* keys;   // [E], see key_of()
-  float* groups;    // [groups], followed by
-  int32_t* chosen;  // [k]
+  float* groups;    // [groups]; `chosen` follows it
+  int32_t* chosen;  // [k]: chosen experts
 
   __device__ __forceinline__ explicit RouteMemory(int E) {
     float* const first = dynamic_shared<float>() + threadIdx.x / kWarpSize * 3 * E;
@@ -77,9 +79,10 @@ struct RouteMemory {
   }
 };
 
-constexpr uint32_t kTaken = 0;  // smaller than any float's key
+constexpr uint32_t kTaken = 0;  // key of a chosen expert; smaller than any float's key
 
-// A key that increases with the float. NaN has one too, so a token's experts are always distinct.
+// Returns a key that increases with the float. NaN has a key too, so a token's experts are always
+// distinct.
 __device__ __forceinline__ uint32_t key_of(float choice) {
   const uint32_t bits = std::bit_cast<uint32_t>(choice + 0.f);  // makes -0 and 0 equal
   const uint32_t key = bits >> 31 != 0 ? ~bits : bits | 0x80000000u;
@@ -89,7 +92,8 @@ __device__ __forceinline__ float choice_of(uint32_t key) {
   return std::bit_cast<float>(key >> 31 != 0 ? key & 0x7fffffffu : ~key);
 }
 
-// Sets experts outside the best groups to -inf. Among equal groups the lower index wins.
+// Sets the scores of experts outside the best groups to -inf. Among equal groups the lower index
+// wins.
 __device__ __forceinline__ void mask_groups(const RouterRule& rule, const RouteMemory& own, int E) {
   const int groups = static_cast<int>(rule.groups), size = E / groups;
   for (int g = lane_id(); g < groups; g += kWarpSize) {
@@ -115,13 +119,13 @@ __device__ __forceinline__ void mask_groups(const RouterRule& rule, const RouteM
   __syncwarp();
 }
 
-// Chooses the k experts with the largest keys for one token.
+// Chooses the k experts with the largest keys for a warp's token.
 __device__ __forceinline__ void choose(const RouteMemory& own, int E, int k) {
   for (int j = 0; j < k; ++j) {
     uint64_t best = 0;
     for (int e = lane_id(); e < E; e += kWarpSize) {
       const uint32_t key = own.keys[e];
-      // Among equal keys the lower expert ranks higher.
+      // Among equal keys the expert with the lower index ranks higher.
       const uint64_t rank = uint64_t{key} << 32 | static_cast<uint32_t>(~e);
       if (key != kTaken && rank > best) best = rank;
     }
@@ -164,14 +168,14 @@ __global__ void __launch_bounds__(kThreads) route_fwd_kernel(const RouteFwd a) {
 struct RouteBwd {
   const float* logits;
   const int32_t* experts;
-  const int32_t* counts;  // [parts, E]; if balance != 0
+  const int32_t* counts;  // [parts, E]; used if balance != 0
   const float* d_weights;
   float* d_logits;
-  const StepState* step;  // if balance or z != 0
+  const StepState* step;  // used if balance or z != 0
   int64_t tokens;
   int E, k, parts;
   RouterRule rule;
-  float balance, z;  // balance: divided by k / E times the counted tokens
+  float balance, z;  // balance: the loss factor divided by k / E times the counted tokens
 
   __device__ __forceinline__ float balance_of(int e, float scale) const {
     if (balance == 0) return 0.f;
@@ -191,7 +195,7 @@ __device__ __forceinline__ void add_weight_gradient(const RouterRule& rule, cons
     sum += score, dot += d_weights[j] * score;
   }
   const float factor = factor_of(rule, sum);
-  // Gradient of the denominator, which is factor / scale.
+  // Gradient through the sum by which the weights are divided.
   const float shared = rule.renormalise && rule.scale != 0 ? dot * factor / rule.scale : 0.f;
   for (int j = lane_id(); j < k; j += kWarpSize) {
     d_scores[experts[j]] += factor * (d_weights[j] - shared);
@@ -231,7 +235,7 @@ __global__ void __launch_bounds__(kThreads) route_bwd_kernel(const RouteBwd a) {
 
 // ---- Host side ----
 
-constexpr int64_t kArraysOfForward = 3;  // arrays of E numbers per token; backward has fewer
+constexpr int64_t kArraysOfForward = 3;  // of E numbers per token; backward has fewer
 
 size_t shared_bytes(int64_t arrays, int64_t experts) {
   return static_cast<size_t>(kWarps * arrays * experts) * sizeof(float);

@@ -5,9 +5,9 @@
 #include "shale/kernels/moe.h"
 #include "shale/kernels/simt/simt.h"
 
-// Choices are sorted stably by expert (sort_ids.h); one block computes where each expert's rows
-// begin. Then a thread owns a row, for which it finds the choice, and a position in the sorted
-// order, for whose choice it writes the row.
+// Assigns rows to choices. Choices are sorted stably by expert (sort_ids.h), and one block computes
+// where each expert's rows begin. Then a thread finds the choice of one row, and writes the row of
+// the choice at one position of the sorted order.
 //
 // E: experts.
 
@@ -17,7 +17,7 @@ namespace {
 constexpr int kThreads = 128, kScanThreads = 256;
 
 struct Sort {
-  const int32_t* experts;  // per choice
+  const int32_t* experts;  // expert of each choice
   SortedIds sorted;
   int32_t* counts;
   int32_t* offsets;
@@ -25,7 +25,7 @@ struct Sort {
   int32_t* sources;
   int32_t* loads;  // or null
   int64_t choices, all_rows;
-  int64_t most, align;  // maximum rows per expert; a power of two
+  int64_t most, align;  // most: rows per expert; align: a power of two
   int E;
 
   __device__ __forceinline__ int64_t kept(int e) const {
@@ -34,7 +34,7 @@ struct Sort {
   }
 };
 
-// One block; each thread has the same number of neighbouring experts.
+// Runs in one block; each thread has the same number of neighbouring experts.
 __global__ void __launch_bounds__(kScanThreads) expert_offsets_kernel(const Sort a) {
   await_previous_grid();
   const int thread = static_cast<int>(threadIdx.x);
@@ -45,7 +45,7 @@ __global__ void __launch_bounds__(kScanThreads) expert_offsets_kernel(const Sort
   for (int e = begin; e < end; ++e) total += aligned(e);
   int64_t before = sum_before<kScanThreads>(total);
   if (thread == 0) a.offsets[0] = 0;
-#pragma unroll 1  // a thread has one or two
+#pragma unroll 1  // no unrolling: a thread has one or two experts
   for (int e = begin; e < end; ++e) {
     before += aligned(e);
     a.offsets[e + 1] = static_cast<int32_t>(before);
@@ -54,11 +54,11 @@ __global__ void __launch_bounds__(kScanThreads) expert_offsets_kernel(const Sort
     if (a.loads == nullptr) continue;
     a.loads[e] += count;
     const auto dropped = static_cast<int32_t>(count - a.kept(e));
-    if (dropped > 0) atomic_add(a.loads + a.E, dropped);  // integers: any order
+    if (dropped > 0) atomic_add(a.loads + a.E, dropped);  // exact in any order
   }
 }
 
-// A block owns the experts of a layer.
+// A block owns the experts of one layer.
 __global__ void __launch_bounds__(kThreads)
     balance_kernel(const int32_t* loads, float* bias, int E, float rate) {
   await_previous_grid();
@@ -73,7 +73,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// Returns the expert that `row` belongs to; E for rows after all experts.
+// Returns the expert that `row` belongs to; E for rows after those of all experts.
 __device__ __forceinline__ int expert_of(const Sort& a, int64_t row) {
   int low = 0, high = a.E;
   while (low < high) {
@@ -101,7 +101,7 @@ __global__ void __launch_bounds__(kThreads) place_rows_kernel(const Sort a) {
   }
   if (i >= a.choices) return;
   const int32_t choice = a.sorted.order[i], e = a.experts[choice];
-  int32_t row = -1;  // stays -1 for an invalid expert
+  int32_t row = -1;  // -1 is the result for an invalid expert
   if (e >= 0 && e < a.E) {
     const int64_t place = i - a.sorted.offsets[e];
     if (place < a.most) row = static_cast<int32_t>(a.offsets[e] + place);

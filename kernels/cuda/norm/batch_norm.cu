@@ -16,7 +16,7 @@ namespace {
 constexpr int kThreads = 256;
 static_assert(kThreads == kTileThreads);
 
-// Division into ranges of rows, and the grid of the kernels that sum over them.
+// Division of the rows into ranges, and the grid of the kernels that sum over rows.
 struct RowRanges {
   explicit RowRanges(int64_t rows)
       : rows_of_block(rows_of_tile(rows)), count(ceil_div(rows, rows_of_block)) {}
@@ -32,19 +32,19 @@ int64_t blocks_of(int64_t threads) {
   return ceil_div(threads, int64_t{kThreads});
 }
 
-// Returns whether channels consist of whole, aligned packs of T.
+// Returns whether the channels are whole, aligned packs of T in all views.
 template <typename T, typename... Views>
 bool comes_in_packs(int64_t cols, const Views&... views) {
   return cols % kPackSize<T> == 0 && ((reinterpret_cast<uintptr_t>(views.data) % 16 == 0) && ...);
 }
 
-// ---- Moments: of each line of a block; the lines are merged in order ----
+// ---- Moments of each line (warp) of a block; the lines are merged in order ----
 
 struct Moment {
   float mean, squares;
 };
 
-// Merges the moments of `count` values and of `more` values ("Updating formulae ...", see
+// Merges the moments a of `count` values and b of `more` values ("Updating formulae ...", see
 // batch_norm.h).
 __device__ __forceinline__ Moment merged(Moment a, float count, Moment b, float more) {
   const float share = more / (count + more), delta = b.mean - a.mean;
@@ -62,7 +62,8 @@ __global__ void __launch_bounds__(kThreads)
   const auto rows_of_line = [&](int l) {
     return begin + l < end ? static_cast<float>((end - begin - l - 1) / kTileLines + 1) : 0.f;
   };
-  // Deviations are from the first value, which is near the mean, so that squares do not cancel.
+  // Deviations are taken from the first value, which is near the mean, so that squares do not
+  // cancel.
   Floats<kCount> mean{}, squares{};
   if (c < cols && begin + line < end) {
     const Floats<kCount> pivot = load_floats<kCount>(x + (begin + line) * cols + c);
@@ -110,7 +111,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// Moments of ranges or sets of rows, merged in f64.
+// Moments of the ranges or sets of rows so far, merged in f64.
 struct RunningMoment {
   double mean = 0, squares = 0, count = 0;
   __device__ __forceinline__ void add(float more_mean, float more_squares, double more) {
@@ -216,7 +217,7 @@ struct GradOperands {
   const T *dy, *x, *y;  // y may be null
   const float *mean, *rstd;
 
-  // Returns the gradient of relu's input, and the centred x.
+  // Returns the gradient before relu, g of batch_norm.h.
   template <int kCount>
   __device__ __forceinline__ Floats<kCount> gradient(int64_t at) const {
     Floats<kCount> g = load_floats<kCount>(dy + at);
@@ -251,7 +252,7 @@ __global__ void __launch_bounds__(kThreads)
   }
   float* out = partial + blockIdx.y * 2 * cols;
   store_column_sums(sum_g, first, cols, out);
-  __syncthreads();  // the tile is reused
+  __syncthreads();  // all threads have read the tile, which is reused
   store_column_sums(sum_gn, first, cols, out + cols);
 }
 
@@ -281,7 +282,7 @@ __global__ void __launch_bounds__(kThreads)
 template <typename T>
 struct GradTargets {
   const T* gain;
-  const float *sums, *count;  // may be null
+  const float *sums, *count;  // both may be null
   T *dx, *d_residual;         // d_residual may be null
 };
 

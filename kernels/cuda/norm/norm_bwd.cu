@@ -6,21 +6,21 @@
 
 // Every large tensor is read or written once: dy, s, d_sum and dx. The sums over rows (dgain,
 // dbias) stay in registers while a warp or block processes its rows; a second kernel adds the sums
-// of all blocks. For wider rows the sums are in shared memory, like the row itself, or in global
-// memory if there is no space. Rows that are not aligned to packs, or too wide for shared memory,
-// are read again for each pass, from the caches.
+// of all blocks. For rows too wide for registers the sums are in shared memory, like the row
+// itself, or in global memory if there is no space. Rows that are not aligned to packs, or too wide
+// for shared memory, are read again for each pass, from the caches.
 
 namespace shale::kernels::SHALE_BACKEND {
 namespace {
 
 template <typename T>
 struct NormBwd {
-  RowOperands<T, 3> in;  // dy; s; d_sum
+  RowOperands<T, 3> in;  // dy, s and d_sum
   const T* gain;
   const float* mean;  // null for RMSNorm
   const float* rstd;
   T* dx;
-  float* partial;  // [blocks, 2, cols]: dgain and dbias per block; or null
+  float* partial;  // [blocks, 2, cols]: dgain and dbias of each block; or null
 };
 
 template <typename T>
@@ -29,7 +29,7 @@ __device__ __forceinline__ RowStats stats_of(const NormBwd<T>& a, int64_t row) {
   return {a.mean != nullptr ? a.mean[row] : 0.f, a.rstd[row]};
 }
 
-// Means over a row's columns of g = dy gain and of g n, n = (s - mean) rstd.
+// Means over a row's columns of g and of g n, where g = dy gain and n = (s - mean) rstd.
 struct RowMeans {
   float g, gn;
 };
@@ -41,7 +41,7 @@ __device__ __forceinline__ RowMeans row_means(const float (&sums)[2], int cols) 
   return {kCentered ? sums[0] / count : 0.f, sums[1] / count};
 }
 
-// dx = rstd (g - mean(g) - n mean(g n)) + d_sum
+// Computes dx = rstd (g - mean(g) - n mean(g n)) + d_sum.
 template <int kCount>
 __device__ __forceinline__ Floats<kCount> dx_of(const Floats<kCount>& dy, const Floats<kCount>& s,
                                                 const Floats<kCount>& gain,
@@ -62,7 +62,8 @@ struct ColumnSums {
   Floats<kCount> dgain, dbias;
 };
 
-// Adds dy and s of some columns to the row's sums of g and g n, and to the sums of these columns.
+// Adds dy and s of some columns to the row's sums of g and g n, and to the column sums of dgain and
+// dbias.
 template <int kCount>
 __device__ __forceinline__ void add_columns(const Floats<kCount>& dy, const Floats<kCount>& s,
                                             const Floats<kCount>& gain, const RowStats& stats,
@@ -81,7 +82,7 @@ __device__ __forceinline__ void add_columns(const Floats<kCount>& dy, const Floa
 template <typename T, int kPacks>
 __device__ __forceinline__ void write_sums_of_warps(
     const NormBwd<T>& a, const ColumnSums<kPackSize<T>> (&columns)[kPacks]) {
-  auto* sums = dynamic_shared<float>();  // [2, cols], reuses the memory of rows
+  auto* sums = dynamic_shared<float>();  // [2, cols], in the memory of the row queue
   const RowThreads<true> threads;
   const int cols = a.in.cols, warps = static_cast<int>(blockDim.x) / kWarpSize;
   for (int warp = 0; warp < warps; ++warp) {
@@ -126,7 +127,7 @@ __device__ __forceinline__ void write_sums_of_block(
   }
 }
 
-// Threads per multiprocessor for which the grid is sized: their registers hold the sums of columns.
+// Threads per multiprocessor that the grid is sized for: their registers hold the column sums.
 template <bool kWarpPerRow>
 constexpr int kThreadsOfProcessor = kWarpPerRow ? 3 * kWarpThreads : kMaxRowThreads;
 
@@ -137,8 +138,8 @@ __global__ void __launch_bounds__(kWarpPerRow ? kWarpThreads : kMaxRowThreads,
   await_previous_grid();
   const RowThreads<kWarpPerRow> threads;
   const int cols = a.in.cols;
-  // With more packs the registers are full of sums, so packs of the row are read again from the
-  // queue, and gains from the caches.
+  // With more packs the column sums fill the registers, so that the row's packs are read again from
+  // the queue, and gains from the caches.
   constexpr bool kKeeps = kPacks <= kKeptPacks;
   Pack<T> gains[kKeeps ? kPacks : 1] = {};
   ColumnSums<kPackSize<T>> columns[kPacks] = {};
@@ -194,11 +195,11 @@ __global__ void __launch_bounds__(kWarpPerRow ? kWarpThreads : kMaxRowThreads,
   }
 }
 
-// Place of a row and of the column sums, if a block cannot keep the sums in registers.
+// Place of a row and of the column sums in the kernel for wide rows.
 enum class Room {
-  kNone,  // global memory; any width and alignment; reads the row twice
-  kRow,   // a row of packs in shared memory
-  kSums,  // the row and the sums in shared memory
+  kNone,  // both in global memory; any width and alignment; the row is read twice
+  kRow,   // the row, of whole packs, in shared memory
+  kSums,  // the row and the column sums in shared memory
 };
 
 constexpr int threads_with(Room room) {
@@ -211,7 +212,7 @@ constexpr int64_t bytes_with(Room room, int64_t cols) {
   return room == Room::kSums ? row + 2 * cols * int64_t{sizeof(float)} : row;
 }
 
-// Loads the sums of neighbouring columns, in packs if there are several.
+// Loads the sums of neighbouring columns, in packs if kCount is above 1.
 template <int kCount>
 __device__ __forceinline__ Floats<kCount> load_sums(const float* sums) {
   if constexpr (kCount == 1) {
@@ -243,15 +244,15 @@ __device__ __forceinline__ void store_sums(float* sums, const Floats<kCount>& fl
   }
 }
 
-// Row r belongs to block r mod gridDim.x. Each column belongs to one thread.
+// Kernel for wide rows. Row r belongs to block r mod gridDim.x. Each column belongs to one thread.
 template <typename T, Room kRoom, bool kCentered>
 __global__ void __launch_bounds__(threads_with(kRoom), 1) norm_bwd_block_kernel(NormBwd<T> a) {
   await_previous_grid();
   constexpr bool kWide = kRoom != Room::kNone, kSumsShared = kRoom == Room::kSums;
   constexpr int kCount = kWide ? kPackSize<T> : 1, kStep = threads_with(kRoom) * kCount;
   const int cols = a.in.cols, first = static_cast<int>(threadIdx.x) * kCount;
-  T* const kept = dynamic_shared<T>();  // dy, s
-  float* partial = a.partial;           // of this block: dgain, dbias
+  T* const kept = dynamic_shared<T>();  // the row's dy, then its s
+  float* partial = a.partial;           // this block's sums for dgain, dbias
   if (partial != nullptr) partial += int64_t{blockIdx.x} * 2 * cols;
   float* sums_of = partial;
   if constexpr (kSumsShared) sums_of = reinterpret_cast<float*>(kept + 2 * cols);
@@ -291,7 +292,7 @@ __global__ void __launch_bounds__(threads_with(kRoom), 1) norm_bwd_block_kernel(
                          load_floats<kCount>(a.gain + c), added, stats, means));
     }
   }
-  if constexpr (kSumsShared) {  // implies that they are requested
+  if constexpr (kSumsShared) {  // kSums is only used if sums are requested
     for (int c = first; c < cols; c += kStep) {
       store_sums<false>(partial + c, load_sums<kCount>(sums_of + c));
       store_sums<false>(partial + cols + c, load_sums<kCount>(sums_of + cols + c));
@@ -299,8 +300,8 @@ __global__ void __launch_bounds__(threads_with(kRoom), 1) norm_bwd_block_kernel(
   }
 }
 
-// Number of blocks that process all rows: as many as run concurrently, but at least four rows per
-// block, because each block writes two rows of sums.
+// Returns the number of blocks that process all rows: as many as run concurrently, but at most one
+// per four rows, because each block writes two rows of sums.
 template <bool kWarpPerRow>
 int64_t blocks_for(const Exec& exec, int64_t rows, int64_t threads) {
   const int64_t rows_of_block = kWarpPerRow ? threads / kWarpSize : 1;
@@ -309,7 +310,7 @@ int64_t blocks_for(const Exec& exec, int64_t rows, int64_t threads) {
   return std::min(resident, ceil_div(rows, 4 * rows_of_block));
 }
 
-// Returns the number of blocks. Sets a.partial, if the sums are requested.
+// Launches the kernel and returns its number of blocks. Sets a.partial, if the sums are requested.
 template <typename T, bool kCentered>
 int64_t launch_rows(const Exec& exec, NormBwd<T>& a, bool want_sums) {
   constexpr const char* kOp = kCentered ? "layer_norm_bwd" : "rms_norm_bwd";

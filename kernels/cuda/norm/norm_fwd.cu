@@ -11,7 +11,7 @@ namespace {
 
 template <typename T>
 struct NormFwd {
-  RowOperands<T, 2> in;  // x; residual
+  RowOperands<T, 2> in;  // x and residual
   T* sum;                // or null
   const T* gain;
   const T* bias;  // or null
@@ -21,7 +21,7 @@ struct NormFwd {
   float eps;
 };
 
-// Adds deviations from `mean`, and their squares.
+// Adds the deviations of s from `mean`, and their squares, to sums.
 template <int kCount>
 __device__ __forceinline__ void add_deviations(const Floats<kCount>& s, float mean,
                                                float (&sums)[2]) {
@@ -33,8 +33,9 @@ __device__ __forceinline__ void add_deviations(const Floats<kCount>& s, float me
   }
 }
 
-// Computes the stats from these sums over the row. LayerNorm's deviations are from a first mean,
-// whose rounding error is corrected by their sum; RMSNorm's are from 0. The comparison keeps NaN.
+// Computes mean and rstd from these sums over the row. LayerNorm's deviations are from an
+// approximate mean, whose rounding error is corrected by their sum; RMSNorm's deviations are from
+// 0. The comparison with 0 keeps a NaN.
 template <bool kCentered>
 __device__ __forceinline__ RowStats row_stats(float first_mean, const float (&sums)[2], int cols,
                                               float eps) {
@@ -69,7 +70,7 @@ __device__ __forceinline__ void write_stats(const NormFwd<T>& a, int64_t row,
   a.rstd[row] = stats.rstd;
 }
 
-// s = x + residual, rounded, stays in registers between the passes.
+// Kernel for rows that fit registers: s = x + residual, rounded, stays there between the passes.
 template <typename T, int kPacks, bool kWarpPerRow, bool kCentered>
 __global__ void __launch_bounds__(kWarpPerRow ? kWarpThreads : kMaxRowThreads)
     norm_fwd_kernel(NormFwd<T> a) {
@@ -131,8 +132,8 @@ __global__ void __launch_bounds__(kWarpPerRow ? kWarpThreads : kMaxRowThreads)
   cp_async_wait<0>();
 }
 
-// A block per row. kWide: rows of packs, with s in shared memory between the passes. Otherwise any
-// width and alignment, and s is read again. A thread reads only what it wrote itself.
+// Kernel with a block per row. kWide: rows of packs, with s in shared memory between the passes.
+// Otherwise any width and alignment, and s is read again. A thread reads only what it wrote itself.
 template <typename T, bool kWide, bool kCentered>
 __global__ void __launch_bounds__(kWide ? kMaxRowThreads : kGeneralThreads)
     norm_fwd_block_kernel(NormFwd<T> a) {
@@ -182,8 +183,8 @@ void launch_fwd(const Exec& exec, const NormFwd<T>& a) {
   if (a.in.rows == 0) return;
   const auto launch = [&]<int kPacks, bool kWarpPerRow>(int64_t threads) {
     const int64_t rows_of_block = kWarpPerRow ? threads / kWarpSize : 1;
-    // As many blocks as run concurrently, with up to 128 registers per thread: a block stays until
-    // all rows are done.
+    // The grid has as many blocks as run concurrently with up to 128 registers per thread: a block
+    // stays until all rows are done.
     const int64_t resident = multiprocessors(exec) * std::clamp<int64_t>(512 / threads, 1, 8);
     simt::launch(norm_fwd_kernel<T, kPacks, kWarpPerRow, kCentered>,
                  {.grid = std::min(resident, ceil_div(a.in.rows, rows_of_block)),

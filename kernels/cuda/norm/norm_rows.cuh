@@ -15,11 +15,11 @@
 namespace shale::kernels::SHALE_BACKEND {
 
 inline constexpr int kWarpThreads = 128;     // block size if each warp has rows of its own
-inline constexpr int kWarpPacks = 3;         // maximum per lane: rows of 768 columns of 16 bits
-inline constexpr int kBlockPacks = 4;        // maximum per thread if a block has one row
+inline constexpr int kWarpPacks = 3;         // maximum packs per lane: 768 columns of 16 bits
+inline constexpr int kBlockPacks = 4;        // maximum packs per thread if a block has one row
 inline constexpr int kMaxRowThreads = 512;   // maximum block size if a block has one row
 inline constexpr int kGeneralThreads = 256;  // block size if a block reads its row several times
-inline constexpr int kKeptPacks = 3;         // per operand, in registers between two passes
+inline constexpr int kKeptPacks = 3;         // packs per operand kept in registers between passes
 
 // Rows in flight, including the one in use: as many as fit the shared memory of an A100.
 template <int kPacks, int kOperands>
@@ -32,16 +32,16 @@ struct RowStats {
 // Operands of shape [rows, cols].
 template <typename T, int kOperands>
 struct RowOperands {
-  const T* at[kOperands];  // null: omitted; never the first
+  const T* at[kOperands];  // null: the operand is omitted; at[0] is not null
   int64_t rows;
   int cols;
 };
 
-// The threads of a row, from the view of one of them.
+// The threads that process a row, from the view of one of them: `lane` of `lanes`.
 template <bool kWarpPerRow>
 struct RowThreads {
   int lanes, lane;
-  int64_t first;   // row
+  int64_t first;   // first row
   int64_t stride;  // distance to the next row
 
   __device__ __forceinline__ RowThreads()
@@ -57,7 +57,7 @@ struct RowThreads {
   }
 };
 
-// A thread's packs of coming rows in shared memory. No other thread accesses them.
+// The thread's packs of the next rows, in shared memory. No other thread accesses them.
 template <typename T, int kPacks, bool kWarpPerRow, int kOperands>
 class RowQueue {
  public:
@@ -78,7 +78,7 @@ class RowQueue {
   __device__ __forceinline__ Pack<T> pack(int operand, int k) const {
     return load_pack(slot(out_, operand, k));
   }
-  // Frees the stage of a row that has been read.
+  // Frees the stage of the row that has been read.
   __device__ __forceinline__ void taken() {
     out_ = out_ + 1 == kStages ? 0 : out_ + 1;
   }
@@ -107,7 +107,7 @@ class RowQueue {
 
   const RowOperands<T, kOperands>& operands_;
   const RowThreads<kWarpPerRow>& threads_;
-  int in_ = 0, out_ = 0;  // stages of the next fetch and the next read
+  int in_ = 0, out_ = 0;  // stage of the next fetch, and of the next read
 };
 
 template <int kPacks, int kOperands>

@@ -33,7 +33,7 @@ bool find_functions(void* handle, Library& library, std::string& error) {
   return error.empty();
 }
 
-// Never unloaded.
+// Loads the library, which is never unloaded.
 Library load() {
   std::vector<std::string> names = {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"};
   if (!wish().empty()) names = {wish()};

@@ -17,8 +17,8 @@ struct Library {
   decltype(&::nvrtcGetProgramLog) get_log;
 };
 
-// Throws UnavailableError, which says what was tried. SHALE_NVRTC in the environment names another
-// file to load.
+// Returns the library. Throws UnavailableError, which says what was tried. SHALE_NVRTC in the
+// environment names another file to load.
 const Library& library();
 
 // Returns whether SHALE_NVRTC is "off": programs are then interpreted.

@@ -17,7 +17,7 @@
 namespace shale::kernels::cuda {
 
 template <typename Args>
-void run(const Exec& exec, const Args& args);  // see kernels/cuda/run.h
+void run(const Exec& exec, const Args& args);  // as in kernels/cuda/run.h
 
 }  // namespace shale::kernels::cuda
 
@@ -57,7 +57,8 @@ void check(CUresult result, const char* what) {
   throw InternalError(cat("cuda: ", what, ": ", name != nullptr ? name : "unknown error"));
 }
 
-// Returns the kernel of a source on a device, which must be the current one. Modules stay loaded.
+// Returns the kernel of a source, compiled for a device, which must be the current one. Modules
+// stay loaded.
 CUfunction kernel_of(const std::string& source, const Device& device) {
   static std::mutex mutex;
   static std::map<std::pair<int, std::string>, CUfunction> kernels;

@@ -68,7 +68,7 @@ struct Word<16> {
   using Type = uint4;
 };
 
-// Loads in one access.
+// Loads kCount elements in one access.
 template <int kCount, typename T>
 __device__ __forceinline__ Pack<T, kCount> load_pack(const T* p) {
   using Type = typename Word<kCount * sizeof(T)>::Type;

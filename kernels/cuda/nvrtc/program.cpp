@@ -51,7 +51,7 @@ class Program {
   }
 
   std::string ptx() const {
-    size_t bytes = 0;  // including the terminating zero
+    size_t bytes = 0;  // includes the terminating zero
     check(library_, library_.get_ptx_size(program_, &bytes), "nvrtcGetPTXSize");
     std::string text(bytes, '\0');
     check(library_, library_.get_ptx(program_, text.data()), "nvrtcGetPTX");

@@ -4,13 +4,13 @@
 
 namespace shale::kernels::cuda::nvrtc {
 
-// Returns the complete source of a kernel by kernels/pointwise_source.h: everything it depends on,
+// Returns the complete source of a kernel that pointwise_source() wrote: everything it depends on,
 // and the kernel as `extern "C"`.
 std::string whole_source(const std::string& kernel);
 
-// Compiles such a source to PTX for GPUs of this compute capability (times ten) and later ones.
-// Multiplications and additions are not fused, as with nvcc. Throws UnavailableError without the
-// library, and InternalError with the compiler's messages if it rejects the source.
+// Compiles a source from whole_source() to PTX for GPUs of this compute capability (times ten) and
+// later ones. Multiplications and additions are not fused, as with nvcc. Throws UnavailableError
+// without the library, and InternalError with the compiler's messages if it rejects the source.
 std::string compile_to_ptx(const std::string& source, int arch);
 
 }  // namespace shale::kernels::cuda::nvrtc

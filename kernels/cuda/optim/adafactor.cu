@@ -7,20 +7,20 @@
 #include "shale/kernels/cuda/reduce/column_tile.cuh"
 #include "shale/kernels/cuda/run.h"
 
-// Memory-bound: the gradient is read once for the means, once for the squares and once for the
-// step, in tiles of rows by columns, so that the factors of a thread's columns stay in registers.
-// Sums are computed per tile, then over the tiles in a fixed order.
+// Adafactor is memory-bound: it reads the gradient once for the means, once for the squares and
+// once for the step, in tiles of rows by columns, so that the factors of a thread's columns stay in
+// registers. Sums are computed per tile, then over the tiles in a fixed order.
 
 namespace shale::kernels::SHALE_BACKEND {
 namespace {
 
 constexpr int kThreads = kTileThreads;
-constexpr int kWideThreads = 1024;  // of kernels with a single block
+constexpr int kWideThreads = 1024;  // threads of kernels with a single block
 
 // Division of a part of a matrix into tiles. The part's first and last row may be incomplete.
 struct Tiles {
   int64_t cols, first, count;
-  int64_t first_row, rows;  // that the part overlaps
+  int64_t first_row, rows;  // matrix rows that the part overlaps
   int64_t rows_of_block;
 
   Tiles(const MatrixRange& part, int64_t elements)
@@ -36,14 +36,14 @@ struct Tiles {
   bool packed(int pack) const { return cols % pack == 0 && first % pack == 0 && count % pack == 0; }
 };
 
-// First column of this thread's packs.
+// Returns the first column of this thread's packs.
 template <int kCount>
 __device__ __forceinline__ int64_t own_column() {
   return int64_t{blockIdx.x} * kTileColumns<kCount> + threadIdx.x % kWarpSize * kCount;
 }
 
-// Calls fn(row of the part, element of the part, whether it is inside) for this thread's packs; the
-// lanes of a warp make the same calls.
+// Calls fn(row of the part, element of the part, whether it is inside) for each of this thread's
+// packs. The lanes of a warp make the same number of calls.
 template <int kCount, class Fn>
 __device__ __forceinline__ void for_rows(const Tiles& tiles, const Fn& fn) {
   const int64_t column = own_column<kCount>();
@@ -56,7 +56,7 @@ __device__ __forceinline__ void for_rows(const Tiles& tiles, const Fn& fn) {
   }
 }
 
-// Prefetches this thread's first pack of an array with the part's length.
+// Prefetches this thread's first pack of an array that is as long as the part.
 template <int kCount, typename T>
 __device__ __forceinline__ void prefetch_first(const Tiles& tiles, const T* data) {
   const int64_t row = blockIdx.y * tiles.rows_of_block + threadIdx.x / kWarpSize;
@@ -72,7 +72,7 @@ struct MeansArgs {
   const StepState* step;
   float eps, inverse_rows, inverse_cols;
   float* by_row;  // [tiles across, rows of the part]
-  float* by_col;  // [blocks, cols]
+  float* by_col;  // [blocks, cols of the matrix]
 };
 
 template <typename Grad, int kCount>
@@ -80,7 +80,7 @@ __global__ void __launch_bounds__(kThreads)
     adafactor_means_kernel(const Grad* grad, Tiles tiles, MeansArgs a) {
   await_previous_grid();
   const float clip = a.step->clip_factor;
-  const bool counts = a.step->non_finite == 0;  // otherwise the sums are zero
+  const bool counts = a.step->non_finite == 0;  // false: the sums stay zero
   Floats<kCount> of_column{};
   for_rows<kCount>(tiles, [&](int64_t row, int64_t element, bool inside) {
     float of_row = 0;
@@ -158,7 +158,7 @@ struct Average {
 
 // ---- The update ----
 
-// Computes the mean of r over all rows.
+// Computes the mean of the row means r over all rows.
 __global__ void __launch_bounds__(kWideThreads)
     mean_row_kernel(const float* row, int64_t rows, float* mean) {
   await_previous_grid();
@@ -169,7 +169,7 @@ __global__ void __launch_bounds__(kWideThreads)
   if (threadIdx.x == 0) *mean = static_cast<float>(sum / static_cast<double>(rows));
 }
 
-// u_ij = g_ij * of_row(i) * of_column(j).
+// The factors of the update: u_ij = g_ij * of_row(i) * of_column(j).
 struct Factors {
   const StepState* step;
   const float *row, *col;
@@ -195,7 +195,7 @@ struct Factors {
   }
 };
 
-// ---- Its squares ----
+// ---- Squares of the update ----
 
 template <typename Grad, int kCount>
 __global__ void __launch_bounds__(kThreads)
@@ -219,7 +219,7 @@ __global__ void __launch_bounds__(kThreads)
 
 constexpr int kPacksOfThread = 4;
 
-// Updates v in the same pass.
+// Adds up the squares of the update of a non-matrix, and updates v in the same pass.
 template <typename Grad, int kCount>
 __global__ void __launch_bounds__(kThreads)
     vector_squares_kernel(const Grad* grad, float* v, int64_t count, const StepState* step,

@@ -7,8 +7,8 @@
 #include "shale/kernels/cuda/optim/optim_parts.cuh"
 #include "shale/kernels/cuda/run.h"
 
-// Memory-bound: 14 bytes per element for the momentum with f32 gradients, 12 for the step with a
-// 16-bit parameter. Uses the CPU's instructions, so the bits are the same.
+// Muon's kernels are memory-bound: 14 bytes per element for the momentum with f32 gradients, 12 for
+// the step with a 16-bit parameter. They use the CPU's instructions, so the bits are the same.
 
 namespace shale::kernels::SHALE_BACKEND {
 namespace {
@@ -68,7 +68,7 @@ struct Momentum {
 __global__ void inverse_norm_kernel(const FixedSum* sum, float eps, float* y) {
   await_previous_grid();
   const double squares = sum->value();
-  const bool finite = squares < std::numeric_limits<double>::infinity();  // also false for NaN
+  const bool finite = squares < std::numeric_limits<double>::infinity();  // false for NaN
   *y = finite ? static_cast<float>(1.0 / (sqrt(squares) + double{eps})) : 0.f;
 }
 

@@ -5,9 +5,9 @@
 #include "shale/kernels/one_bit.h"
 #include "shale/kernels/simt/simt.h"
 
-// A warp owns a block of kSignBlock elements. Lane l keeps elements l, l + 32, ... in registers
-// until the warp knows their scale. Loads are of whole lines, a ballot of the lanes is a word of
-// signs, and memory is read and written once. The bits equal the CPU's.
+// 1-bit compression. A warp owns a block of kSignBlock elements. Lane l keeps elements l, l + 32,
+// ... in registers until the warp knows their scale. Loads are of whole lines, a ballot of the
+// lanes is a word of signs, and memory is read and written once. The bits equal those of the CPU.
 
 namespace shale::kernels::SHALE_BACKEND {
 namespace {
@@ -24,7 +24,7 @@ __device__ __forceinline__ float unpacked_at(const int32_t* block, int k, int la
   return (word >> lane & 1u) != 0 ? scale : -scale;
 }
 
-// Output of a packing kernel, for n elements.
+// Output of a packing kernel, for a vector of n elements.
 struct Packing {
   const float* mask;
   float* owed;
@@ -32,8 +32,8 @@ struct Packing {
   int64_t n;
 };
 
-// Called by a warp. element(i, k) returns element i of the vector, which is the lane's in word k,
-// before masking.
+// Packs a block, by a warp. element(i, k) returns element i of the vector before masking; k is the
+// word to which the lane's element belongs.
 template <class Element>
 __device__ __forceinline__ void pack_block(const Packing& to, int64_t block,
                                            const Element& element) {
@@ -42,7 +42,7 @@ __device__ __forceinline__ void pack_block(const Packing& to, int64_t block,
   float u[kOfLane];
   float sum = 0;
   int count = 0;
-  uint32_t live = 0;  // bit k: mask of the lane's element in word k
+  uint32_t live = 0;  // bit k: the lane's element in word k is not masked
 #pragma unroll
   for (int k = 0; k < kOfLane; ++k) {
     const int64_t i = begin + k * kWarpSize;
@@ -54,7 +54,7 @@ __device__ __forceinline__ void pack_block(const Packing& to, int64_t block,
   }
   sum = warp_sum(sum), count = warp_sum(count);
   const float scale = count > 0 ? sum / static_cast<float>(count) : 0.f;
-  uint32_t word = 0;  // sign word of this lane
+  uint32_t word = 0;  // word number `lane` of the signs
 #pragma unroll
   for (int k = 0; k < kOfLane; ++k) {
     const uint32_t signs = ballot(u[k] >= 0);

@@ -8,21 +8,22 @@
 #include "shale/kernels/cuda/optim/optim_parts.cuh"
 #include "shale/kernels/cuda/run.h"
 
-// Memory-bound: every state is read and written once. With f32 moments and gradients and a 16-bit
-// parameter AdamW moves 30 bytes per element (16 in, 14 out), with bf16 gradients 28. It uses the
-// CPU's instructions, so the bits are the same.
+// The optimizers are memory-bound: every state is read and written once. With f32 moments and
+// gradients and a 16-bit parameter AdamW moves 30 bytes per element (16 in, 14 out), with bf16
+// gradients 28. The kernels use the CPU's instructions, so the bits are the same.
 
 namespace shale::kernels::SHALE_BACKEND {
 namespace {
 
-// Weights without masters: a bf16 parameter, rounded stochastically.
+// Weights without f32 masters: a bf16 parameter, which is rounded stochastically.
 struct RoundedWeights {
   bf16* data;
   StochasticRounding rounding;
 
   explicit RoundedWeights(const AdamWArgs& a) : data(a.master.as<bf16>()), rounding(a.rounding) {}
 
-  // A pack uses the four words of one counter.
+  // Returns whether weights can be accessed in packs; a pack then uses the four words of one Philox
+  // counter.
   bool packed(int count) const {
     return reinterpret_cast<uintptr_t>(data) % (count * sizeof(bf16)) == 0 &&
            rounding.first % 4 == 0;
@@ -56,8 +57,8 @@ struct RoundedWeights {
   }
 
  private:
-  // Rounds to bf16, returned as f32: the word's low half is added below the bits that are kept, and
-  // carries into them with the right probability. Infinities and NaN are unchanged.
+  // Rounds to bf16, and returns the result as f32: the word's low half is added below the bits that
+  // are kept, and carries into them with the right probability. Infinities and NaN are unchanged.
   static __device__ __forceinline__ float rounded(float value, uint32_t word) {
     const auto bits = std::bit_cast<uint32_t>(value);
     if ((bits & 0x7f800000u) == 0x7f800000u) return value;
@@ -67,7 +68,7 @@ struct RoundedWeights {
 
 template <class Weights, typename Grad, typename Moment>
 struct AdamW {
-  static constexpr int kCount = 4;  // 16 bytes of f32
+  static constexpr int kCount = 4;  // 16 bytes in f32
   Weights weights;
   Typed<Grad> grad;
   Typed<Moment> m, v;
@@ -172,7 +173,7 @@ struct Sgd {
   static constexpr int kCount = 4;
   Weights<Param> weights;
   Typed<Grad> grad;
-  float* m;  // null without momentum
+  float* m;  // null: SGD without momentum
   const StepState* step;
   float lr_factor, momentum, weight_decay;
 

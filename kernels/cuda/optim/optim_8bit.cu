@@ -9,10 +9,10 @@
 #include "shale/kernels/optim.h"
 #include "shale/kernels/simt/simt.h"
 
-// A warp owns kOfWarp elements at a time, eight per lane. Their new moments stay in registers until
-// the lanes that share a scale know it, so memory is read and written once: 18 bytes per element
-// with a 16-bit parameter. Codes are decoded and found with tables in shared memory, so thread
-// blocks process many elements. The bits equal the CPU's.
+// AdamW with 8-bit moments. A warp owns kOfWarp elements at a time, eight per lane. The new moments
+// stay in registers until the lanes that share a scale have computed it, so memory is read and
+// written once: 18 bytes per element with a 16-bit parameter. Codes are decoded and found with
+// tables in shared memory, so thread blocks process many elements. The bits equal those of the CPU.
 
 namespace shale::kernels::SHALE_BACKEND {
 namespace {
@@ -23,7 +23,7 @@ constexpr int kOfLane = 8;  // elements per lane
 constexpr int kOfWarp = kOfLane * kWarpSize;
 static_assert(kOfWarp % kMomentBlock == 0);
 
-// Copy in device memory from which the shared tables are filled.
+// The tables for one moment; kernels copy them from device memory to shared memory.
 struct MomentMap {
   DynamicMap map;
   DynamicLookup lookup;
@@ -31,7 +31,7 @@ struct MomentMap {
 __device__ constexpr MomentMap kSigned{kSignedMap, kSignedLookup};
 __device__ constexpr MomentMap kUnsigned{kUnsignedMap, kUnsignedLookup};
 
-// The tables for one of the moments.
+// The tables for one moment in shared memory.
 struct MomentTable {
   float levels[256];
   float boundary[256];
@@ -47,9 +47,9 @@ struct MomentTable {
     }
   }
 
-  // Returns the level, counted from zero, of a magnitude in [0, 1].
+  // Returns the number of the level nearest to a magnitude in [0, 1], counted from the level of 0.
   __device__ __forceinline__ int nearest_level(float magnitude) const {
-    // A NaN must not index outside the table; the parameter is NaN already.
+    // A NaN must not index outside the table; the parameter has become NaN already.
     constexpr int kFirst = DynamicLookup::kFirstCell, kLast = DynamicLookup::kCells - 1;
     const int above = std::bit_cast<int>(magnitude) / 65536 - kFirst;
     const int cell = above < 0 ? 0 : above > kLast ? kLast : above;
@@ -104,7 +104,7 @@ struct Step8 {
            allows_packs(v, kCount);
   }
 
-  // Called by a warp, to prefetch its elements from `begin` on.
+  // Prefetches, by a warp, the warp's elements from `begin` on.
   __device__ __forceinline__ void prefetch(int64_t begin) const {
     const int lane = threadIdx.x % kWarpSize;
     const int64_t last = begin + kOfWarp, end = last < count ? last : count;
@@ -113,12 +113,12 @@ struct Step8 {
     prefetch_run(m.data, begin, end, lane);
     prefetch_run(v.data, begin, end, lane);
   }
-  // Processes the elements from `begin` on, n at a time; the span has `size` elements.
+  // Processes the warp's elements from `begin` on, n at a time; the span has `size` elements.
   template <int n>
   __device__ __forceinline__ void run(const MomentTables& tables, int64_t begin, int size) const;
 };
 
-// The scale of moments with this largest magnitude; zero if it is below kSmallestScale.
+// The scale of moments whose largest magnitude is given; zero if it is below kSmallestScale.
 struct NewScale {
   float scale, inverse;
   __device__ __forceinline__ explicit NewScale(float largest)
@@ -130,7 +130,7 @@ template <int n>
 __device__ __forceinline__ void Step8<Grad, Param>::run(const MomentTables& tables, int64_t begin,
                                                         int size) const {
   constexpr int kPacks = kOfLane / n;
-  // Number of lanes that share a scale, and of packs for each.
+  // Number of packs that share a scale, of the lanes that have them, and of packs per lane.
   constexpr int kOfScale = kMomentBlock / n;
   constexpr int kLanes = kOfScale < kWarpSize ? kOfScale : kWarpSize;
   constexpr int kShared = kOfScale / kLanes;

@@ -3,10 +3,10 @@
 #include "shale/kernels/cuda/elementwise/operand.cuh"
 #include "shale/kernels/optim.h"
 
-// Shared by the optimizers' kernels.
+// Parts that the optimizers' kernels share.
 namespace shale::kernels::SHALE_BACKEND {
 
-// The master weights, and the parameter with their 16-bit copy, if there is one.
+// The f32 master weights, and the parameter that has their 16-bit copy, if there is one.
 template <typename Param>
 struct Weights {
   float* master;
@@ -61,7 +61,7 @@ struct AdamWStep {
         clip(step.clip_factor),
         lr(step.lr * of_run.lr_factor) {}
 
-  // Updates the moments and returns the new weight.
+  // Updates the moments m and v of one weight w and returns the new weight.
   __device__ __forceinline__ float operator()(float w, float grad, float& m, float& v) const {
     const float g = clip * grad;
     m = fmaf(numbers.beta1, m, numbers.one_minus_beta1 * g);
@@ -79,7 +79,7 @@ void dispatch_wide(DType dtype, const Fn& fn) {
   fn.template operator()<float>();
 }
 
-// Calls fn for bf16 or f16, or for no parameter.
+// Calls fn for the parameter's dtype, bf16 or f16, or for no parameter.
 template <class Fn>
 void dispatch_param(const View& param, const Fn& fn) {
   if (param.defined() && param.dtype == DType::kF16) return fn.template operator()<f16>();

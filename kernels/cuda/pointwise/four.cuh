@@ -1,6 +1,6 @@
-// Four f32 of a thread, with the operations that kernels/pointwise_functions-inl.h needs. Included
-// inside the namespace of a GPU's backend. Must not include anything, because kernels compiled at
-// run time use it as text.
+// Four f32 numbers of a thread, with the operations that kernels/pointwise_functions-inl.h needs.
+// Included inside the namespace of a GPU's backend. Must not include anything, because kernels
+// compiled at run time use it as text.
 
 struct Four {
   float at[4];
@@ -73,7 +73,7 @@ __device__ __forceinline__ Four shift_to_exponent(Four x) {
 }
 
 __device__ __forceinline__ Four split_exponent(Four x, Four& mantissa) {
-  constexpr int kLowest = 0x3f3504f3;  // the bits of sqrt(1/2)
+  constexpr int kLowest = 0x3f3504f3;  // bits of sqrt(1/2)
   Four exponent;
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
@@ -100,7 +100,7 @@ __device__ __forceinline__ Four reduce_quarters(Four x, Four& quarter) {
   return y;
 }
 
-// Rounds to T, kept in f32.
+// Rounds to T, and keeps the result in f32.
 template <typename T>
 __device__ __forceinline__ Four rounded(Four x) {
   return each_of_four([&](int i) { return to_float(from_float<T>(x.at[i])); });

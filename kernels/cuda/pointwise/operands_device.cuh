@@ -2,7 +2,7 @@
 // inside the namespace of a GPU's backend. Must not include anything, because kernels compiled at
 // run time use it as text.
 
-// Offset of element i of the outputs in an input that is not dense.
+// Returns the offset of element i of the outputs in an input that is not dense.
 __device__ __forceinline__ int64_t offset_of(const PointwiseOperands& operands,
                                              const PointwiseInput& input, int64_t i) {
   int64_t offset = 0;
@@ -33,7 +33,8 @@ __device__ __forceinline__ T element_from_float(float x) {
   }
 }
 
-// Loads elements [i, i + count) of an input of type T in f32; missing ones repeat the first.
+// Loads elements [i, i + count) of an input of type T as f32. If count is below 4, the first
+// element is repeated.
 template <typename T>
 __device__ __forceinline__ void load_four(const PointwiseOperands& operands, int number, int64_t i,
                                           int count, float (&y)[4]) {

@@ -1,12 +1,12 @@
 // The inputs and outputs of a pointwise program as kernel arguments. Included inside a namespace.
 // Must not include anything, because kernels compiled at run time use it as text.
 
-// An input; the strides are not used if it is dense.
+// An input of the program. The strides are not used if it is dense.
 struct PointwiseInput {
   const void* data;
   DType dtype;
   bool dense;
-  bool packed;  // dense, with aligned packs of four
+  bool packed;  // dense, and its packs of four elements are aligned
   int64_t stride[kMaxDims];
 };
 struct PointwiseOutput {

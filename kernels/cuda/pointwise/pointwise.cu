@@ -5,11 +5,11 @@
 #include "shale/kernels/cuda/run.h"
 #include "shale/kernels/simt/simt.h"
 
-// A thread owns four neighbouring elements, for which it runs the whole program; a block owns
-// kThreads times as many. All threads of the grid take the same branch at each step. The program's
-// registers are in shared memory, a column per thread, because hardware registers cannot be
-// indexed. No other thread accesses the column, so there are no barriers. Every input is read once,
-// every output written once.
+// Interprets pointwise programs. A thread owns four neighbouring elements, for which it runs the
+// whole program; a block owns kThreads times as many. All threads of the grid take the same branch
+// at each step. The program's registers are in shared memory, a column per thread, because hardware
+// registers cannot be indexed. No other thread accesses the column, so there are no barriers. Every
+// input is read once, every output written once.
 
 namespace shale::kernels::SHALE_BACKEND {
 namespace {

@@ -5,7 +5,7 @@
 namespace shale::kernels::SHALE_BACKEND {
 
 // Returns the sum of the integers of all threads before this one. All threads of a block of
-// kThreads must call it, once per kernel; it synchronises.
+// kThreads must call it, once per kernel; it calls __syncthreads.
 template <int kThreads, typename T>
 __device__ __forceinline__ T sum_before(T value) {
   struct Slots {
@@ -13,7 +13,7 @@ __device__ __forceinline__ T sum_before(T value) {
   };
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
   const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
-  T before = value;  // includes this lane at first
+  T before = value;  // at first includes this lane's value
 #pragma unroll
   for (int step = 1; step < kWarpSize; step *= 2) {
     const T other = shfl_up(before, step);

@@ -6,19 +6,19 @@
 
 namespace shale::kernels::SHALE_BACKEND {
 
-// Sums over rows are computed per block of rows, then over the blocks in a fixed order, without
-// atomics, so the bits are the same in every run.
+// Target of a sum over rows. Sums over rows are computed per block of rows, then over the blocks in
+// a fixed order, without atomics, so the bits are the same in every run.
 struct ColumnSumTarget {
-  void* out = nullptr;        // [cols]; null: not requested
-  DType dtype = DType::kF32;  // of out: f32 or bf16
-  bool accumulate = false;    // out += instead of out =
+  void* out = nullptr;        // [cols]; null: the sum is not requested
+  DType dtype = DType::kF32;  // dtype of out: f32 or bf16
+  bool accumulate = false;    // true: out +=, false: out =
 };
 
 inline ColumnSumTarget column_sum_target(const View& out, bool accumulate) {
   return {.out = out.data, .dtype = out.dtype, .accumulate = accumulate};
 }
 
-// out[c] (+)= sum, rounded once.
+// Stores out[c] (+)= sum, rounded once.
 __device__ __forceinline__ void store_column_sum(const ColumnSumTarget& target, int64_t c,
                                                  float sum) {
   if (target.dtype == DType::kBF16) {

@@ -12,7 +12,8 @@ inline constexpr int kTileThreads = kTileLines * kWarpSize;
 template <int kCount>
 inline constexpr int kTileColumns = kWarpSize* kCount;
 
-// Rows per thread block. Depends only on the shape: many blocks for any GPU, with enough rows each.
+// Returns the number of rows per thread block. It depends only on the shape: many blocks for any
+// GPU, with enough rows each.
 inline int64_t rows_of_tile(int64_t rows) {
   constexpr int64_t kFewest = 64, kMostBlocks = 128;
   const int64_t wanted = ceil_div(ceil_div(rows, kMostBlocks), kTileLines) * kTileLines;
@@ -25,7 +26,7 @@ struct ColumnTile {
 };
 
 // Adds the lines' sums of each column in order, and writes out[column] for the columns from `first`
-// on that are below `cols`. All threads of the block must call it, once.
+// on that are below `cols`. All threads of the block must call this function, once.
 template <int kCount>
 __device__ __forceinline__ void store_column_sums(const Floats<kCount>& sum, int64_t first,
                                                   int64_t cols, float* out) {
@@ -34,7 +35,7 @@ __device__ __forceinline__ void store_column_sums(const Floats<kCount>& sum, int
 #pragma unroll
   for (int i = 0; i < kCount; ++i) tile.at[line][i * kWarpSize + lane] = sum.at[i];
   __syncthreads();
-  // Column c + i of lane `from` is at i * kWarpSize + from.
+  // Column c + i of lane `from` is at i * kWarpSize + from in the tile.
   for (int at = threadIdx.x; at < kTileColumns<kCount>; at += kTileThreads) {
     const int from = at % kWarpSize, i = at / kWarpSize;
     const int64_t column = first + from * kCount + i;

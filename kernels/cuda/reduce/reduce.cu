@@ -8,8 +8,8 @@
 #include "shale/kernels/cuda/run.h"
 #include "shale/kernels/simt/simt.h"
 
-// Every input is read once. column_sum also writes and reads partial sums, at most 1/64 of the
-// input. No result depends on the order in which blocks run.
+// The reductions read every input once. column_sum also writes and reads partial sums, at most 1/64
+// of the input. No result depends on the order in which blocks run.
 
 namespace shale::kernels::SHALE_BACKEND {
 namespace {
@@ -87,13 +87,14 @@ void column_sum_packs(const Exec& exec, const ColumnSumArgs& a) {
 // ---- sum: the binary tree over the elements, kLeaves of them per block ----
 
 constexpr int kLeavesOfThread = 4;
-constexpr int kLeaves = kThreads * kLeavesOfThread;  // a power of two: a whole subtree
+constexpr int kLeaves = kThreads * kLeavesOfThread;  // a power of two: a subtree
 
 struct TreeSlots {
   double of_warp[kThreads / kWarpSize];
 };
 
-// Adds neighbours, then neighbouring pairs, and so on. Missing elements are -0: no sum changes.
+// Adds neighbours, then neighbouring pairs, and so on. Missing elements count as -0, which changes
+// no sum.
 template <typename T>
 __global__ void __launch_bounds__(kThreads) sum_kernel(const T* x, int64_t n, double* subtrees) {
   await_previous_grid();
@@ -121,9 +122,9 @@ __global__ void scale_kernel(const double* sum, double scale, float* y) {
 
 // ---- sum_squares ----
 
-// Two threads share a block of kNormBlock elements: of each eight, the first adds lanes 0 to 3, the
-// second lanes 4 to 7. Missing elements of a short last block would count as zeros, which change no
-// sum.
+// Two threads share a block of kNormBlock elements: of each eight elements, the first thread adds
+// those in lanes 0 to 3, the second those in lanes 4 to 7. Missing elements of a short last block
+// would count as zeros, which change no sum.
 constexpr int kSumLanes = 8;
 constexpr int kHalf = kSumLanes / 2;
 
@@ -135,7 +136,7 @@ __device__ __forceinline__ double sum_of_half(const T* block, int count, int hal
 #pragma unroll 8
     for (; i + kHalf <= count; i += kSumLanes) {
       const Floats<kHalf> x = load_floats<kHalf>(block + i);
-      // Products are exact in f64, so fused and separate multiplications give the same bits.
+      // The squares are exact in f64, so fused and separate multiplications give the same bits.
 #pragma unroll
       for (int k = 0; k < kHalf; ++k) lanes[k] = fma(double{x.at[k]}, double{x.at[k]}, lanes[k]);
     }
@@ -150,7 +151,8 @@ __device__ __forceinline__ double sum_of_half(const T* block, int count, int hal
   return (lanes[0] + lanes[1]) + (lanes[2] + lanes[3]);
 }
 
-// Integer additions give the same sum in any order, and the thread that causes a carry adds it.
+// Adds 128-bit integers: the sum is the same in any order, and the thread that causes a carry adds
+// it.
 __device__ __forceinline__ void atomic_add(FixedSum* sum, const FixedSum& value) {
   const uint64_t low = simt::atomic_add(&sum->low, value.low);
   const uint64_t carry = low + value.low < low ? 1 : 0;
@@ -202,7 +204,7 @@ __global__ void clip_factor_kernel(const FixedSum* sum, int64_t parts, float max
   FixedSum total;
   for (int64_t part = 0; part < parts; ++part) total.add(sum[part]);
   const double norm = double{factor} * sqrt(total.value()) * unscale;
-  const bool finite = norm < std::numeric_limits<double>::infinity();  // also false for NaN
+  const bool finite = norm < std::numeric_limits<double>::infinity();  // also false if norm is NaN
   const double wanted = double{max_norm} / (norm + 1e-6);
   const double clip = max_norm > 0 && wanted < 1.0 ? wanted : 1.0;
   step->grad_norm = static_cast<float>(norm);
@@ -231,7 +233,7 @@ void run(const Exec& exec, const ColumnSumArgs& a) {
 
 template <>
 void run(const Exec& exec, const SumArgs& a) {
-  int64_t total = 0;  // subtrees of all levels
+  int64_t total = 0;  // number of subtrees on all levels
   for (int64_t n = a.x.numel(); n > 1 || (n == 1 && total == 0);) {
     n = ceil_div(n, kLeaves);
     total += n;

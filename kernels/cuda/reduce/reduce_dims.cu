@@ -12,8 +12,8 @@ namespace shale::kernels::SHALE_BACKEND {
 namespace {
 
 constexpr int kThreads = 128;
-constexpr int64_t kWarpLimit = 1024;  // longest sum for a warp instead of a block
-constexpr int64_t kFirstSum = 1024;   // additions per f32 partial sum
+constexpr int64_t kWarpLimit = 1024;  // longest sum that a warp adds; a block adds longer ones
+constexpr int64_t kFirstSum = 1024;   // additions per partial sum in f32
 
 struct DeviceWalk {
   int count;
@@ -52,7 +52,7 @@ struct SumOp {
   static constexpr float kFirst = 0.f;
   __device__ __forceinline__ float operator()(float a, float b) const { return a + b; }
 };
-// Keeps a NaN: no comparison with it is true.
+// Keeps a NaN: the comparison a != a is true only for NaN.
 struct MaxOp {
   static constexpr float kFirst = -INFINITY;
   __device__ __forceinline__ float operator()(float a, float b) const {
@@ -66,7 +66,7 @@ struct MinOp {
   }
 };
 
-// Reduces the steps begin, begin + step, ... of an element of y.
+// Reduces the elements of x at begin, begin + step, ... of those that belong to one element of y.
 template <class Op, typename T, typename Y>
 __device__ __forceinline__ float reduce_steps(const ReduceDims<T, Y>& a, const T* x, int64_t begin,
                                               int64_t step) {
@@ -112,8 +112,8 @@ __global__ void __launch_bounds__(kThreads) reduce_block_kernel(ReduceDims<T, Y>
   if (thread == 0) a.y[i] = from_float<Y>(a.scale * total);
 }
 
-// A value and its index. The larger value wins, among equal ones the first; a NaN is larger than
-// all numbers.
+// A value and its index. The larger value wins; among equal values the first one wins. A NaN is
+// larger than all numbers.
 struct Candidate {
   float value;
   int index;

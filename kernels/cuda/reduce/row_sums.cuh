@@ -12,9 +12,9 @@ struct RowSumSlots {
   float of_warp[2][kMaxRowSums][kWarpSize];
 };
 
-// Replaces each of `sums` by its total. A block synchronises once: calls alternate between two
-// halves of the slots, so that no thread still reads what another writes. `turn` must be 0, 1, 0,
-// 1, ...
+// Replaces each of `sums` by its total over the row. A block calls __syncthreads once: successive
+// calls alternate between two halves of the slots, so that no thread still reads what another
+// writes. `turn` must be 0, 1, 0, 1, ...
 template <bool kWarpPerRow, int kCount>
 __device__ __forceinline__ void row_sums(float (&sums)[kCount], int turn) {
   static_assert(kCount <= kMaxRowSums);

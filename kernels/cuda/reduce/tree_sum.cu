@@ -8,14 +8,14 @@
 #include "shale/kernels/cuda/elementwise/map.cuh"
 #include "shale/kernels/cuda/run.h"
 
-// Every input is read once and every output written once. A thread's partial sums are in registers,
-// one for each level of the tree, like the digits of a binary counter.
+// The kernels read every input once and write every output once. A thread's partial sums are in
+// registers, one for each level of the tree, like the digits of a binary counter.
 
 namespace shale::kernels::SHALE_BACKEND {
 namespace {
 
-constexpr size_t kMostPointers = 128;  // of inputs, and of outputs: limited by the launch
-constexpr int kLevels = 8;             // 2^7 inputs need one digit more than their pairs
+constexpr size_t kMostPointers = 128;  // inputs, and outputs, in the launch arguments
+constexpr int kLevels = 8;             // one level more than log2 of kMostPointers
 static_assert(kMostPointers == size_t{1} << (kLevels - 1));
 
 template <typename T, int kCount>
@@ -73,7 +73,7 @@ struct TreeSum {
 
   template <int n>
   __device__ __forceinline__ Sums<Acc, n> load(int64_t i) const {
-    // Digit d is the sum of 2^d inputs if bit d of the number of inputs so far is set.
+    // After n inputs, digits[d] is the sum of 2^d inputs if bit d of n is set.
     Sums<Acc, n> digits[kLevels] = {};
     for (int k = 0; k < input_count; ++k) {
       Sums<Acc, n> sum = input<n>(k, i);
@@ -86,7 +86,7 @@ struct TreeSum {
         carried = carried && set;
       }
     }
-    // The remaining digits merge from the right.
+    // The digits that are set merge from the right.
     Sums<Acc, n> total{};
     bool any = false;
 #pragma unroll
@@ -120,7 +120,7 @@ void launch_sum(const Exec& exec, const TreeSumArgs& a, int64_t count) {
   map(exec, TreeSum<In, Out>(a), count);
 }
 
-// Copies a single input, as unsigned numbers of the largest size that all addresses allow.
+// Copies a single input, as unsigned integers of the largest size that all addresses allow.
 void copy_to_all(const Exec& exec, const TreeSumArgs& a) {
   const int64_t bytes = a.count * dtype_size(a.in_dtype);
   const auto fits = [&](uint64_t unit) {
@@ -150,7 +150,7 @@ void run(const Exec& exec, const TreeSumArgs& a) {
   if (a.inputs.size() == 1 && a.in_dtype == a.out_dtype) return copy_to_all(exec, a);
   switch (a.in_dtype) {
     case DType::kF64: return launch_sum<double>(exec, a, a.count);
-    // Unsigned numbers wrap.
+    // Signed sums use unsigned integers, which wrap.
     case DType::kI32: return launch_sum<uint32_t>(exec, a, a.count);
     case DType::kI64: return launch_sum<uint64_t>(exec, a, a.count);
     case DType::kBF16: return launch_sum_to_float<bf16>(exec, a);

@@ -6,9 +6,9 @@
 #include "shale/kernels/cuda/run.h"
 #include "shale/kernels/simt/simt.h"
 
-// A warp owns a row of at most kWarpCols columns, a block a longer one. Forward reads a row three
-// times, for its maximum, its sum and the result; all but the first come from the caches. Backward
-// reads it twice.
+// Softmax. A warp owns a row of at most kWarpCols columns, a block owns a longer row. Forward reads
+// a row three times, for its maximum, its sum and the result; all but the first come from the
+// caches. Backward reads it twice.
 
 namespace shale::kernels::SHALE_BACKEND {
 namespace {

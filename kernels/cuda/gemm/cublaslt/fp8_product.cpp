@@ -5,8 +5,8 @@
 #include "shale/kernels/check.h"
 #include "shale/kernels/cuda/gemm/cublaslt/objects_internal.h"
 
-// As in matmul.cpp the library computes c^T = b a^T with column-major matrices. Both operands have
-// their lines along k, as it requires.
+// The library computes c^T = b a^T with column-major matrices, see matmul.cpp. Both operands have
+// their lines along k, as the library requires.
 namespace shale::kernels::cuda::cublaslt {
 namespace {
 
@@ -40,7 +40,7 @@ bool set_scale_mode(const Desc& desc, cublasLtMatmulDescAttributes_t mode,
          CUBLAS_STATUS_SUCCESS;
 }
 
-// Returns whether there is an algorithm.
+// Returns whether the library has an algorithm, and sets it.
 bool find_algorithm(Product& product) {
   const Preference preference = make_preference();
   set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kWorkspaceBytes);

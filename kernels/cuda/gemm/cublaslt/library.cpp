@@ -14,8 +14,8 @@
 namespace shale::kernels::cuda::cublaslt {
 namespace {
 
-// The versions that have the functions used here, with the same enum values. The version of this
-// build's header comes first.
+// Returns the names to try: the library versions that have the functions used by Shale, with the
+// same enum values. The version of this build's header comes first.
 std::vector<std::string> names() {
   constexpr int kBuiltWith = CUBLAS_VER_MAJOR, kOther = CUBLAS_VER_MAJOR == 13 ? 12 : 13;
   return {cat("libcublasLt.so.", kBuiltWith), cat("libcublasLt.so.", kOther), "libcublasLt.so"};
@@ -23,7 +23,7 @@ std::vector<std::string> names() {
 
 struct Loaded {
   std::optional<Library> library;
-  std::string error;  // reason if there is no library
+  std::string error;  // why there is no library
 };
 
 bool find_functions(void* handle, Library& library, std::string& error) {
@@ -47,7 +47,7 @@ bool find_functions(void* handle, Library& library, std::string& error) {
   return error.empty();
 }
 
-// Never unloaded, because its handles exist to the end of the process.
+// Loads the library, which is never unloaded, because its handles exist until the process ends.
 Loaded load() {
   Loaded loaded;
   std::vector<std::string> tried = names();
@@ -97,7 +97,7 @@ const Library& required_library() {
 std::string version() {
   const Library* found = library();
   if (found == nullptr) return "";
-  const size_t number = found->get_version();  // 130100; older versions 120304
+  const size_t number = found->get_version();  // such as 130100; older versions have 120304
   return cat(number / 10000, ".", number / 100 % 100, ".", number % 100);
 }
 

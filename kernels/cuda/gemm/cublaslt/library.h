@@ -22,7 +22,7 @@ struct Library {
   decltype(&::cublasLtMatmulAlgoGetHeuristic) heuristic;
 };
 
-// Returns null if the library cannot be loaded, which is logged once. SHALE_CUBLASLT in the
+// Returns the library; null if it cannot be loaded, which is logged once. SHALE_CUBLASLT in the
 // environment names another file to load, or is "off".
 const Library* library();
 

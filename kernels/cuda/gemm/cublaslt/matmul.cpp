@@ -26,12 +26,13 @@ struct Key {
   Epilogue epilogue = Epilogue::kNone;
   bool aux = false, bias_grad = false, tf32 = false;
   int64_t ld_aux = 0;
-  uint32_t a_alignment = 0, b_alignment = 0, c_alignment = 0, residual_alignment = 0;  // bytes
+  uint32_t a_alignment = 0, b_alignment = 0, c_alignment = 0, residual_alignment = 0;  // in bytes
 
   friend auto operator<=>(const Key&, const Key&) = default;
 };
 
-// Alignment in bytes, at most 16, which is all that the kernels' loads use.
+// Returns the alignment in bytes, at most 16, which is all that the library's kernels use for
+// loads.
 uint32_t alignment(const Matrix& matrix) {
   const auto address = reinterpret_cast<uintptr_t>(matrix.data);
   for (uint32_t bytes = 16; bytes > 1; bytes /= 2) {
@@ -77,7 +78,7 @@ Key key_of(int device, const GemmProblem& p) {
 struct Product {
   Desc desc;
   Layout a, b, residual, c;
-  std::optional<cublasLtMatmulAlgo_t> algorithm;  // empty: the library has none
+  std::optional<cublasLtMatmulAlgo_t> algorithm;  // empty: the library has no algorithm
 };
 
 cublasLtEpilogue_t epilogue_of(const Key& key) {
@@ -112,7 +113,7 @@ Preference preference_of(const Key& key) {
   set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, key.a_alignment);
   set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, key.residual_alignment);
   set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, key.c_alignment);
-  // Partial sums stay f32, and a separate pass adds them in order.
+  // Partial sums of split-K stay f32, and a separate pass adds them in order.
   const uint32_t reductions =
       CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
   set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, reductions);
@@ -144,8 +145,8 @@ Product prepare(cublasLtHandle_t handle, const Key& key) {
   return product;
 }
 
-// The process's handles and matmuls, made at first use. Never destroyed, because at the end of a
-// program the driver may already be unloaded.
+// The process's handles and matmuls, made at first use. They are never destroyed, because at the
+// end of a program the driver may already be unloaded.
 struct Cache {
   std::mutex mutex;
   std::map<int, cublasLtHandle_t> handles;
@@ -183,7 +184,7 @@ bool matmul(const Exec& exec, const GemmProblem& p) {
   const std::lock_guard lock(known.mutex);
   Product& product = known.product(key);
   if (!product.algorithm) return false;
-  if (key.bias || key.bias_grad) {  // forward has the one, backward the other
+  if (key.bias || key.bias_grad) {  // forward has a bias, backward a bias gradient
     const void* bias = key.bias ? p.bias.data : p.bias_grad.data;
     set(product.desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
   }

@@ -22,7 +22,7 @@ bool is_plain(const GemmProblem& problem);
 // Workspace: 32 MiB. Throws UnavailableError if the library cannot be loaded.
 bool matmul(const Exec& exec, const GemmProblem& problem);
 
-// Version of the library, "13.1.0"; empty if it cannot be loaded, which is logged once.
+// Returns the version of the library, "13.1.0"; empty if it cannot be loaded, which is logged once.
 std::string version();
 
 }  // namespace shale::kernels::cuda::cublaslt
