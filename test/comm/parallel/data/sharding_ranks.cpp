@@ -429,7 +429,7 @@ TEST_CASE("options of data parallelism that do not go together are errors") {
                  "hybrid sharding needs stage 1"));
   CHECK(contains(
       message(all, {.reshard_after_forward = comm::ReshardAfterForward::kSmallGroup, .stage = 3}),
-      "there is none"));
+      "found none"));
   if (group->size() == 3) {
     CHECK(contains(message(all, {.reproducible = true}), "power of two"));
   }
