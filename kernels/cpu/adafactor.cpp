@@ -69,7 +69,7 @@ void means_typed(const Exec& exec, const AdafactorMeansArgs& a) {
   combine_blocks(exec, partial, blocks.count, cols, {.out = a.col_mean, .accumulate = true});
 }
 
-// Factors of an update: u_ij = g_ij * of_row(i) * by_column[j].
+// Factors of the update u_ij = g_ij * of_row(i) * by_column[j].
 struct UpdateFactors {
   float clip;
   float mean_row;
@@ -157,7 +157,8 @@ void average_target(const Exec& exec, const AdafactorAverageArgs& a) {
   });
 }
 
-// Factors of w -= lr * (u * over_rms + decay * w) for a range of a row; u(i, part) is the update.
+// Factors of the step w -= lr * (u * over_rms + decay * w) for a range of a row; u(i, part) is the
+// update before clipping.
 struct StepFactors {
   float lr, over_rms, decay;
 };

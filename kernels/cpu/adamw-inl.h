@@ -1,4 +1,5 @@
-// An AdamW step on vectors of f32, for any storage of the moments, and helpers of all optimizers.
+// An AdamW step on SIMD vectors of f32, for any storage of the moments, and helpers of all
+// optimizers.
 #if defined(SHALE_KERNELS_CPU_ADAMW_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef SHALE_KERNELS_CPU_ADAMW_INL_H_
 #undef SHALE_KERNELS_CPU_ADAMW_INL_H_
@@ -49,7 +50,7 @@ struct AdamWStep {
         lr(hn::Set(F32Tag(), f.lr)),
         decay(hn::Set(F32Tag(), f.weight_decay)) {}
 
-  // Updates the moments and returns the new weights.
+  // Updates the moments m and v of a vector of weights w and returns the new weights.
   HWY_INLINE F32Vec operator()(F32Vec w, F32Vec grad, F32Vec& m, F32Vec& v) const {
     const auto g = hn::Mul(clip, grad);
     m = hn::MulAdd(beta1, m, hn::Mul(gamma1, g));
@@ -58,7 +59,7 @@ struct AdamWStep {
     const auto adam = hn::Div(hn::Mul(m, inv1), denominator);
     return hn::NegMulAdd(lr, hn::MulAdd(decay, w, adam), w);
   }
-  // Same step with moments in memory.
+  // Takes the same step with moments in memory.
   template <typename Moment, class Part>
   HWY_INLINE F32Vec operator()(F32Vec w, F32Vec grad, Moment* m, Moment* v, Part part) const {
     auto new_m = load(m, part), new_v = load(v, part);

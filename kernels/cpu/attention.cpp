@@ -54,7 +54,7 @@ void backward(const Exec& exec, const Problem& p) {
   }
 }
 
-// ---- Sequences of different lengths: each runs as a separate problem, and the outputs beyond its
+// ---- Sequences of different lengths: each runs as a separate Problem, and its outputs beyond its
 // length are filled with zeros. ----
 
 HeadView of_sequence(HeadView view, int64_t batch, DType dtype) {
@@ -80,12 +80,13 @@ Problem sequence(const Problem& all, int64_t batch) {
   return p;
 }
 
-// Returns whether the sequences of a batch must run as separate problems.
+// Returns whether the sequences of a batch have lengths, so that they must run as separate
+// problems.
 bool have_lengths(const Problem& p) {
   return p.q_lengths != nullptr || p.k_lengths != nullptr;
 }
 
-// The first visible key of every query of the batch; empty if no keys are hidden.
+// Returns the first visible key of every query of the batch; empty if no keys are hidden.
 std::vector<int32_t> first_keys(const Problem& all) {
   std::vector<int32_t> keys;
   if (!all.hides_first_keys()) return keys;

@@ -1,4 +1,4 @@
-// Backward: the five matmuls of arXiv:2307.08691, algorithm 2, tile by tile, with
+// Attention backward: the five matmuls of arXiv:2307.08691, algorithm 2, tile by tile, with
 //   P = 2^(scores - lse), dS = P * (dO V^T - delta), delta = rowsum(dO * O)
 // Scores are in units of log2: q is packed times scale * log2(e). With a softcap, dS is multiplied
 // by the derivative of the cap, 1 - tanh^2.
@@ -20,14 +20,15 @@ namespace shale::kernels::attention::HWY_NAMESPACE {
 namespace {
 
 struct Block {
-  int64_t number, row, rows;                        // queries [row, row + rows)
-  float *q, *dout, *q_columns, *dout_columns, *dq;  // [kTile][ld], or [ld][kTile]
-  float *lse2, *delta, *first_keys;                 // per query; lse in units of log2
+  // Block number; its queries are [row, row + rows).
+  int64_t number, row, rows;
+  float *q, *dout, *q_columns, *dout_columns, *dq;  // [kTile][ld]; *_columns: [ld][kTile]
+  float *lse2, *delta, *first_keys;                 // [kTile]; lse2 = lse in units of log2
 };
 
 struct BwdScratch {
   Block blocks[kGroupBlocks];
-  float *k, *v;    // [kTile][ld]
+  float *k, *v;    // packed rows, [kTile][ld]
   float *p, *ds;   // [key][query]
   float *dk, *dv;  // [keys][ld]
 
@@ -50,7 +51,7 @@ struct BwdScratch {
   }
 };
 
-// Packs the data of a query block that backward needs.
+// Packs the data that backward needs of a query block.
 template <typename T>
 void load_block(const Problem& p, int64_t b, int64_t h, int64_t number, Block& block) {
   const F32Tag d;
@@ -58,7 +59,7 @@ void load_block(const Problem& p, int64_t b, int64_t h, int64_t number, Block& b
   block.number = number;
   block.row = number * kTile;
   block.rows = std::min(kTile, p.queries - block.row);
-  // dq is not in use yet and temporarily holds out.
+  // Block::dq is not in use yet and holds `out` for a while.
   pack_rows<T>(p.out, b, block.row, h, block.rows, p.head_size, block.dq, ld);
   pack_rows<T>(p.dout, b, block.row, h, block.rows, p.head_size, block.dout, ld);
   pack_rows<T>(p.q, b, block.row, h, block.rows, p.head_size, block.q, ld);
@@ -72,11 +73,11 @@ void load_block(const Problem& p, int64_t b, int64_t h, int64_t number, Block& b
     }
     block.delta[i] = simd::sum_lanes(d, sum);
     const float lse = p.lse_at(b, h, block.row + i);
-    // For a query that saw no key, lse2 = inf makes 2^(score - lse2) 0 for every score.
+    // For a query that sees no key, lse2 = inf makes 2^(score - lse2) 0 for every score.
     block.lse2[i] = lse == kNegInf ? -kNegInf : lse * static_cast<float>(kLog2E);
   }
   for (int64_t i = block.rows; i < kTile; ++i)
-    block.delta[i] = block.lse2[i] = 0.f;  // padding lanes
+    block.delta[i] = block.lse2[i] = 0.f;  // padding lanes of the last vector
   zero(block.dq, block.rows * ld);
   write_first_keys(p, b, block.row, block.rows, block.first_keys);
 }
@@ -88,8 +89,8 @@ void load_keys(const Problem& p, int64_t b, int64_t kv_head, int64_t key, int64_
   pack_rows<T>(p.v, b, key, kv_head, count, p.head_size, s.v, p.ld());
 }
 
-// For the queries of vector v: turns scores into P and dO V^T into dS; 0 where masked. limit:
-// softcap of the scores.
+// For the queries of vector v: replaces scores by P, and dO V^T by dS; both are 0 where masked.
+// limit: softcap of the scores.
 template <bool kCapped>
 void softmax_grad_vec(const TileShape& t, int64_t v, float limit, const Block& block,
                       const BwdScratch& s) {
@@ -154,7 +155,8 @@ void write_block(const Problem& p, int64_t b, int64_t h, const Block& block) {
                  p.head_size);
 }
 
-// Processes `count` query blocks, starting with number `first`, against all keys that they see.
+// Processes `count` query blocks, starting with number `first`, against all keys that their queries
+// see.
 template <typename T>
 void run_group(const Problem& p, int64_t b, int64_t h, int64_t first, int64_t count,
                BwdScratch& s) {

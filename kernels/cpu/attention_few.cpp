@@ -1,5 +1,5 @@
-// Forward for a few queries and many keys, as in generation. Memory-bound: each row of K and V is
-// read once per task, in place, and vectors run along the head.
+// Attention forward for a few queries and many keys, as in generation. It is memory-bound: a task
+// reads each row of K and V once, in place, and vectors run along the head.
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "shale/kernels/cpu/attention_few.cpp"
@@ -11,7 +11,8 @@ HWY_BEFORE_NAMESPACE();
 namespace shale::kernels::attention::HWY_NAMESPACE {
 namespace {
 
-// Dot products of `query` (packed) with kRows rows of k, which are `stride` elements apart.
+// Computes the dot products of `query` (packed) with kRows rows of k, which are `stride` elements
+// apart.
 template <typename T, int kRows>
 HWY_INLINE void dot_rows(const float* query, const T* k, int64_t stride, int64_t head_size,
                          float* scores) {
@@ -34,7 +35,7 @@ HWY_INLINE void dot_rows(const float* query, const T* k, int64_t stride, int64_t
   for (int r = 0; r < kRows; ++r) scores[r] = simd::sum_lanes(d, acc[r]);
 }
 
-// Applies the softcap to whole vectors; the row is padded.
+// Applies the softcap to whole vectors; the row of scores is padded.
 void cap_row(int64_t keys, float limit, float* scores) {
   const F32Tag d;
   const auto most = hn::Set(d, limit), inverse = hn::Set(d, 1.f / limit);
@@ -65,7 +66,8 @@ float softmax_row(int64_t keys, float* scores, float& maximum_so_far, float& sum
   return rescale;
 }
 
-// out = out * rescale + sum of weights[key] * v[key], kVecs vectors; `count` elements of the last.
+// Computes out = out * rescale + sum of weights[key] * v[key], for kVecs vectors of a row; the last
+// one has `count` elements.
 template <typename T, int kVecs>
 HWY_INLINE void add_rows(const float* weights, int64_t keys, const T* v, int64_t stride,
                          int64_t count, float rescale, float* out) {
@@ -100,13 +102,13 @@ void accumulate_row(const float* weights, int64_t keys, const T* v, int64_t stri
   }
 }
 
-// Query heads per task. They share a kv head, so its rows are read from memory once. If there would
-// be too few tasks, each head is its own task.
+// Returns the number of query heads per task. They share a kv head, so its rows are read from
+// memory once. If there would be too few tasks, each head is its own task.
 int64_t few_heads(const Problem& p) {
   return p.batch * p.kv_heads >= kEnoughTasks ? p.group() : 1;
 }
 
-// Scratch memory. Row r is query r % queries of the task's head r / queries.
+// Scratch memory of a task. Row r is for query r % queries of the task's head r / queries.
 struct FewScratch {
   float *q, *out, *maximum, *sum, *factor, *scores;
 

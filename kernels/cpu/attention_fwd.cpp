@@ -1,6 +1,6 @@
-// Forward. A task owns a few query blocks of one head and iterates over the key tiles that they
-// see, with an online softmax (arXiv:2205.14135, algorithm 1). Scores are in units of log2: q is
-// packed times scale * log2(e).
+// Attention forward. A task owns a few query blocks of one head and iterates over the key tiles
+// that these see, with an online softmax (arXiv:2205.14135, algorithm 1). Scores are in units of
+// log2: q is packed times scale * log2(e).
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "shale/kernels/cpu/attention_fwd.cpp"
@@ -12,14 +12,14 @@ HWY_BEFORE_NAMESPACE();
 namespace shale::kernels::attention::HWY_NAMESPACE {
 namespace {
 
-// Softmax state, with one value per query of the block.
+// Softmax state of a query block, with one value per query.
 struct Softmax {
   float* maximum;  // largest score so far
-  float* sum;      // of 2^(score - maximum)
-  float* rescale;  // factor for the earlier sums after a new maximum
+  float* sum;      // sum of 2^(score - maximum)
+  float* rescale;  // factor of the earlier sums after a new maximum
 };
 
-// For the queries of vector v: updates the softmax and turns scores into 2^(score - maximum), 0
+// For the queries of vector v: updates the softmax and replaces scores by 2^(score - maximum), 0
 // where masked.
 void softmax_vec(const TileShape& t, int64_t v, float* scores, const Softmax& state) {
   const F32Tag d;
@@ -37,7 +37,7 @@ void softmax_vec(const TileShape& t, int64_t v, float* scores, const Softmax& st
   mask(all_end, end);
   for (int64_t k = 0; k < begin; ++k) hn::Store(hn::Zero(d), d, s + k * kTile);
 
-  // Four independent chains hide the latency.
+  // Four independent maxima hide the latency of the instructions.
   F32Vec m[4] = {hn::Load(d, state.maximum + column), neg_inf, neg_inf, neg_inf};
   int64_t k = begin;
   for (; k + 4 <= end; k += 4) {
@@ -45,7 +45,7 @@ void softmax_vec(const TileShape& t, int64_t v, float* scores, const Softmax& st
   }
   for (; k < end; ++k) m[0] = hn::Max(m[0], hn::Load(d, s + k * kTile));
   const auto maximum = hn::Max(hn::Max(m[0], m[1]), hn::Max(m[2], m[3]));
-  // A query that has seen no key keeps the maximum -inf; subtracting -inf would give NaN.
+  // A query that has seen no key keeps the maximum -inf; subtracting -inf from -inf would give NaN.
   const auto shift = hn::IfThenZeroElse(hn::Eq(maximum, neg_inf), maximum);
 
   F32Vec sum[4] = {hn::Zero(d), hn::Zero(d), hn::Zero(d), hn::Zero(d)};
@@ -71,8 +71,8 @@ void softmax_vec(const TileShape& t, int64_t v, float* scores, const Softmax& st
 }
 
 struct Block {
-  int64_t number, row, rows;  // queries [row, row + rows)
-  float *q, *out;             // [ld][kTile]; [kTile][ld]
+  int64_t number, row, rows;  // block number; its queries are [row, row + rows)
+  float *q, *out;             // q: [ld][kTile]; out: [kTile][ld]
   float* first_keys;          // [kTile]
   Softmax softmax;
 };
@@ -115,7 +115,7 @@ void load_block(const Problem& p, int64_t b, int64_t h, Block& block) {
     hn::Store(hn::Zero(d), d, block.softmax.sum + i);
   }
   write_first_keys(p, b, block.row, block.rows, block.first_keys);
-  // `out` is not in use yet and holds q until it is transposed.
+  // Block::out is not in use yet and holds q until q is transposed.
   pack_rows<T>(p.q, b, block.row, h, block.rows, p.head_size, block.out, ld);
   const auto scale = static_cast<float>(p.scale * kLog2E);
   pack_transposed(block.out, ld, block.rows, p.head_size, scale, block.q);

@@ -5,24 +5,25 @@
 
 #include "shale/kernels/attention_problem.h"
 
-// Shared by the driver (attention.cpp) and the per-instruction-set kernels (attention_fwd.cpp,
-// attention_bwd.cpp).
+// Declarations that the driver (attention.cpp) and the per-instruction-set kernels
+// (attention_fwd.cpp, attention_bwd.cpp) share.
 namespace shale::kernels::attention {
 
 // Number of queries in a block and of keys in a tile. A tile of scores is 64 × 64 f32, 16 KiB, and
 // so are the tiles of K, V, Q and the output at head size 64: two of them fit a 32 KiB L1 cache,
 // all of them fit L2.
 inline constexpr int64_t kTile = 64;
-// f32 lanes of the widest vector. Leading dimensions are rounded up to it on every machine, so that
-// the scratch layout does not depend on the instruction set.
+// Number of f32 lanes of the widest vector. Leading dimensions are rounded up to a multiple of it
+// on every machine, so that the scratch layout does not depend on the instruction set.
 inline constexpr int64_t kMaxLanes = 16;
 // Maximum number of queries for which vectors run along the head instead of along queries.
 inline constexpr int64_t kFewQueries = 4;
-// Number of query blocks that reuse a packed tile of K and V. Reading its rows is slow if they are
-// slices of longer rows: each row is on another page, and they compete for few cache sets.
+// Number of query blocks that reuse a packed tile of K and V. Reading rows of K and V is slow if
+// they are slices of longer rows: each row is on another page, and all rows compete for few cache
+// sets.
 inline constexpr int64_t kGroupBlocks = 4;
-// With fewer tasks, tasks are made smaller, at the price of more packing (forward) or of two more
-// matmuls (backward). The bits are the same.
+// If there would be fewer tasks, tasks are made smaller, which costs more packing (forward) or two
+// more matmuls (backward). The bits of the results are the same.
 inline constexpr int64_t kEnoughTasks = 8;
 
 constexpr int64_t ceil_div(int64_t a, int64_t b) {
@@ -37,14 +38,15 @@ struct Problem : AttentionProblem {
   int64_t group() const { return heads / kv_heads; }  // query heads of one kv head
   int64_t query_blocks() const { return ceil_div(queries, kTile); }
   int64_t key_tiles() const { return ceil_div(keys, kTile); }
-  int64_t ld() const { return round_up(head_size, kMaxLanes); }  // leading dimension of packed rows
-  // Query i sees keys j <= i + offset().
+  // Leading dimension of packed rows, in floats.
+  int64_t ld() const { return round_up(head_size, kMaxLanes); }
+  // Query i sees keys j <= i + offset(), or all keys without a causal mask.
   int64_t offset() const { return causal ? keys - queries : keys; }
   // Returns the first key that query i of sequence b sees.
   int64_t first_key(int64_t b, int64_t query) const {
     return first_keys == nullptr ? 0 : first_keys[b * queries + query];
   }
-  // Key tiles of a query block, and query blocks of a key tile.
+  // Return the key tiles of a query block, and the query blocks of a key tile.
   TileList key_tiles_of(int64_t head, int64_t query_block) const {
     return keys_of_queries.tiles(static_cast<int>(head), static_cast<int>(query_block * kTile),
                                  kTile);
@@ -52,7 +54,7 @@ struct Problem : AttentionProblem {
   TileList query_blocks_of(int64_t head, int64_t key_tile) const {
     return queries_of_keys.tiles(static_cast<int>(head), static_cast<int>(key_tile * kTile), kTile);
   }
-  // Returns the number of keys that the queries before `query_end` see.
+  // Returns the number of keys that at least one query before `query_end` sees.
   int64_t keys_seen(int64_t query_end) const {
     return std::clamp<int64_t>(query_end + offset(), 0, keys);
   }
@@ -105,17 +107,17 @@ using TaskFn = void (*)(const Problem&, int64_t task, float* scratch);
 struct TaskKind {
   TaskFn run = nullptr;
   int64_t tasks = 0;
-  int64_t scratch_floats = 0;  // per thread
+  int64_t scratch_floats = 0;  // f32 of scratch memory per thread
 };
 
 constexpr TaskFn pick_dtype(DType dtype, TaskFn f32, TaskFn bf16, TaskFn f16) {
   return dtype == DType::kF32 ? f32 : dtype == DType::kBF16 ? bf16 : f16;
 }
 
-TaskKind fwd_blocks(const Problem& p);   // a task is a (batch, head, group of query blocks)
-TaskKind fwd_few(const Problem& p);      // few queries; a task is a (batch, kv head)
-TaskKind bwd_heads(const Problem& p);    // a task is a (batch, kv head): all gradients
-TaskKind bwd_keys(const Problem& p);     // a task is a (batch, kv head, key tile): dk and dv
-TaskKind bwd_queries(const Problem& p);  // a task is a (batch, head, query block): dq
+TaskKind fwd_blocks(const Problem& p);   // a task: (batch, head, group of query blocks)
+TaskKind fwd_few(const Problem& p);      // for few queries; a task: (batch, kv head)
+TaskKind bwd_heads(const Problem& p);    // a task: (batch, kv head), all gradients
+TaskKind bwd_keys(const Problem& p);     // a task: (batch, kv head, key tile), dk and dv
+TaskKind bwd_queries(const Problem& p);  // a task: (batch, head, query block), dq
 
 }  // namespace shale::kernels::attention

@@ -11,14 +11,15 @@
 #include "shale/kernels/cpu/parallel.h"
 #include "shale/kernels/cpu/run.h"
 
-// A thread owns whole rows. A row is one query of one head.
+// attention_merge: a thread owns whole rows. A row is one query of one head.
 
 HWY_BEFORE_NAMESPACE();
 namespace shale::kernels::HWY_NAMESPACE {
 
-inline constexpr int64_t kMergeGrain = 8192;  // elements
+inline constexpr int64_t kMergeGrain = 8192;  // elements per chunk of work
 
-// sum = weight * sum + part_weight * part. A side with weight 0 is not read, because it may be NaN.
+// Computes sum = weight * sum + part_weight * part. A side with weight 0 is not read, because it
+// may be NaN.
 template <typename T>
 void merge_row(float* sum, const T* part, int64_t n, float weight, float part_weight) {
   const F32Tag d;

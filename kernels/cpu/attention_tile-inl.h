@@ -31,13 +31,13 @@ inline constexpr float kNegInf = -std::numeric_limits<float>::infinity();
 inline constexpr double kLog2E = 1.4426950408889634;
 inline constexpr int64_t kTileVecs = kTile / kF32Lanes;
 
-// Micro-tile of kMicroRows × kMicroVecs accumulators, plus kMicroVecs + 1 operands. AVX-512 has 32
-// registers, the others 16.
+// Matmuls keep a micro-tile of kMicroRows × kMicroVecs accumulators, plus kMicroVecs + 1 operands,
+// in registers. AVX-512 has 32 vector registers, other instruction sets have 16.
 inline constexpr int kMicroRows = 6;
 inline constexpr int kMicroVecs = HWY_TARGET <= HWY_AVX3 ? 4 : 2;
 
-// 2^x for x <= 0 and slightly positive x, as a rounded maximum can give. Error at most 1 ulp; 2^0
-// is 1; 0 below 2^-125; NaN gives NaN.
+// Computes 2^x for x <= 0, and for slightly positive x, as a rounded maximum can give. Error at
+// most 1 ulp; 2^0 is 1; the result is 0 below 2^-125; NaN gives NaN.
 HWY_INLINE F32Vec exp2_nonpositive(F32Vec x) {
   const F32Tag d;
   const hn::RebindToSigned<F32Tag> di;
@@ -47,8 +47,8 @@ HWY_INLINE F32Vec exp2_nonpositive(F32Vec x) {
   // Adding 1.5 * 2^23 rounds to an integer and leaves it in the low bits.
   const auto magic = hn::Set(d, 0x1.8p23f);
   const auto shifted = hn::Add(x, magic);
-  const auto f = hn::Sub(x, hn::Sub(shifted, magic));  // in [-1/2, 1/2]
-  // 1 + f q(f): interpolates 2^f at Chebyshev nodes, error 2^-27.
+  const auto f = hn::Sub(x, hn::Sub(shifted, magic));  // f is in [-1/2, 1/2]
+  // 2^f = 1 + f q(f); q interpolates at Chebyshev nodes, error 2^-27.
   auto q = hn::MulAdd(f, hn::Set(d, 0x1.44138ap-13f), hn::Set(d, 0x1.5f0890p-10f));
   q = hn::MulAdd(q, f, hn::Set(d, 0x1.3b2a54p-7f));
   q = hn::MulAdd(q, f, hn::Set(d, 0x1.c6af6cp-5f));
@@ -60,12 +60,12 @@ HWY_INLINE F32Vec exp2_nonpositive(F32Vec x) {
   return hn::IfThenZeroElse(vanishes, power);
 }
 
-// The softcap of scores in units of log2.
+// Returns the softcap for scores in units of log2.
 inline float score_limit(const Problem& p) {
   return static_cast<float>(p.softcap * kLog2E);
 }
 
-// limit * tanh(scores / limit)
+// Computes limit * tanh(scores / limit).
 HWY_INLINE F32Vec capped(F32Vec scores, F32Vec limit, F32Vec inverse_limit) {
   return hn::Mul(simd::tanh_f32(F32Tag(), hn::Mul(scores, inverse_limit)), limit);
 }
@@ -89,7 +89,7 @@ void pack_rows(const HeadView& from, int64_t batch, int64_t row, int64_t head, i
   }
 }
 
-// Unpacks rows, multiplied by a factor per row (factors[r]) or one for all (factor).
+// Unpacks rows to a head, each multiplied by factors[r], or by `factor` if factors is null.
 template <typename T>
 void unpack_rows(const float* HWY_RESTRICT from, int64_t ld, const float* factors, float factor,
                  const HeadView& to, int64_t batch, int64_t row, int64_t head, int64_t count,
@@ -115,7 +115,7 @@ void write_rows(const Problem& p, int64_t batch, int64_t head, int64_t row, int6
                 const float* sums, const float* maximum, const float* sum, float* factors) {
   constexpr float kLn2 = 0.693147181f;
   for (int64_t i = 0; i < count; ++i) {
-    const bool saw_keys = sum[i] != 0.f;  // also true for NaN
+    const bool saw_keys = sum[i] != 0.f;  // also true if the sum is NaN
     p.lse_at(batch, head, row + i) = saw_keys ? (maximum[i] + std::log2(sum[i])) * kLn2 : kNegInf;
     factors[i] = saw_keys ? 1.f / sum[i] : 0.f;
   }
@@ -127,8 +127,8 @@ inline void zero(float* to, int64_t count) {
   for (int64_t i = 0; i < count; i += kF32Lanes) hn::Store(hn::Zero(d), d, to + i);
 }
 
-// to[c][r] = from[r][c] * factor for r < rows, c < cols; to has kTile columns. Rows beyond `rows`
-// are padded with zeros to a whole vector. Writes up to 3 rows beyond `cols`.
+// Computes to[c][r] = from[r][c] * factor for r < rows, c < cols; `to` has kTile columns. Rows of
+// `to` are padded with zeros to a whole vector. Writes up to 3 rows of `to` beyond `cols`.
 inline void pack_transposed(const float* HWY_RESTRICT from, int64_t ld, int64_t rows, int64_t cols,
                             float factor, float* HWY_RESTRICT to) {
   const hn::CappedTag<float, 4> d;
@@ -155,9 +155,9 @@ inline void pack_transposed(const float* HWY_RESTRICT from, int64_t ld, int64_t 
 
 // ---- Matmuls in registers ----
 
-// c (+)= a b. Each element of c is one chain of FMAs in the order of `depth`, for any division of
-// rows and columns into micro-tiles, so the bits of a gradient do not depend on the parallel
-// scheme.
+// Computes c (+)= a b. Each element of c is one chain of FMAs in the order of `depth`, for any
+// division of rows and columns into micro-tiles, so the bits of a gradient do not depend on the
+// parallel scheme.
 struct Product {
   const float* a;  // [rows][lda], or [depth][lda] if transposed
   int64_t lda;
@@ -242,27 +242,26 @@ HWY_INLINE void product(const Product& p, int64_t rows, int64_t vecs) {
   product_rows<1, kTransposed>(p, rows);
 }
 
-// Returns the vectors of the panel that starts at `begin`: the rest up to `end` is divided into as
-// few and as even panels as possible.
+// Returns the number of vectors of the panel that starts at `begin`: the vectors up to `end` are
+// divided into as few and as even panels as possible.
 inline int64_t panel_vecs(int64_t begin, int64_t end) {
   const int64_t left = end - begin;
   return ceil_div(left, ceil_div(left, kMicroVecs));
 }
 
-// ---- The three matmuls on tiles. Query i of the block sees keys j <= i + diagonal of
-// the tile, starting with first_keys[i]. Fully masked parts are neither computed nor
-// read. ----
+// ---- The three matmuls on tiles. Query i of the block sees keys j <= i + diagonal of the tile,
+// starting with first_keys[i]. Fully masked parts are neither computed nor read. ----
 
 struct TileShape {
-  int64_t queries, keys;  // of this tile; keys == 0: no query sees the tile
+  int64_t queries, keys;  // sizes of this tile; keys == 0: no query sees it
   int64_t head_size, ld;
   int64_t diagonal;
   int64_t key;              // first key of the tile
-  const float* first_keys;  // [kTile], among all keys; null: no keys are hidden
+  const float* first_keys;  // [kTile], numbered over all keys; null: no keys are hidden
 
   int64_t query_vecs() const { return ceil_div(queries, kF32Lanes); }
   int64_t head_vecs() const { return ceil_div(head_size, kF32Lanes); }
-  // Number of keys that query i sees, which bounds those of all earlier queries.
+  // Returns the number of keys that query i sees; earlier queries see at most as many.
   int64_t keys_of(int64_t query) const {
     return std::clamp<int64_t>(query + diagonal + 1, 0, keys);
   }
@@ -271,7 +270,7 @@ struct TileShape {
     if (first_keys == nullptr) return 0;
     return std::clamp<int64_t>(static_cast<int64_t>(first_keys[query]) - key, 0, keys);
   }
-  // Returns the end of the queries that see key `row` of the tile, or one before it.
+  // Returns one past the last query whose first key is at most key `row` of the tile.
   int64_t end_query_of(int64_t row) const {
     int64_t end = queries;
     while (end > 0 && first_key_of(end - 1) > row) --end;
@@ -279,7 +278,7 @@ struct TileShape {
   }
 };
 
-// scores[key][query] = rows[key] . columns[:, query]
+// Computes scores[key][query] = rows[key] . columns[:, query].
 inline void scores_product(const TileShape& t, const float* rows, const float* columns,
                            float* scores) {
   for (int64_t v = 0, vecs; v < t.query_vecs(); v += vecs) {
@@ -287,7 +286,7 @@ inline void scores_product(const TileShape& t, const float* rows, const float* c
     for (int64_t r = 0, count; r < t.keys; r += count) {
       count = std::min<int64_t>(kMicroRows, t.keys - r);
       const int64_t first = std::max(v, t.first_query_of(r) / kF32Lanes);
-      if (first >= v + vecs) break;  // also for all later keys
+      if (first >= v + vecs) break;  // true for all later keys, too
       const int64_t end = std::min(v + vecs, ceil_div(t.end_query_of(r + count - 1), kF32Lanes));
       if (end <= first) continue;
       const int64_t column = first * kF32Lanes;
@@ -298,8 +297,8 @@ inline void scores_product(const TileShape& t, const float* rows, const float* c
   }
 }
 
-// sums[query] = sums[query] * row_scale[query] + sum over keys of weights[key][query] * rows[key].
-// A null row_scale counts as 1.
+// Computes sums[query] = sums[query] * row_scale[query] + sum over keys of weights[key][query] *
+// rows[key]. A null row_scale counts as 1.
 inline void query_product(const TileShape& t, const float* weights, const float* rows, float* sums,
                           const float* row_scale) {
   for (int64_t v = 0, vecs; v < t.head_vecs(); v += vecs) {
@@ -316,7 +315,7 @@ inline void query_product(const TileShape& t, const float* weights, const float*
   }
 }
 
-// sums[key] += sum over queries of weights[key][query] * rows[query]
+// Computes sums[key] += sum over queries of weights[key][query] * rows[query].
 inline void key_product(const TileShape& t, const float* weights, const float* rows, float* sums) {
   for (int64_t v = 0, vecs; v < t.head_vecs(); v += vecs) {
     vecs = panel_vecs(v, t.head_vecs());
@@ -334,7 +333,7 @@ inline void key_product(const TileShape& t, const float* weights, const float* r
   }
 }
 
-// Mask of the queries of vector v that see key `row` of the tile.
+// Returns the mask of the queries of vector v that see key `row` of the tile.
 HWY_INLINE hn::Mask<F32Tag> visible(const TileShape& t, int64_t v, int64_t row) {
   const F32Tag d;
   const auto query = hn::Iota(d, static_cast<float>(v * kF32Lanes));
@@ -344,7 +343,8 @@ HWY_INLINE hn::Mask<F32Tag> visible(const TileShape& t, int64_t v, int64_t row) 
   return hn::And(late, hn::Ge(hn::Set(d, static_cast<float>(t.key + row)), first));
 }
 
-// Keys of the tile that queries of vector v see: [begin, end) some, [all_begin, all_end) all.
+// Keys of the tile that queries of vector v see: [begin, end) by some of them, [all_begin, all_end)
+// by all of them.
 struct SeenKeys {
   int64_t begin, all_begin, all_end, end;
 };
@@ -370,7 +370,7 @@ inline void cap_scores(const TileShape& t, float limit, float* scores) {
   }
 }
 
-// Shape of query block `block` of sequence b with key tile `tile`. first_keys: from
+// Returns the shape of query block `block` of sequence b with key tile `tile`. first_keys: from
 // write_first_keys(), for the queries of the block.
 inline TileShape tile_shape(const Problem& p, int64_t b, int64_t block, int64_t tile,
                             const float* first_keys) {
@@ -386,8 +386,8 @@ inline TileShape tile_shape(const Problem& p, int64_t b, int64_t block, int64_t 
   return t;
 }
 
-// Writes the first visible key of each of `count` queries from `row` on; padding repeats the last
-// one. Exact up to 2^24 keys.
+// Writes the first visible key of each of `count` queries from `row` on. Padding repeats the last
+// one. f32 is exact up to 2^24 keys.
 inline void write_first_keys(const Problem& p, int64_t b, int64_t row, int64_t count, float* to) {
   if (p.first_keys == nullptr) return;
   for (int64_t i = 0; i < kTile; ++i) {
@@ -395,7 +395,7 @@ inline void write_first_keys(const Problem& p, int64_t b, int64_t row, int64_t c
   }
 }
 
-// Divides a thread's scratch memory.
+// Divides a thread's scratch memory into aligned parts.
 class Scratch {
  public:
   explicit Scratch(float* begin) : next_(begin) {}

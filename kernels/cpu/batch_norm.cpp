@@ -12,8 +12,8 @@
 #include "shale/kernels/cpu/row_blocks.h"
 #include "shale/kernels/cpu/run.h"
 
-// A thread owns a block of rows, whose sums stay in cache. The blocks, whose number depends only on
-// the number of rows, are then added in order, in f64.
+// Batch norm. A thread owns a block of rows, whose sums stay in cache. The number of blocks depends
+// only on the number of rows. The sums of the blocks are then added in order, in f64.
 
 HWY_BEFORE_NAMESPACE();
 namespace shale::kernels::HWY_NAMESPACE {
@@ -27,7 +27,7 @@ struct Vectors {
   static constexpr int count = k;
 };
 
-// Calls fn(i, part, vectors) for strips of the columns [0, cols).
+// Calls fn(i, part, vectors) for strips of neighbouring columns in [0, cols).
 template <class Fn>
 HWY_INLINE void for_strips(int64_t cols, const Fn& fn) {
   constexpr int64_t kL = kF32Lanes;
@@ -40,7 +40,7 @@ HWY_INLINE void for_strips(int64_t cols, const Fn& fn) {
 // ---- Moments ----
 
 // Computes the mean and the squared deviations of one block of rows. The sum of the deviations
-// corrects the rounding error of the first mean.
+// corrects the rounding error of the mean from the first pass.
 template <typename T>
 void block_moments(const T* x, int64_t rows, int64_t cols, float* mean, float* squares) {
   const auto inv_rows = hn::Set(F32Tag(), 1.f / static_cast<float>(rows));
@@ -110,7 +110,7 @@ void batch_moments_target(const Exec& exec, const BatchMomentsArgs& a) {
 template <typename T>
 void batch_norm_typed(const Exec& exec, const BatchNormArgs& a) {
   const int64_t cols = a.x.size(1);
-  // y = x scale + shift, with precomputed scale and shift.
+  // Forward is y = x scale + shift, with a precomputed scale and shift per channel.
   float* scale = scratch<float>("batch_norm", exec, 2 * cols);
   float* shift = scale + cols;
   const float *mean = a.mean.as<float>(), *rstd = a.rstd.as<float>();
@@ -129,7 +129,7 @@ void batch_norm_typed(const Exec& exec, const BatchNormArgs& a) {
       for_vectors(cols, [&](int64_t i, auto part) HWY_ATTR {
         auto v = hn::MulAdd(load(x + at + i, part), load(scale + i, part), load(shift + i, part));
         if (residual != nullptr) v = hn::Add(v, load(residual + at + i, part));
-        // The comparison is false for NaN, so NaN is passed on.
+        // The comparison is false for NaN, so a NaN stays.
         if (relu) v = hn::IfThenZeroElse(hn::Lt(v, hn::Zero(F32Tag())), v);
         store(v, y + at + i, part);
       });
@@ -143,7 +143,7 @@ void batch_norm_target(const Exec& exec, const BatchNormArgs& a) {
 
 // ---- Backward ----
 
-// The gradient of relu's input.
+// Returns the gradient before relu: 0 where relu gave 0.
 template <typename T, class P>
 HWY_INLINE F32Vec masked_gradient(const T* dy, const T* y, P part) {
   const auto g = load(dy, part);
@@ -218,7 +218,7 @@ void batch_norm_grad_typed(const Exec& exec, const BatchNormGradArgs& a) {
   const bool fixed = !a.sums.defined();
   const float* sum_g = fixed ? nullptr : a.sums.as<float>();
   const auto inv_count = hn::Set(F32Tag(), fixed ? 0.f : 1.f / *a.count.as<float>());
-  // dx = factor g - slope (x - mean) - level.
+  // Backward is dx = factor g - slope (x - mean) - level, with precomputed numbers per channel.
   float* factor = scratch<float>("batch_norm_grad", exec, 3 * cols);
   float *slope = factor + cols, *level = slope + cols;
   for_vectors(cols, [&](int64_t i, auto part) HWY_ATTR {
@@ -263,7 +263,7 @@ void cpu::run(const Exec& exec, const BatchMomentsArgs& a) {
   HWY_DYNAMIC_DISPATCH(batch_moments_target)(exec, a);
 }
 
-// Not vectorised: only a few numbers per channel, in f64.
+// The merge is not vectorised, because it handles only a few numbers per channel, in f64.
 template <>
 void cpu::run(const Exec&, const BatchMergeArgs& a) {
   const int64_t sets = a.moments.size(0), channels = a.mean.numel(), width = 2 * channels + 1;

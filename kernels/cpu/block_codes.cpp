@@ -10,12 +10,13 @@
 #include "shale/kernels/cpu/run.h"
 #include "shale/kernels/cpu/simd-inl.h"
 
-// A thread owns rows. A block has one scale, so the elements of a vector share their scale.
+// Blockwise quantization. A thread owns rows. A block has one scale, so the elements of a vector
+// share a scale.
 
 HWY_BEFORE_NAMESPACE();
 namespace shale::kernels::HWY_NAMESPACE {
 
-inline constexpr int64_t kDecodeGrain = 16384;  // elements
+inline constexpr int64_t kDecodeGrain = 16384;  // elements per chunk of work
 static_assert(kCodeBlock % kF32Lanes == 0);
 
 using CodeIndexTag = hn::RebindToSigned<F32Tag>;
@@ -73,7 +74,7 @@ void decode_blocks_target(const Exec& exec, const DecodeBlocksArgs& a) {
   dispatch_float(a.y.dtype, [&]<typename T>() { decode_blocks_typed<T>(exec, a); });
 }
 
-// Returns the largest magnitude, or NaN if the block has a non-finite number.
+// Returns the largest magnitude of a block, or NaN if the block has a non-finite number.
 HWY_INLINE float largest_magnitude(const float* block) {
   const F32Tag d;
   auto largest = hn::Zero(d);
@@ -95,7 +96,8 @@ HWY_INLINE void encode_int8_block(const float* block, F32Vec inverse, uint8_t* c
   }
 }
 
-// A number's code is the number of boundaries, halfway between two levels, that are below it.
+// The NF4 code of a number is the number of boundaries below it. Boundaries are halfway between two
+// levels.
 HWY_INLINE void encode_nf4_block(const float* block, F32Vec inverse, uint8_t* codes) {
   const CodeIndexTag d;
   HWY_ALIGN int32_t apart[kCodeBlock];

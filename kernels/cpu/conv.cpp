@@ -12,9 +12,9 @@
 #include "shale/kernels/cpu/parallel.h"
 #include "shale/kernels/cpu/run.h"
 
-// Images are processed in blocks, each with one single-threaded oneDNN call. The number of blocks
-// depends only on shapes and dtypes. Dtypes that oneDNN does not support on this CPU (f16; bf16 on
-// older ones) are widened to f32, block by block.
+// Convolutions process images in blocks, each with one single-threaded oneDNN call. The number of
+// blocks depends only on shapes and dtypes. Dtypes that oneDNN does not support on this CPU (f16;
+// bf16 on older ones) are widened to f32, block by block.
 
 namespace shale::kernels {
 namespace {
@@ -24,18 +24,19 @@ using cpu::OnednnConv;
 
 constexpr int64_t kBlockWork = int64_t{1} << 23;  // minimum multiply-adds per oneDNN call
 
-// Weight gradient.
+// Limits for the weight gradient:
 constexpr int64_t kMostBlocks = 16;  // maximum blocks of images or channels
 // Minimum pixels of y per partial sum: with fewer, writing and adding the sum takes longer.
 constexpr int64_t kSumPixels = 1024;
-constexpr int64_t kSumElements = int64_t{1} << 24;  // total of all partial sums
+constexpr int64_t kSumElements = int64_t{1} << 24;  // total of all partial sums, in elements
 constexpr int64_t kSliceChannels = 128;             // minimum channels of y per block
 
 size_t aligned(size_t bytes) {
   return (bytes + 63) / 64 * 64;
 }
 
-// A convolution in any pass: x, weight and y are those of forward, or their gradients.
+// A convolution in any pass: x, weight and y are those of forward or, for a gradient, their
+// gradients.
 struct Problem {
   ConvPass pass;
   View x, weight, y;
@@ -50,7 +51,7 @@ struct Problem {
   int64_t image_work() const {
     return y.numel() / std::max<int64_t>(y.size(0), 1) * (weight.numel() / weight.size(0));
   }
-  // Images per block.
+  // Returns the number of images per block.
   int64_t images_at_once() const {
     const int64_t work = std::max<int64_t>(image_work(), 1);
     int64_t images = std::max<int64_t>((kBlockWork + work - 1) / work, 1);
@@ -62,8 +63,8 @@ struct Problem {
     }
     return std::min(images, x.size(0));
   }
-  // Channels of y per block of the weight gradient: fewer than all if there are few blocks of
-  // images.
+  // Returns the channels of y per block of the weight gradient: fewer than all channels if there
+  // are few blocks of images.
   int64_t channels_at_once() const {
     const int64_t images = images_at_once(), channels = y.size(3);
     const int64_t slices = kMostBlocks * images / x.size(0);
@@ -75,7 +76,7 @@ struct Problem {
     }
     return channels;
   }
-  // Returns whether some kernel position is over padding for all windows.
+  // Returns whether some position in the kernel is over padding in all windows.
   bool has_blind_places() const {
     const auto blind = [&](int64_t pixels, int64_t places, int64_t windows_of_line) {
       for (int64_t place = 0; place < places; ++place) {
@@ -139,8 +140,8 @@ void* image_at(const View& images, int64_t image) {
          image * image_elements(images) * dtype_size(images.dtype);
 }
 
-// Division of a problem into blocks, and its memory: first the packed weights and other shared
-// data, then the memory of each block or thread.
+// How a problem is divided into blocks, and which oneDNN objects compute them. Memory: first the
+// packed weights and other shared data, then the memory of each block or thread.
 struct Plan {
   explicit Plan(const Problem& p) : Plan(p, p.images_at_once()) {}
   Plan(const Problem& p, int64_t images)
@@ -153,7 +154,8 @@ struct Plan {
 
   const OnednnConv& of(int64_t images) const { return images == step ? *whole : *last; }
 
-  // The shorter last block. It uses the packed weights of the others.
+  // Returns the object for the last block if it has fewer images. It uses the packed weights of the
+  // other blocks.
   static std::shared_ptr<const OnednnConv> last_block(const Problem& p, int64_t step) {
     if (p.x.size(0) % step == 0) return nullptr;
     OnednnConv::Spec spec = p.spec(p.x.size(0) % step);
@@ -162,16 +164,17 @@ struct Plan {
   }
 
   int64_t step;                                   // images per block
-  std::shared_ptr<const OnednnConv> whole, last;  // last: null if all blocks are whole
+  std::shared_ptr<const OnednnConv> whole, last;  // `last` is null if all blocks are whole
   bool is_native;
-  size_t scratch_bytes;  // per call
+  size_t scratch_bytes;  // scratch memory of one oneDNN call
 };
 
 int thread_number() {
   return omp_in_parallel() ? omp_get_thread_num() : 0;
 }
 
-// Returns whether `packed` holds the weights in this plan's layout. If not, allocates it.
+// Returns whether `packed` holds the weights in this plan's layout. If not, allocates memory for
+// them.
 bool is_packed(const Plan& plan, PackedWeight& packed) {
   const auto* order = static_cast<const OnednnConv*>(packed.order.get());
   if (packed.data != nullptr && order->packs_like(*plan.whole)) return true;
@@ -180,7 +183,7 @@ bool is_packed(const Plan& plan, PackedWeight& packed) {
   return false;
 }
 
-// Forward, or the gradient of the input: computes `out` from `in`, image by image.
+// Runs forward, or the gradient of the input: computes `out` from `in`, block by block of images.
 void run_images(const Exec& exec, const Problem& p, const View& in, const View& out,
                 const View& bias, PackedWeight* kept) {
   if (in.numel() == 0 || out.numel() == 0) return;
@@ -231,7 +234,7 @@ void run_images(const Exec& exec, const Problem& p, const View& in, const View& 
       Schedule::kDynamic);
 }
 
-// Writes dweight = sum, or adds it.
+// Writes dweight = sum or, with accumulate, dweight += sum.
 void write_sum(const Exec& exec, const float* sum, const View& dweight, bool accumulate) {
   constexpr int64_t kGrain = 1 << 14;
   dispatch_gradient(dweight.dtype, [&]<typename T>() {
@@ -273,8 +276,8 @@ void gather_channels(const View& y, int64_t begin, int64_t end, int64_t first, i
   });
 }
 
-// Weight gradient. Partial sums over blocks of images are added. If those would be many sums of few
-// pixels, the channels of y are divided into blocks instead.
+// The weight gradient. It adds partial sums over blocks of images. If there would be many sums over
+// few pixels, it divides the channels of y into slices instead.
 class WeightGrad {
  public:
   WeightGrad(const Exec& exec, const Problem& whole)
@@ -329,11 +332,12 @@ class WeightGrad {
     threads_memory_ = sums_memory_ + all_sums + dense;
   }
 
-  // Runs slice block / sums_ for the images of block % sums_.
+  // Computes block number `block`: slice block / sums_, over the images of partial sum block %
+  // sums_.
   void run_block(int64_t block) const {
     char* const mine = threads_memory_ + size_t(thread_number()) * thread_bytes_;
     char* const sum = block_sum(block);
-    if (slice_.has_blind_places()) {  // oneDNN does not write these
+    if (slice_.has_blind_places()) {  // oneDNN does not write kernel positions over padding
       std::fill_n(sum, packed_, char{0});
       std::fill_n(mine, plan_.scratch_bytes, char{0});
     }
@@ -370,9 +374,9 @@ class WeightGrad {
 
   const Exec& exec_;
   Problem whole_;
-  int64_t channels_;  // per slice
+  int64_t channels_;  // channels of y per slice
   Problem slice_;
-  Plan plan_;  // for a slice
+  Plan plan_;  // plan of one slice
   int64_t images_, sums_, slices_;
   size_t packed_ = 0, x_bytes_ = 0, thread_bytes_ = 0;
   char* sums_memory_ = nullptr;

@@ -8,9 +8,9 @@
 #include "shale/kernels/cpu/run.h"
 #include "shale/kernels/elementwise.h"
 
-// copy: the two innermost dimensions of the plan (copy_plan.h) form a two-dimensional tile, which
-// is copied by rows or, if x is contiguous along the other dimension, in squares that fit the
-// cache. The outer dimensions are distributed over threads.
+// The copy kernel: the two innermost dimensions of the plan (copy_plan.h) form a two-dimensional
+// tile, which is copied by rows or, if x is contiguous along the other dimension, in squares that
+// fit the cache. The outer dimensions are distributed over threads.
 
 namespace shale::kernels {
 namespace {
@@ -27,7 +27,7 @@ void copy_rows(const T* x, T* y, const CopyDim& rows, const CopyDim& inner, int6
   }
   // Copies in small squares, so that both x and y are accessed by whole cache lines. With strides
   // of a power of two, the lines of a column would evict each other; the odd width of the buffer
-  // spreads it over the cache sets.
+  // spreads a column over the cache sets.
   constexpr int64_t kSquare = 32;
   T square[kSquare][kSquare + 1];
   for (int64_t r0 = begin; r0 < end; r0 += kSquare) {
@@ -46,14 +46,14 @@ void copy_rows(const T* x, T* y, const CopyDim& rows, const CopyDim& inner, int6
   }
 }
 
-// T only has the size of the elements.
+// T is any type with the size of the elements.
 template <typename T>
 void copy_typed(const Exec& exec, const CopyArgs& a) {
   const CopyPlan plan(a.x, a.y);
   const auto* x = static_cast<const T*>(a.x.data);
   auto* y = static_cast<T*>(a.y.data);
   const CopyDim inner = plan.inner(), rows = plan.rows();
-  constexpr int64_t kGrain = 32768;  // elements
+  constexpr int64_t kGrain = 32768;  // elements per chunk of work
   if (plan.count == 2 && rows.size == 1 && inner.x == 1 && inner.y == 1) {
     parallel_for(exec, inner.size, kGrain, [&](int64_t begin, int64_t end) {
       std::memcpy(y + begin, x + begin, size_t(end - begin) * sizeof(T));
@@ -62,7 +62,7 @@ void copy_typed(const Exec& exec, const CopyArgs& a) {
   }
   int64_t outer = 1;
   for (int i = 0; i < plan.count - 2; ++i) outer *= plan.dims[size_t(i)].size;
-  // Chunks are ranges of outer * rows, made of whole squares.
+  // Chunks of work are ranges of outer * rows, made of whole squares.
   const int64_t grain = (kGrain / inner.size / 32 + 1) * 32;
   parallel_for(exec, outer * rows.size, grain, [&](int64_t begin, int64_t end) {
     while (begin < end) {

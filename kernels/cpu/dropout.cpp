@@ -11,9 +11,9 @@
 #include "shale/kernels/cpu/run.h"
 #include "shale/kernels/elementwise.h"
 
-// A thread owns blocks of elements of one sample. The random words of a block are written to a
-// buffer that stays in the L1 cache, then used. A block begins at a multiple of four, the number of
-// words per counter.
+// Dropout. A thread owns blocks of elements of one sample. The random words of a block are written
+// to a buffer that stays in the L1 cache, then used. A block begins at a multiple of four, the
+// number of words per counter.
 
 HWY_BEFORE_NAMESPACE();
 namespace shale::kernels::HWY_NAMESPACE {
@@ -32,7 +32,7 @@ void dropout_span(const DropoutFactors& f, const uint32_t* words, const T* x, co
   const hn::RebindToSigned<F32Tag> di;
   const auto p = hn::Set(d, f.p), scale = hn::Set(d, f.scale), unit = hn::Set(d, 0x1p-24f);
   for_vectors(n, [&](int64_t i, auto part) HWY_ATTR {
-    // The buffer is padded, so whole vectors of words may be read.
+    // The words have padding at their end, so whole vectors may be read.
     const auto bits = hn::ShiftRight<8>(hn::LoadU(du, words + i));
     const auto uniform = hn::Mul(hn::ConvertTo(d, hn::BitCast(di, bits)), unit);
     const auto scaled = hn::Mul(load(x + i, part), scale);
@@ -46,7 +46,7 @@ template <typename T>
 void dropout_typed(const Exec& exec, const DropoutArgs& a) {
   const StepState& step = *exec.step;
   const int64_t elements = a.sample_elements > 0 ? a.sample_elements : a.x.numel() / a.x.size(0);
-  const int64_t blocks = (elements + kDropoutBlock - 1) / kDropoutBlock;  // per sample
+  const int64_t blocks = (elements + kDropoutBlock - 1) / kDropoutBlock;  // blocks per sample
   const int64_t last = a.first + a.x.numel();
   const int64_t first_sample = a.first / elements;
   const int64_t samples = (last + elements - 1) / elements - first_sample;
@@ -60,7 +60,7 @@ void dropout_typed(const Exec& exec, const DropoutArgs& a) {
     for (int64_t b = begin; b < end; ++b) {
       const int64_t sample = first_sample + b / blocks, begin_of_sample = sample * elements;
       const int64_t block = b % blocks * kDropoutBlock;
-      // The part of the block that x has, as positions in the sample.
+      // First and number of the block's elements that are in x, as positions in the sample.
       const int64_t first = std::max(block, a.first - begin_of_sample);
       const int64_t n = std::min({block + kDropoutBlock, elements, last - begin_of_sample}) - first;
       if (n <= 0) continue;

@@ -11,9 +11,9 @@
 #include "shale/kernels/cpu/run.h"
 #include "shale/kernels/elementwise.h"
 
-// A thread owns a range of elements. Operands of one dtype are processed directly. Mixed dtypes are
-// converted through a block of f32 that stays in the L1 cache, which avoids one loop per
-// combination of dtypes.
+// In elementwise kernels a thread owns a range of elements. Operands of one dtype are processed
+// directly. Operands of mixed dtypes are converted through a block of f32 that stays in the L1
+// cache, which avoids one loop per combination of dtypes.
 
 HWY_BEFORE_NAMESPACE();
 namespace shale::kernels::HWY_NAMESPACE {
@@ -21,7 +21,7 @@ namespace shale::kernels::HWY_NAMESPACE {
 inline constexpr int64_t kElementGrain = 16384;
 inline constexpr int64_t kStage = 1024;  // elements per converted block
 
-// y[i] = op(a[i], b[i]) with operands of any dtype; in f32, rounded once.
+// Computes y[i] = op(a[i], b[i]) with operands of any dtype; in f32, rounded once.
 template <typename A, typename B, typename Y, class Op>
 HWY_INLINE void map2(const A* a, const B* b, Y* y, int64_t n, const Op& op) {
   for_vectors(n, [&](int64_t i, auto part)
@@ -33,7 +33,7 @@ HWY_INLINE void map1(const A* a, Y* y, int64_t n, const Op& op) {
   for_vectors(n, [&](int64_t i, auto part) HWY_ATTR { store(op(load(a + i, part)), y + i, part); });
 }
 
-// Returns elements [begin, begin + n) in f32, in place or converted into `stage`.
+// Returns elements [begin, begin + n) of `from` in f32, in place or converted into `stage`.
 const float* widen(const View& from, int64_t begin, int64_t n, float* stage) {
   if (from.dtype == DType::kF32) return from.as<float>() + begin;
   dispatch_float(from.dtype, [&]<typename T>() {
@@ -42,7 +42,7 @@ const float* widen(const View& from, int64_t begin, int64_t n, float* stage) {
   return stage;
 }
 
-// Applies op to views of different dtypes.
+// Applies op to operands of different dtypes.
 template <class Op>
 void map2_staged(const Exec& exec, const View& a, const View& b, const View& y, const Op& op) {
   parallel_for(exec, y.numel(), kElementGrain, [&](int64_t begin, int64_t end) {
@@ -161,7 +161,7 @@ void cpu::run(const Exec& exec, const AxpbyArgs& a) {
 
 template <>
 void cpu::run(const Exec& exec, const MulArgs& a) {
-  if (a.b.numel() == 1) {  // one factor for all
+  if (a.b.numel() == 1) {  // b is one factor for all elements
     float factor = 0;
     dispatch_float(a.b.dtype, [&]<typename T>() { factor = to_f32(*a.b.as<T>()); });
     run(exec, AxpbyArgs{.a = a.a, .y = a.y, .alpha = factor});

@@ -42,7 +42,7 @@ void embedding_fwd_typed(const Exec& exec, const EmbeddingFwdArgs& a) {
         std::memcpy(out, row, static_cast<size_t>(C) * sizeof(T));
         continue;
       }
-      // For a shard of the table, adds 0, so that -0 becomes the same as in the sum of all shards.
+      // A shard of the table adds 0, so that -0 becomes 0 as in the sum of all shards.
       for_vectors(C, [&](int64_t i, auto part) HWY_ATTR {
         auto value = position != nullptr ? load(position + i, part) : hn::Zero(F32Tag());
         if (row != nullptr) value = hn::Add(load(row + i, part), value);
@@ -52,7 +52,7 @@ void embedding_fwd_typed(const Exec& exec, const EmbeddingFwdArgs& a) {
   });
 }
 
-// Sums of rows of dy into rows of a gradient.
+// Arguments for summing rows of dy into rows of a gradient.
 template <typename T, typename TGrad>
 struct RowSum {
   const T* dy;
@@ -61,7 +61,7 @@ struct RowSum {
   bool accumulate;
 };
 
-// y[i] += x[i], or y[i] = x[i] with start, for n elements.
+// Computes y[i] += x[i], or y[i] = x[i] with start, for n elements.
 template <typename T, typename TSum>
 void add_strip(const T* x, bool start, TSum* y, int64_t n) {
   for_vectors(n, [&](int64_t i, auto part) HWY_ATTR {
@@ -70,7 +70,7 @@ void add_strip(const T* x, bool start, TSum* y, int64_t n) {
   });
 }
 
-// grad[row] (+)= dy[row_of(0)] + dy[row_of(1)] + ... for `count` rows, at least one.
+// Computes grad[row] (+)= dy[row_of(0)] + dy[row_of(1)] + ... for `count` rows, at least one.
 template <typename T, typename TGrad, class RowOf>
 void sum_rows(const RowSum<T, TGrad>& sum, int64_t row, int64_t count, const RowOf& row_of) {
   constexpr int64_t kStrip = 1024;
@@ -113,7 +113,7 @@ void d_table_typed(const Exec& exec, const EmbeddingBwdArgs& a, const SortedIds&
                                 .C = a.d_table.size(1),
                                 .accumulate = a.accumulate_table};
   const auto rows = [&](int64_t begin, int64_t end) { d_table_rows(sum, sorted, begin, end); };
-  // Dynamic, because frequent ids are close together in real vocabularies.
+  // The schedule is dynamic, because frequent ids are close together in real vocabularies.
   parallel_for(exec, V, std::clamp<int64_t>(V / 64, 1, 32), rows, Schedule::kDynamic);
 }
 
@@ -175,9 +175,9 @@ void check_values(const char* op, const View& ids, int64_t V) {
   }
 }
 
-// Counting sort. It is serial: it touches 8 bytes per id and 8 bytes per row of the table, while
-// the gradient itself has 4 C bytes per row. V: rows of this shard of the table, which begins at
-// first_row.
+// Sorts positions by id with a counting sort. It is serial: it touches 8 bytes per id and 8 bytes
+// per row of the table, while the gradient itself has 4 C bytes per row. V: rows of this shard of
+// the table, which begins at first_row.
 SortedIds sort_ids(const Exec& exec, const View& ids, int64_t first_row, int64_t V) {
   const int64_t count = ids.numel();
   auto* memory = scratch<int64_t>("embedding_bwd", exec, V + 2 + count);
@@ -190,8 +190,8 @@ SortedIds sort_ids(const Exec& exec, const View& ids, int64_t first_row, int64_t
     }
   };
   for_own([&](int64_t, int64_t row) { ++sorted.offsets[row + 2]; });
-  // Entries are shifted by one: entry v + 1 is the position for the next occurrence of v, and ends
-  // where v + 1 begins.
+  // Entries are shifted by one: entry v + 1 is the position for the next occurrence of id v, and at
+  // the end it is where id v + 1 begins.
   for (int64_t v = 1; v < V + 2; ++v) sorted.offsets[v] += sorted.offsets[v - 1];
   for_own([&](int64_t i, int64_t row) { sorted.order[sorted.offsets[row + 1]++] = i; });
   return sorted;

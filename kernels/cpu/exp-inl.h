@@ -1,4 +1,4 @@
-// Exponentials of vectors of f32. Errors were measured against f64 over the whole range.
+// Exponentials of SIMD vectors of f32. Errors were measured against f64 over the whole range.
 #if defined(SHALE_KERNELS_CPU_EXP_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef SHALE_KERNELS_CPU_EXP_INL_H_
 #undef SHALE_KERNELS_CPU_EXP_INL_H_
@@ -11,7 +11,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace shale::kernels::HWY_NAMESPACE {
 
-// c0 + x (c1 + x (c2 + ...)). The coefficients interpolate at Chebyshev nodes.
+// Computes c0 + x (c1 + x (c2 + ...)). The coefficients interpolate at Chebyshev nodes.
 template <class D>
 HWY_INLINE hn::Vec<D> horner(D d, hn::Vec<D>, float c0) {
   return hn::Set(d, c0);
@@ -21,30 +21,30 @@ HWY_INLINE hn::Vec<D> horner(D d, hn::Vec<D> x, float c0, Rest... rest) {
   return hn::MulAdd(x, horner(d, x, rest...), hn::Set(d, c0));
 }
 
-// Reduces x = k ln 2 + r with |r| <= ln 2 / 2. Returns e^r, and k + 127 in the low bits of
+// Splits x = k ln 2 + r with |r| <= ln 2 / 2. Returns e^r, and k + 127 in the low bits of
 // `shifted`, for |x| < 2^21.
 template <class D>
 HWY_INLINE hn::Vec<D> exp_reduced(D d, hn::Vec<D> x, hn::Vec<D>& shifted) {
-  // Adding 1.5 * 2^23 rounds to an integer and leaves it in the low bits.
+  // Adding 1.5 * 2^23 rounds to an integer and leaves the integer in the low bits.
   const auto magic = hn::Set(d, 0x1.8p23f + 127.f);
   shifted = hn::MulAdd(x, hn::Set(d, 0x1.715476p+0f), magic);
   const auto rounded = hn::Sub(shifted, magic);
-  // ln 2 in two parts; the first has so few bits that its product with k is exact.
+  // ln 2 is split into two parts; the first has so few bits that its product with k is exact.
   auto r = hn::NegMulAdd(rounded, hn::Set(d, 0x1.62e4p-1f), x);
   r = hn::NegMulAdd(rounded, hn::Set(d, 0x1.7f7d1cp-20f), r);
   const auto p = horner(d, r, 0.5f, 0.166665766f, 0.0416665541f, 0.00836324667f, 0.00139262681f);
   return hn::Add(hn::MulAdd(hn::Mul(r, r), p, r), hn::Set(d, 1.f));
 }
 
-// Returns 2^k from bits that end in k + 127, k in [-126, 127]. Callers multiply by it instead of
-// adding to an exponent, because only a multiplication keeps a NaN.
+// Returns 2^k from `shifted`, whose low bits are k + 127, for k in [-126, 127]. Callers multiply by
+// 2^k instead of adding k to an exponent, because only a multiplication keeps a NaN.
 template <class D, class DI = hn::RebindToSigned<D>>
 HWY_INLINE hn::Vec<D> pow2(D d, hn::Vec<DI> bits) {
   return hn::BitCast(d, hn::ShiftLeft<23>(bits));
 }
 
-// e^x with an error of at most 2 ulp, including subnormal results; NaN gives NaN, infinities give
-// their limits.
+// Computes e^x with an error of at most 2 ulp, including subnormal results; NaN gives NaN,
+// infinities give their limits.
 template <class D>
 HWY_INLINE hn::Vec<D> exp_f32(D d, hn::Vec<D> x) {
   const hn::RebindToSigned<D> di;
@@ -63,8 +63,8 @@ HWY_INLINE hn::Vec<D> exp_f32(D d, hn::Vec<D> x) {
   return hn::Mul(hn::Mul(mantissa, first), second);
 }
 
-// e^x for x <= 0 (or NaN), for softmax: at most 2 ulp, and 0 instead of subnormal results. Faster
-// than exp_f32.
+// Computes e^x for x <= 0 (or NaN), for softmax: at most 2 ulp, and 0 instead of subnormal results.
+// It is faster than exp_f32.
 template <class D>
 HWY_INLINE hn::Vec<D> exp_nonpositive(D d, hn::Vec<D> x) {
   const auto low = hn::Set(d, -87.f);
@@ -75,7 +75,7 @@ HWY_INLINE hn::Vec<D> exp_nonpositive(D d, hn::Vec<D> x) {
   return hn::IfThenZeroElse(vanishes, hn::Mul(mantissa, power));
 }
 
-// e^x with x clamped to [-87, 87], where results are finite and normal: at most 2 ulp.
+// Computes e^x with x clamped to [-87, 87], where results are finite and normal: at most 2 ulp.
 template <class D>
 HWY_INLINE hn::Vec<D> exp_clamped(D d, hn::Vec<D> x) {
   const auto low = hn::Set(d, -87.f), high = hn::Set(d, 87.f);

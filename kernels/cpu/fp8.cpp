@@ -13,20 +13,20 @@
 #include "shale/kernels/dry_run.h"
 #include "shale/kernels/fp8.h"
 
-// A thread owns tiles of kFp8Block rows and columns of x. Loops over columns are simple, so that
-// compilers vectorise them.
+// Quantization to fp8. A thread owns tiles of kFp8Block rows and columns of x. Loops over columns
+// are simple, so that compilers vectorise them.
 
 HWY_BEFORE_NAMESPACE();
 namespace shale::kernels::HWY_NAMESPACE {
 
-inline constexpr int64_t kGrain = 32768;  // elements
+inline constexpr int64_t kGrain = 32768;  // elements per chunk of work
 
-// The largest magnitudes of a tile, as bits, by row and by column.
+// The largest magnitude of each row and of each column of a tile, as bits of f32.
 struct Fp8Largest {
   std::array<uint32_t, kFp8Block> of_row{}, of_column{};
 };
 
-// Scales or their inverses.
+// The scales of a tile's rows or columns, or the inverses of the scales.
 using Fp8Factors = std::array<float, kFp8Block>;
 
 HWY_INLINE Fp8Blocks blocks_of(const QuantizeFp8Args& a) {
@@ -58,7 +58,7 @@ HWY_INLINE Fp8Largest largest_of(const Fp8Tile& tile, Fp8Blocks blocks) {
   return largest;
 }
 
-// Returns the largest magnitude of all elements, as bits.
+// Returns the largest magnitude of all elements, as bits of f32.
 HWY_INLINE uint32_t largest_of(const bf16* x, int64_t count) {
   uint32_t most = 0;
   for (int64_t i = 0; i < count; ++i) {
@@ -67,7 +67,8 @@ HWY_INLINE uint32_t largest_of(const bf16* x, int64_t count) {
   return most << 16;
 }
 
-// Writes the scales of `count` blocks; returns the factors that quantize.
+// Writes the scales of `count` blocks; returns their inverses, by which numbers are multiplied
+// before rounding.
 template <typename Number>
 HWY_INLINE Fp8Factors write_scales(const std::array<uint32_t, kFp8Block>& largest, int64_t count,
                                    float* scales) {
@@ -93,7 +94,8 @@ HWY_INLINE void write_rows(const Fp8Tile& tile, const Fp8Factors& of_row, uint8_
   }
 }
 
-// Writes the transposed codes through a buffer for a row of codes, so that rounding is vectorised.
+// Writes the codes of the transpose. They first go to a buffer row by row, so that rounding is
+// vectorised.
 template <typename Number>
 HWY_INLINE void write_columns(const Fp8Tile& tile, const Fp8Factors& of_column, uint8_t* codes,
                               int64_t stride) {
@@ -113,7 +115,7 @@ HWY_INLINE void write_columns(const Fp8Tile& tile, const Fp8Factors& of_column, 
   }
 }
 
-// `of_tensor`: the largest magnitude of x, if there is one scale for the tensor.
+// Quantizes a tile. `of_tensor`: the largest magnitude of x, if there is one scale for the tensor.
 template <typename Number>
 HWY_INLINE void quantize_tile(const QuantizeFp8Args& a, int64_t row, int64_t column,
                               uint32_t of_tensor) {
@@ -178,7 +180,7 @@ void quantize_target(const Exec& exec, const QuantizeFp8Args& a) {
   quantize_numbers<e4m3>(exec, a);
 }
 
-// An fp8 number times a power of two is exact in bf16.
+// Products are exact: an fp8 number times a power of two is exact in bf16.
 template <typename Number>
 void decode_numbers(const Exec& exec, const Fp8Operand& operand, bf16* to) {
   const int64_t length = operand.length();

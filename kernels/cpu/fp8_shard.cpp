@@ -11,15 +11,16 @@
 #include "shale/kernels/cpu/simd-inl.h"
 #include "shale/kernels/fp8_shard.h"
 
-// A thread owns a range of elements, and processes it in pieces of a row that belong to one block.
-// Loops are simple, so that compilers vectorise them.
+// Sharded fp8 weights. A thread owns a range of elements, and processes it in pieces of a row that
+// belong to one block. Loops are simple, so that compilers vectorise them.
 
 HWY_BEFORE_NAMESPACE();
 namespace shale::kernels::HWY_NAMESPACE {
 
-inline constexpr int64_t kShardGrain = 16384;  // elements
+inline constexpr int64_t kShardGrain = 16384;  // elements per chunk of work
 
-// Calls visit(begin, count, block) for the pieces of elements [begin, end), counted from `first`.
+// Calls visit(begin, count, block) for the pieces of elements [begin, end) of x. Element 0 of x is
+// element `first` of the matrix.
 template <typename Visit>
 HWY_INLINE void for_each_piece(int64_t begin, int64_t end, int64_t first, int64_t columns,
                                Fp8BlockIndex index, const Visit& visit) {
@@ -32,7 +33,7 @@ HWY_INLINE void for_each_piece(int64_t begin, int64_t end, int64_t first, int64_
   }
 }
 
-// Atomic, because threads may share a block.
+// Sets largest = max(largest, value) atomically, because threads may share a block.
 HWY_INLINE void raise_to(int32_t& largest, int32_t value) {
   const std::atomic_ref<int32_t> shared(largest);
   int32_t found = shared.load(std::memory_order_relaxed);
@@ -84,7 +85,7 @@ void fp8_decode_target(const Exec& exec, const Fp8DecodeArgs& a) {
   });
 }
 
-// Writes the part of an operand's lines that is in a tile, and the tile's scale. code(line, i) is
+// Writes the part of an operand's lines that is in one tile, and the tile's scale. code(line, i) is
 // the code of element i of a line.
 template <typename CodeOf>
 HWY_INLINE void write_lines(const Fp8Operand& to, int64_t first_line, int64_t first, float scale,

@@ -23,35 +23,36 @@
 #include "shale/kernels/gemm_problem.h"
 #include "shale/kernels/grouped_gemm.h"
 
-// c is divided into blocks that depend only on shapes and dtypes. Each block is one single-threaded
-// oneDNN matmul over the whole of K, followed by its epilogue while the block is in cache; with few
-// rows, dot products replace oneDNN (cpu/gemm_few.h). SwiGLU's two GEMMs run one after the other,
-// with the activation in the second's epilogue. f16, and bf16 on a CPU without bf16 instructions,
-// are widened to f32 block by block.
+// The GEMM kernels divide c into blocks that depend only on shapes and dtypes. Each block is one
+// single-threaded oneDNN matmul over the whole of K, followed by its epilogue while the block is in
+// cache; with few rows, dot products replace oneDNN (cpu/gemm_few.h). SwiGLU's two GEMMs run one
+// after the other, with the activation in the second's epilogue. f16, and bf16 on a CPU without
+// bf16 instructions, are widened to f32 block by block.
 //
 // Workspace: per thread oneDNN's scratch and, with an epilogue, one block in f32.
 
 namespace shale::kernels::cpu {
 namespace {
 
-constexpr int64_t kWidenedK = 1024;                // per step with operands widened to f32
-constexpr int64_t kSerialWork = int64_t{2} << 20;  // too few multiply-adds to wake threads
+constexpr int64_t kWidenedK = 1024;  // k per step if operands are widened to f32
+// In multiply-adds; less work does not pay for waking threads.
+constexpr int64_t kSerialWork = int64_t{2} << 20;
 
-// Part of a block's matmul: columns [k, k + size) of a with the same rows of b.
+// One step of a block's matmul: columns [k, k + size) of a times the same rows of b.
 struct Step {
   int64_t k = 0, size = 0;
   std::shared_ptr<const OnednnMatmul> matmul;
 };
 
-// How a call runs. It is the same for any number of threads.
+// How a GEMM is computed. The plan is the same for any number of threads.
 struct Plan {
   GemmBlocks blocks;
-  bool dots = false;    // no oneDNN: a is copied to f32 as a whole
+  bool dots = false;    // dot products, no oneDNN: a is copied to f32 as a whole
   bool widen = false;   // copy inputs to f32 in steps of k, because oneDNN does not support their
                         // dtype or they are rounded to tf32
   bool direct = false;  // oneDNN writes c; else it writes an f32 block for the epilogue
-  int64_t pad = 0;      // padding between rows of that block
-  std::array<std::vector<Step>, GemmBlocks::kEdges> steps;  // by Block::edge
+  int64_t pad = 0;      // padding between rows of the f32 block
+  std::array<std::vector<Step>, GemmBlocks::kEdges> steps;  // indexed by Block::edge
   // Bytes of one thread's scratch parts, in this order.
   size_t library_bytes = 0, product_bytes = 0, a_bytes = 0, b_bytes = 0;
 
@@ -96,7 +97,7 @@ GemmKind kind_of(const GemmProblem& p, bool direct) {
   return p.c.ld == p.n ? GemmKind::kDenseRows : GemmKind::kStrided;
 }
 
-// Plan for few rows and a transposed b.
+// Makes the plan for few rows and a transposed b.
 Plan make_plan_of_dots(const GemmProblem& p) {
   Plan plan;
   plan.dots = true;
@@ -112,8 +113,8 @@ Plan make_plan(const GemmProblem& p) {
   Plan plan;
   plan.widen = p.tf32 || p.a.dtype == DType::kF16 ||
                (p.a.dtype == DType::kBF16 && !OnednnMatmul::supports_bf16());
-  // oneDNN 2.6 has a matrix-vector kernel, fast for a few rows, which it uses only for a strided c,
-  // and one that packs a transposed b well, which it uses only for a dense c.
+  // oneDNN 2.6 has a matrix-vector kernel, fast for a few rows, which it uses only for a strided c.
+  // It has another kernel that packs a transposed b well, which it uses only for a dense c.
   const bool by_vector = p.m <= (p.b.dtype == DType::kF32 ? 8 : 1);
   const bool wants_dense = p.b.transposed && !by_vector && p.m <= kFewRows;
   plan.direct = !plan.widen && p.k > 0 && p.epilogue == Epilogue::kNone && p.bias.data == nullptr &&
@@ -141,13 +142,13 @@ Plan make_plan(const GemmProblem& p) {
   return plan;
 }
 
-// Copies the block of `from` at (row, col) to dense f32, in the layout of from.
+// Copies the block of `from` at (row, col) to dense f32, in the layout of `from`.
 void widen(Matrix from, int64_t row, int64_t col, int64_t rows, int64_t cols, float* to) {
   from.data = from.at(row, col);
   widen_lines(from, from.transposed ? cols : rows, from.transposed ? rows : cols, to);
 }
 
-// Rounds to tf32, as tensor cores do with their operands (Exec::tf32).
+// Rounds values to tf32, as tensor cores round their operands (Exec::tf32).
 void round_all(std::span<float> values) {
   std::ranges::transform(values, values.begin(), round_to_tf32);
 }
@@ -194,7 +195,7 @@ void run_epilogue(const GemmProblem& p, const Plan& plan, const GemmBlocks::Bloc
                  .product_ld = block.cols + plan.pad,
                  .bias = sub(p.bias, 0, block.col),
                  .aux = sub(p.aux, block.row, block.col),
-                 // If oneDNN does not write c, c += a·b is computed with c itself as residual.
+                 // If oneDNN does not write c, c += a·b is computed with c itself as the residual.
                  .residual = sub(p.accumulate ? p.c : p.residual, block.row, block.col),
                  .c = sub(p.c, block.row, block.col),
                  .aux_up = sub(p.aux_up, block.row, block.col),
@@ -203,7 +204,7 @@ void run_epilogue(const GemmProblem& p, const Plan& plan, const GemmBlocks::Bloc
                  .column_sums = column_sums});
 }
 
-// Adds the row blocks' column sums [row_blocks, n] in order.
+// Adds the column sums [row_blocks, n] of the row blocks, in order, to bias_grad.
 void finish_bias_grad(const GemmProblem& p, const float* column_sums, int64_t row_blocks) {
   dispatch_gradient(p.bias_grad.dtype, [&]<typename T>() {
     T* const bias_grad = static_cast<T*>(p.bias_grad.data);
@@ -219,10 +220,10 @@ void finish_bias_grad(const GemmProblem& p, const float* column_sums, int64_t ro
 struct Job {
   const GemmProblem* problem;
   Plan plan;
-  int64_t first_block;  // among the blocks of all jobs
+  int64_t first_block;  // number of its first block among the blocks of all jobs
 };
 
-// Plans all GEMMs that have work.
+// Plans all GEMMs that change their c.
 std::vector<Job> make_jobs(std::span<const GemmProblem> problems) {
   std::vector<Job> jobs;
   int64_t blocks = 0;
@@ -248,15 +249,15 @@ Scratch scratch_of(const Plan& plan, char* memory) {
   return scratch;
 }
 
-// Part of the workspace that the caller needs; run_problems() reserves all of it at once.
+// Part of the workspace that the caller needs. run_problems() reserves the whole workspace at once.
 struct Before {
   size_t bytes = 0;
-  std::function<void(char*)> fill{};  // called with that memory before the GEMMs
+  std::function<void(char*)> fill{};  // called with the caller's part before the GEMMs
 };
 
-// Runs GEMMs and their epilogues; for kSwiGlu the ones with b_up, when aux is already computed.
-// Threads take the blocks of all GEMMs, one GEMM after the other. A GEMM with a bias_grad must be
-// the only one.
+// Runs GEMMs and their epilogues. For kSwiGlu it runs the GEMMs with b_up; aux must have the
+// results of those with b. Threads take the blocks of all GEMMs, one GEMM after the other. A GEMM
+// with a bias_grad must be the only one.
 void run_problems(const Exec& exec, std::span<const GemmProblem> problems,
                   const Before& before = {}) {
   const std::vector<Job> jobs = make_jobs(problems);
@@ -266,7 +267,8 @@ void run_problems(const Exec& exec, std::span<const GemmProblem> problems,
   size_t thread_bytes = 0;
   for (const Job& job : jobs) {
     const GemmProblem& p = *job.problem;
-    work += std::max<int64_t>(p.m, 8) * p.n * p.k;  // few rows: reading b dominates
+    // With few rows, reading b takes most of the time.
+    work += std::max<int64_t>(p.m, 8) * p.n * p.k;
     thread_bytes = std::max(thread_bytes, job.plan.thread_bytes());
   }
   Exec team = exec;
@@ -300,7 +302,7 @@ void run_problems(const Exec& exec, std::span<const GemmProblem> problems,
   if (p.bias_grad.data != nullptr) finish_bias_grad(p, column_sums, row_blocks);
 }
 
-// Runs both GEMMs of SwiGLU: first the ones with b.
+// Runs GEMMs. For SwiGLU, runs those with b first, and then those with b_up and the epilogue.
 void run_both(const Exec& exec, std::vector<GemmProblem> problems) {
   if (!problems.empty() && problems.front().epilogue == Epilogue::kSwiGlu) {
     std::vector<GemmProblem> gates = problems;

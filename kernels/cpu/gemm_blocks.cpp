@@ -19,8 +19,8 @@ constexpr int64_t kColStep = 48;
 constexpr int64_t kMinRows = 64;
 constexpr double kCallWork = 150e3;  // cost of a oneDNN call, in multiply-adds
 
-// Maximum block size, and the cost of packing b in rows of c, measured with oneDNN 2.6 and AVX-512.
-// One of its two kernels needs a dense c and packs a transposed b cheaply.
+// Maximum block size, and the cost of packing b (in rows of c), measured with oneDNN 2.6 and
+// AVX-512. One of oneDNN's two kernels needs a dense c and packs a transposed b cheaply.
 struct Limits {
   int64_t rows, cols;
   double pack_rows;
@@ -30,29 +30,30 @@ Limits limits(int64_t m, int64_t n, int64_t k, GemmKind kind, bool avx512) {
   if (m <= kFewRows) return {m, 4 * kColStep, 0};  // enough blocks for all threads to read at once
   if (!avx512) return {1024, 16 * kColStep, 2};
   switch (kind) {
-    case GemmKind::kDenseBlock: return {256, 8 * kColStep, 6};  // fits the L2 cache
+    case GemmKind::kDenseBlock: return {256, 8 * kColStep, 6};  // the block fits the L2 cache
     case GemmKind::kDenseRows:
       if (n <= 4096) return {1024, n, 8};
       [[fallthrough]];
     case GemmKind::kStrided: return {1024, 16 * kColStep, 12};
     case GemmKind::kInterleave:
       if (k <= 8192) return {1024, 16 * kColStep, 18};
-      return {1024, 8 * kColStep, 12};  // more columns do not fit the cache
+      return {1024, 8 * kColStep, 12};  // more columns would not fit the cache
     case GemmKind::kWide: break;
   }
   return {1024, 8 * kColStep, 2};
 }
 
-// Without AVX-512, oneDNN 2.6 packs its operands only for blocks of at least this size (its
-// nocopy_checker_avx2). Unpacked operands cost up to twice the time, because rows at a multiple of
-// 4 KiB compete for the same cache lines.
+// Without AVX-512, oneDNN 2.6 packs its operands only for blocks that are at least as large as
+// packs_without_avx512() says (its nocopy_checker_avx2). Unpacked operands cost up to twice the
+// time, because rows at a multiple of 4 KiB compete for the same cache lines.
 constexpr double kInPlace = 1.5;
 bool packs_without_avx512(int64_t rows, int64_t cols) {
   return 1.0 / double(rows) + 1.0 / double(cols) < 0.0038;
 }
 
-// Time per row of c with blocks of `rows` rows: packing, calls, and the wait for the last block,
-// averaged over thread counts. Small counts have more weight, because most ranks have few threads.
+// Returns the time per row of c with blocks of `rows` rows: packing, calls, and the wait for the
+// last block, averaged over thread counts. Small thread counts have more weight, because most ranks
+// have few threads.
 double cost(int64_t m, int64_t rows, int64_t col_blocks, double overhead_rows) {
   const int64_t blocks = ceil_div(m, rows) * col_blocks;
   double wait = 0;
@@ -104,7 +105,7 @@ GemmBlocks gemm_blocks(int64_t m, int64_t n, int64_t k, GemmKind kind, bool avx5
 }
 
 GemmBlocks blocks_of_dots(int64_t m, int64_t n, int64_t k) {
-  constexpr int64_t kTask = 1 << 16;  // elements of b: some microseconds of reading
+  constexpr int64_t kTask = 1 << 16;  // elements of b per block: some microseconds of reading
   const int64_t worth = round_up(kTask / std::max<int64_t>(k, 1), 16);
   const int64_t cols = std::min(n, std::max<int64_t>(worth, 16));
   return {.m = m, .n = n, .rows = m, .cols = cols, .row_blocks = 1, .col_blocks = ceil_div(n, cols)};

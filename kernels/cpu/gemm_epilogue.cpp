@@ -19,7 +19,7 @@ using simd::F32Tag;
 using simd::F32Vec;
 using simd::kF32Lanes;
 
-// Returns v as it would be read back from memory of type T.
+// Returns v as it would be after storing it to memory of type T and loading it.
 template <typename T>
 HWY_INLINE F32Vec rounded_to(F32Vec v) {
   const F32Tag d;
@@ -32,7 +32,7 @@ HWY_INLINE F32Vec rounded_to(F32Vec v) {
   }
 }
 
-// Pointers of one row. TIn: dtype of bias and aux*; TOut: dtype of residual and c*.
+// Pointers to one row of each operand. TIn: dtype of bias and aux*; TOut: dtype of residual and c*.
 template <typename TIn, typename TOut>
 struct Row {
   const float* product;
@@ -45,7 +45,7 @@ struct Row {
   float* column_sums;
 };
 
-// Processes lanes [j, j + count) of a row; count is kF32Lanes if kWhole.
+// Processes elements [j, j + count) of a row; count is kF32Lanes if kWhole.
 template <Epilogue kEpilogue, bool kWhole, typename TIn, typename TOut>
 HWY_INLINE void epilogue_lanes(const Row<TIn, TOut>& row, int64_t j, int64_t count) {
   const F32Tag d;

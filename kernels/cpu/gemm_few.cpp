@@ -1,4 +1,4 @@
-// GEMMs with few rows. They are memory-bound, so each row of b is read once, in place.
+// GEMMs with few rows. They are memory-bound, so they read each row of b once, in place.
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "shale/kernels/cpu/gemm_few.cpp"
@@ -24,13 +24,13 @@ using kernels::HWY_NAMESPACE::load;
 using kernels::HWY_NAMESPACE::load_n;
 using kernels::HWY_NAMESPACE::sum_lanes;
 
-constexpr int kTurns = 4;  // independent partial sums per element, to hide latency
-// Prefetch distance in bytes. The hardware prefetcher restarts at each page. Rows of 16 bits are
-// faster without prefetch.
+constexpr int kTurns = 4;  // independent partial sums per element of c, to hide latency
+// Prefetch distance in bytes. Prefetching helps because the hardware prefetcher restarts at each
+// page. Rows of 16-bit elements are faster without it.
 constexpr int64_t kAhead = 2048;
 
-// Dot products of kRows rows of a, with stride k, and one row of b; written to `product` with
-// stride `product_ld`.
+// Computes the dot products of kRows rows of a, with stride k, and one row of b. Writes them to
+// `product` with stride `product_ld`.
 template <typename T, int kRows>
 HWY_INLINE void dots(const float* a, int64_t k, const T* b, float* product, int64_t product_ld) {
   const F32Tag d;
@@ -64,7 +64,8 @@ HWY_INLINE void dots(const float* a, int64_t k, const T* b, float* product, int6
   }
 }
 
-// Processes as many rows of a at once as fit the registers; later rows find the row of b in cache.
+// Processes as many rows of a at a time as fit the registers; for later rows of a, the row of b is
+// in cache.
 template <typename T>
 void all_dots(const float* a, int64_t rows, int64_t k, const Matrix& b, int64_t cols,
               float* product, int64_t product_ld) {

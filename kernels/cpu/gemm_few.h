@@ -4,13 +4,13 @@
 
 namespace shale::kernels::cpu {
 
-// Maximum rows of c for which a GEMM with a transposed b is computed as dot products. As in
-// generation, the time goes to reading b.
+// Maximum rows of c for which a GEMM with a transposed b is computed as dot products. Such GEMMs,
+// as in generation, spend their time on reading b.
 inline constexpr int64_t kDotRows = 8;
 
-// product [rows, cols] = a [rows, k] · b [k, cols]; a is dense f32, b transposed, of any float
-// dtype. Each element is one sum over k, whose order depends only on k and the CPU, not on rows,
-// cols or the position of the block.
+// Computes product [rows, cols] = a [rows, k] · b [k, cols]; a is dense f32, b is transposed, of
+// any float dtype. Each element is one sum over k, whose order depends only on k and the CPU, not
+// on rows, cols or the position of the block.
 void dot_products(const float* a, int64_t rows, int64_t k, const Matrix& b, int64_t cols,
                   float* product, int64_t product_ld);
 

@@ -7,12 +7,13 @@
 #include "shale/kernels/cpu/run.h"
 
 // gather: a thread owns rows [o, k] of y. scatter_add: a thread owns columns (o, i) of y, so no
-// other thread adds to them. Both process whole runs if one index is the same for all of `inner`.
+// other thread adds to them. Both kernels process whole runs of `inner` if the index is the same
+// for the whole run.
 
 namespace shale::kernels {
 namespace {
 
-constexpr int64_t kGrain = 16384;  // elements
+constexpr int64_t kGrain = 16384;  // elements per chunk of work
 
 int64_t checked(const char* op, int32_t index, int64_t count) {
   if (index >= 0 && index < count) return index;
@@ -49,7 +50,7 @@ void scatter_add_typed(const Exec& exec, const ScatterAddArgs& a) {
   const T* x = a.x.as<T>();
   const int32_t* index = a.index.as<int32_t>();
   float* y = a.y.as<float>();
-  // Number of columns of one o that make a chunk of work.
+  // Number of columns (o, i) with the same o that make a chunk of work.
   const int64_t width = std::min(inner, std::max<int64_t>(256, kGrain / picks));
   const int64_t chunks = (inner + width - 1) / width;
   parallel_for(exec, a.y.size(0) * chunks, 1, [&](int64_t begin, int64_t end) {

@@ -1,5 +1,6 @@
-// Loops over vectors of f32 with a ragged end. The last vector runs the same instructions as the
-// others, on fewer lanes, so an element's bits never depend on where a span begins or ends.
+// Loops over SIMD vectors of f32, the last of which may be partial. The last vector runs the same
+// instructions as the others, on fewer lanes, so an element's bits never depend on where a span
+// begins or ends.
 #if defined(SHALE_KERNELS_CPU_LOOP_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef SHALE_KERNELS_CPU_LOOP_INL_H_
 #undef SHALE_KERNELS_CPU_LOOP_INL_H_
@@ -12,7 +13,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace shale::kernels::HWY_NAMESPACE {
 
-// Part of a vector that an iteration handles: all of it (Whole), or the first `count` lanes (Part).
+// The part of a vector that an iteration handles: all lanes (Whole), or the first `count` lanes
+// (Part).
 struct Whole {};
 struct Part {
   int64_t count;
@@ -34,7 +36,7 @@ template <typename T>
 HWY_INLINE void store(F32Vec v, T* to, Part part) {
   store_n(v, F32Tag(), to, part.count);
 }
-// Returns v with zeros outside the part, for sums.
+// Returns v with zeros in the lanes outside the part, for sums.
 HWY_INLINE F32Vec inside(F32Vec v, Whole) {
   return v;
 }
@@ -42,7 +44,7 @@ HWY_INLINE F32Vec inside(F32Vec v, Part part) {
   return hn::IfThenElseZero(hn::FirstN(F32Tag(), static_cast<size_t>(part.count)), v);
 }
 
-// Calls fn(i, part) for the vectors of [0, n).
+// Calls fn(i, part) for each vector of elements [0, n); i is its first element.
 template <class Fn>
 HWY_INLINE void for_vectors(int64_t n, const Fn& fn) {
   int64_t i = 0;
@@ -50,15 +52,16 @@ HWY_INLINE void for_vectors(int64_t n, const Fn& fn) {
   if (i < n) fn(i, Part{n - i});
 }
 
-// Compile-time index of an accumulator. A single accumulator that waits for its own last addition
-// runs at a quarter of the speed of four independent ones.
+// Compile-time index of one of kTurns accumulators. A single accumulator that waits for its own
+// last addition runs at a quarter of the speed of four independent ones.
 template <int k>
 struct Turn {
   static constexpr int value = k;
 };
 inline constexpr int kTurns = 4;
 
-// Calls fn(i, part, turn) for the vectors of [0, n), with turns in rotation.
+// Calls fn(i, part, turn) for each vector of elements [0, n), with the accumulators `turn` in
+// rotation.
 template <class Fn>
 HWY_INLINE void for_vectors_in_turns(int64_t n, const Fn& fn) {
   constexpr int64_t kL = kF32Lanes;
@@ -77,8 +80,8 @@ HWY_INLINE void for_vectors_in_turns(int64_t n, const Fn& fn) {
 struct TurnSum {
   F32Vec turns[kTurns];
 
-  // Not default initialisers, because an implicit constructor is compiled for the baseline
-  // instruction set.
+  // The constructor zeroes `turns`, not default initialisers, because an implicit constructor is
+  // compiled for the baseline instruction set.
   HWY_INLINE TurnSum() {
     for (F32Vec& turn : turns) turn = hn::Zero(F32Tag());
   }

@@ -16,9 +16,10 @@
 #include "shale/kernels/dry_run.h"
 #include "shale/kernels/loss.h"
 
-// A thread owns whole rows. The first pass over a row computes a maximum and a sum of exponentials
-// per lane (arXiv:1805.02867), the second writes the gradient. A row of a large vocabulary is still
-// in the L2 cache then, so memory is read once and written once.
+// Softmax cross-entropy. A thread owns whole rows. The first pass over a row computes a maximum and
+// a sum of exponentials per lane (arXiv:1805.02867), the second writes the gradient. In the second
+// pass the row is still in the L2 cache, even for large vocabularies, so memory is read once and
+// written once.
 
 HWY_BEFORE_NAMESPACE();
 namespace shale::kernels::HWY_NAMESPACE {
@@ -32,7 +33,7 @@ struct RowSoftmax {
 // Softmax state per lane. The maximum may ignore a NaN among the logits, but the sum never does.
 class OnlineSoftmax {
  public:
-  // Eight vectors per step, so that rescaling the sum costs one exp for all eight.
+  // A step adds eight vectors, so that rescaling the sum costs one exp for all eight.
   static constexpr int kGroup = 8;
 
   // The maximum does not start at -inf, because -inf minus -inf is NaN.
@@ -63,7 +64,7 @@ class OnlineSoftmax {
   F32Vec max_, sum_;
 };
 
-// softcap * tanh(x / softcap)
+// Computes softcap * tanh(x / softcap).
 template <bool kCapped>
 HWY_INLINE F32Vec capped(F32Vec x, float softcap) {
   if constexpr (!kCapped) return x;
@@ -93,7 +94,7 @@ RowSoftmax softmax_of_row(const T* x, int64_t vocab, float softcap) {
 }
 
 // Writes softmax * scale to the first `vocab` columns, times the derivative of the softcap, and
-// zeros to the rest.
+// zeros to the padding columns.
 template <bool kCapped, typename T>
 void write_softmax(T* x, int64_t vocab, int64_t cols, RowSoftmax row, float scale, float softcap) {
   const F32Tag d;
@@ -126,7 +127,7 @@ float loss_of_row(T* x, int32_t target, const CrossEntropyArgs& a, float scale) 
   if (a.write_grad) {
     write_softmax<kCapped>(x, a.vocab, cols, row, scale, a.softcap);
     const double tanh = kCapped ? logit / double{a.softcap} : 0, slope = 1 - tanh * tanh;
-    // Computed in f64, because p - 1 cancels when the model is right.
+    // This is computed in f64, because p - 1 cancels when the model predicts the target.
     x[target] = T(static_cast<float>((std::exp(shifted) / row.sum - 1) * scale * slope));
   }
   return static_cast<float>(std::log(double{row.sum}) - shifted);
@@ -154,7 +155,7 @@ void cross_entropy_target(const Exec& exec, const CrossEntropyArgs& a) {
 
 // ---- Sharded vocabulary ----
 
-// Number of the `cols` columns from `first` on that are not padding.
+// Returns how many of the `cols` columns from `first` on are not padding.
 inline int64_t counted(int64_t vocab, int64_t first, int64_t cols) {
   return std::clamp<int64_t>(vocab - first, 0, cols);
 }
@@ -186,7 +187,7 @@ struct MergedRow {
   float target;  // logit of the target
 };
 
-// Merges row r of stats [parts, rows, 3].
+// Merges the stats of row r over all parts; stats is [parts, rows, 3].
 inline MergedRow merged_row(const View& stats, int64_t r) {
   const int64_t parts = stats.size(0), stride = 3 * stats.size(1);
   const float* of_row = stats.as<float>() + 3 * r;

@@ -1,4 +1,5 @@
-// Elementary functions on vectors of f32. Errors were measured against f64 over the whole range.
+// Elementary functions on SIMD vectors of f32. Errors were measured against f64 over the whole
+// range.
 #if defined(SHALE_KERNELS_CPU_MATH_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef SHALE_KERNELS_CPU_MATH_INL_H_
 #undef SHALE_KERNELS_CPU_MATH_INL_H_
@@ -11,21 +12,21 @@
 HWY_BEFORE_NAMESPACE();
 namespace shale::kernels::HWY_NAMESPACE {
 
-// 1 / (1 + e^-x): error at most 4 ulp; results are at least e^-87.
+// sigmoid(x) = 1 / (1 + e^-x): error at most 4 ulp; results are at least e^-87.
 template <class D>
 HWY_INLINE hn::Vec<D> sigmoid(D d, hn::Vec<D> x) {
   const auto one = hn::Set(d, 1.f);
   return hn::Div(one, hn::Add(one, exp_clamped(d, hn::Neg(x))));
 }
 
-// x sigmoid(x), called Swish1 in the SwiGLU paper.
+// silu(x) = x sigmoid(x), called Swish1 in the SwiGLU paper.
 template <class D>
 HWY_INLINE hn::Vec<D> silu(D d, hn::Vec<D> x) {
   return hn::Mul(x, sigmoid(d, x));
 }
 
-// Derivative: s + x s (1 - s), s = sigmoid(x). 1 - s is computed as e s, e = exp(-x): no
-// cancellation.
+// Derivative of silu: s + x s (1 - s), s = sigmoid(x). 1 - s is computed as e s, e = exp(-x), so
+// that it does not cancel.
 template <class D>
 HWY_INLINE hn::Vec<D> dsilu(D d, hn::Vec<D> x) {
   const auto one = hn::Set(d, 1.f);
@@ -34,7 +35,8 @@ HWY_INLINE hn::Vec<D> dsilu(D d, hn::Vec<D> x) {
   return hn::MulAdd(hn::Mul(x, s), hn::Mul(e, s), s);
 }
 
-// Error at most 4 ulp. Uses an odd polynomial below 0.625, where 1 - 2 / (e^2x + 1) would cancel.
+// tanh(x): error at most 4 ulp. Uses an odd polynomial below 0.625, where 1 - 2 / (e^2x + 1) would
+// cancel.
 template <class D>
 HWY_INLINE hn::Vec<D> tanh_f32(D d, hn::Vec<D> x) {
   const auto a = hn::Abs(x), t = hn::Mul(x, x), one = hn::Set(d, 1.f);
@@ -46,8 +48,8 @@ HWY_INLINE hn::Vec<D> tanh_f32(D d, hn::Vec<D> x) {
   return hn::IfThenElse(hn::Lt(a, hn::Set(d, 0.625f)), small, hn::CopySign(large, x));
 }
 
-// Absolute error below 1.6e-7, relative error below 4 ulp. An odd polynomial below 1; above it 1 -
-// exp(q(|x|)), where q is a polynomial for log(erfc).
+// erf(x): absolute error below 1.6e-7, relative error below 4 ulp. Uses an odd polynomial for |x|
+// below 1; above 1, 1 - exp(q(|x|)), where q is a polynomial for log(erfc).
 template <class D>
 HWY_INLINE hn::Vec<D> erf_f32(D d, hn::Vec<D> x) {
   const auto t = hn::Mul(x, x);
@@ -64,8 +66,8 @@ HWY_INLINE hn::Vec<D> erf_f32(D d, hn::Vec<D> x) {
   return hn::IfThenElse(hn::Lt(a, hn::Set(d, 1.f)), small, hn::CopySign(large, x));
 }
 
-// GELU, tanh form: x s with s = (1 + tanh u) / 2 = sigmoid(2u), u = sqrt(2/pi) (x + 0.044715 x^3).
-// Uses the sigmoid, because 1 + tanh(u) cancels for negative u.
+// The tanh form of GELU: x s with s = (1 + tanh u) / 2 = sigmoid(2u), u = sqrt(2/pi) (x + 0.044715
+// x^3). Uses the sigmoid, because 1 + tanh(u) cancels for negative u.
 inline constexpr float kTwoSqrt2OverPi = 1.5957691216f;
 
 template <class D>
@@ -74,7 +76,8 @@ HWY_INLINE hn::Vec<D> gelu_tanh(D d, hn::Vec<D> x) {
   return hn::Mul(x, sigmoid(d, hn::Mul(x, u2)));
 }
 
-// Derivative: s + x s (1 - s) d(2u)/dx. 1 - s is computed as e s, e = exp(-2u): no cancellation.
+// Derivative of the tanh form: s + x s (1 - s) d(2u)/dx. 1 - s is computed as e s, e = exp(-2u), so
+// that it does not cancel.
 template <class D>
 HWY_INLINE hn::Vec<D> dgelu_tanh(D d, hn::Vec<D> x) {
   const auto one = hn::Set(d, 1.f), t = hn::Mul(x, x);
@@ -86,7 +89,7 @@ HWY_INLINE hn::Vec<D> dgelu_tanh(D d, hn::Vec<D> x) {
   return hn::MulAdd(hn::Mul(hn::Mul(x, s), hn::Mul(e, s)), du2, s);
 }
 
-// GELU, exact form: x Phi(x), Phi(x) = (1 + erf(x / sqrt 2)) / 2.
+// The exact form of GELU: x Phi(x), Phi(x) = (1 + erf(x / sqrt 2)) / 2.
 template <class D>
 HWY_INLINE hn::Vec<D> normal_cdf(D d, hn::Vec<D> x) {
   const auto half = hn::Set(d, 0.5f);
@@ -98,7 +101,7 @@ HWY_INLINE hn::Vec<D> gelu_erf(D d, hn::Vec<D> x) {
   return hn::Mul(x, normal_cdf(d, x));
 }
 
-// Phi(x) + x phi(x), phi(x) = exp(-x^2 / 2) / sqrt(2 pi)
+// Derivative of the exact form: Phi(x) + x phi(x), phi(x) = exp(-x^2 / 2) / sqrt(2 pi).
 template <class D>
 HWY_INLINE hn::Vec<D> dgelu_erf(D d, hn::Vec<D> x) {
   const auto density = exp_nonpositive(d, hn::Mul(hn::Set(d, -0.5f), hn::Mul(x, x)));

@@ -10,7 +10,7 @@
 #include "shale/kernels/cpu/run.h"
 #include "shale/kernels/moe.h"
 
-// A thread owns rows of the result.
+// Permuting and combining rows of tokens. A thread owns rows of the result.
 //
 // N, k, R, C: tokens, experts per token, total rows of all experts, width.
 

@@ -10,8 +10,8 @@
 #include "shale/kernels/dry_run.h"
 #include "shale/kernels/moe.h"
 
-// A thread owns tokens. Sorting is serial: it touches 8 bytes per choice, while the rows that it
-// places have C elements each.
+// The MoE router. A thread owns tokens. Sorting is serial: it touches 8 bytes per choice, while
+// each row of a chosen expert has C elements.
 //
 // N, E, k: tokens, experts, experts per token.
 
@@ -40,7 +40,8 @@ struct RowScores {
   }
 };
 
-// Sets experts outside the best groups to -inf. Among equal groups the lower index wins.
+// Sets the choices of experts outside the best groups to -inf. Among equal groups the lower index
+// wins.
 void mask_groups(const RouterRule& rule, std::vector<float>& choice) {
   if (rule.active_groups == rule.groups) return;
   const int64_t size = std::ssize(choice) / rule.groups;
@@ -65,7 +66,8 @@ void mask_groups(const RouterRule& rule, std::vector<float>& choice) {
   }
 }
 
-// Returns the k largest of `choice`, which is overwritten: k different experts, even with NaN.
+// Writes the indices of the k largest of `choice` to `experts`; they are k different experts even
+// with NaN.
 void choose(std::vector<float>& choice, std::vector<char>& taken, int64_t k, int32_t* experts) {
   std::fill(taken.begin(), taken.end(), 0);
   for (int64_t j = 0; j < k; ++j) {
@@ -79,7 +81,8 @@ void choose(std::vector<float>& choice, std::vector<char>& taken, int64_t k, int
   }
 }
 
-// Returns the factor of the chosen scores.
+// Returns the factor from the chosen experts' scores to their weights. `sum`: the sum of these
+// scores.
 float factor_of(const RouterRule& rule, float sum) {
   if (!rule.renormalise) return rule.scale;
   return rule.scale / (rule.score == RouterScore::kSigmoid ? sum + kLeastSum : sum);
@@ -117,12 +120,12 @@ void add_weight_gradient(const RouterRule& rule, const std::vector<float>& score
     sum += score, dot += d_weights[j] * score;
   }
   const float factor = factor_of(rule, sum);
-  // Gradient of the denominator, which is factor / scale.
+  // Gradient through the sum by which the weights are divided.
   const float shared = rule.renormalise && rule.scale != 0 ? dot * factor / rule.scale : 0;
   for (int64_t j = 0; j < k; ++j) d_scores[size_t(experts[j])] += factor * (d_weights[j] - shared);
 }
 
-// Returns, per expert, the factor of P_e in a token's balance loss, times `scale`.
+// Returns, for each expert e, the factor of P_e in the balance loss of a token, times `scale`.
 std::vector<float> balance_of(const MoeRouteBwdArgs& a, float scale) {
   const int64_t E = a.logits.size(1);
   std::vector<float> shares(static_cast<size_t>(E));

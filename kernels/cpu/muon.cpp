@@ -12,7 +12,7 @@
 #include "shale/kernels/cpu/run.h"
 #include "shale/kernels/muon.h"
 
-// Memory-bound: one pass per kernel.
+// Muon's kernels are memory-bound: each makes one pass over memory.
 
 HWY_BEFORE_NAMESPACE();
 namespace shale::kernels::HWY_NAMESPACE {

@@ -12,9 +12,9 @@
 #include "shale/kernels/cpu/run.h"
 #include "shale/kernels/norm.h"
 
-// A thread owns whole rows. A row is read several times and stays in the L1 cache. Sums over rows
-// (dgain, dbias) are computed per block of rows and then over the blocks, in order; the blocks
-// depend only on the number of rows.
+// LayerNorm and RMSNorm. A thread owns whole rows. A row is read several times and stays in the L1
+// cache. Sums over rows (dgain, dbias) are computed per block of rows and then over the blocks, in
+// order; the blocks depend only on the number of rows.
 
 HWY_BEFORE_NAMESPACE();
 namespace shale::kernels::HWY_NAMESPACE {
@@ -38,8 +38,9 @@ struct RowStats {
   float mean, rstd;
 };
 
-// sum = x + residual, rounded; returns the total of sum, or of its squares. s is written before it
-// is read again, so y is a function of the rounded s, which is all that backward sees.
+// Writes s = x + residual, rounded, to row.sum; returns the total of s, or of its squares. s is
+// written before it is read again, so y is computed from the rounded s, which is what backward
+// reads.
 template <bool kSquares, typename T>
 float add_residual(const NormRow<T>& row) {
   TurnSum total;
@@ -59,8 +60,8 @@ float add_residual(const NormRow<T>& row) {
   return total.total();
 }
 
-// Two passes for the variance, because E[s^2] - E[s]^2 cancels. The sum of the deviations corrects
-// the rounding error of the mean.
+// The variance needs a second pass, because E[s^2] - E[s]^2 cancels. The sum of the deviations
+// corrects the rounding error of the mean.
 template <typename T>
 RowStats layer_norm_stats(const NormRow<T>& row, float eps) {
   const float inv_cols = 1.f / static_cast<float>(row.cols);
@@ -75,7 +76,7 @@ RowStats layer_norm_stats(const NormRow<T>& row, float eps) {
   });
   const float shift = deviations.total() * inv_cols;
   const float mean = first_mean + shift;
-  // Keeps NaN: std::max returns its first argument unless that is smaller.
+  // This keeps a NaN: std::max returns its first argument unless that is smaller.
   const float variance = std::max(squares.total() * inv_cols - shift * shift, 0.f);
   return {.mean = mean, .rstd = 1.f / std::sqrt(variance + eps)};
 }
@@ -105,7 +106,7 @@ T* data_of(const View& view) {
   return view.defined() ? view.as<T>() : nullptr;
 }
 
-// RMSNorm passes null for bias and mean.
+// For RMSNorm, bias and mean are null.
 template <typename T, class Args, class Stats>
 void norm_fwd_typed(const Exec& exec, const Args& a, const T* bias, float* mean,
                     const Stats& stats_of) {
@@ -141,14 +142,14 @@ struct NormBwdRow {
   const T* gain;
   const T* d_sum;  // or null
   T* dx;
-  float* dgain;  // sums of this block, or null
+  float* dgain;  // sums of this block of rows, or null
   float* dbias;  // or null
   float mean, rstd;
-  bool centered;  // LayerNorm; RMSNorm has no mean and so no term for it
+  bool centered;  // true for LayerNorm; RMSNorm does not subtract a mean
   int64_t cols;
 };
 
-// With n = (s - mean) rstd and g = dy gain: dx = rstd (g - mean(g) - n mean(g n)) + d_sum.
+// Computes dx = rstd (g - mean(g) - n mean(g n)) + d_sum, with n = (s - mean) rstd and g = dy gain.
 template <typename T>
 void norm_bwd_row(const NormBwdRow<T>& row) {
   const F32Tag d;
@@ -156,7 +157,7 @@ void norm_bwd_row(const NormBwdRow<T>& row) {
   TurnSum sum_g, sum_gn;
   for_vectors_in_turns(row.cols, [&](int64_t i, auto part, auto turn) HWY_ATTR {
     const auto dy = load(row.dy + i, part);
-    // Lanes outside the part have dy = 0, so they add nothing.
+    // Lanes outside the part have dy = 0, so they add nothing to the sums.
     const auto normed = hn::Mul(hn::Sub(load(row.s + i, part), mean), rstd);
     const auto g = hn::Mul(dy, load(row.gain + i, part));
     sum_g.add(g, turn);
@@ -181,14 +182,14 @@ void norm_bwd_row(const NormBwdRow<T>& row) {
   });
 }
 
-// RMSNorm has no mean and no dbias.
+// Computes the backward pass of both norms. RMSNorm has no mean and no dbias.
 template <typename T, class Args>
 void norm_bwd_typed(const Exec& exec, const Args& a, const float* mean, const ColumnSums& dgain,
                     const ColumnSums& dbias) {
   const int64_t rows = a.dy.rows(), cols = a.dy.cols();
   const RowBlocks blocks(rows);
   const bool want_gain = dgain.out.defined(), want_bias = dbias.out.defined();
-  const int64_t sums = (want_gain ? 1 : 0) + (want_bias ? 1 : 0);  // vectors per block
+  const int64_t sums = (want_gain ? 1 : 0) + (want_bias ? 1 : 0);  // vectors of sums per block
   const int64_t bias_at = want_gain ? cols : 0;
   float* partial = scratch<float>("norm_bwd", exec, blocks.count * sums * cols);
   const T *dy = a.dy.template as<T>(), *s = a.s.template as<T>(), *gain = a.gain.template as<T>();

@@ -11,19 +11,19 @@
 #include "shale/kernels/cpu/run.h"
 #include "shale/kernels/one_bit.h"
 
-// Processes one block at a time: its elements stay in the L1 cache until their scale is known, so
-// that memory is read and written once.
+// 1-bit compression processes one block at a time: its elements stay in the L1 cache until their
+// scale is known, so that memory is read and written once.
 
 HWY_BEFORE_NAMESPACE();
 namespace shale::kernels::HWY_NAMESPACE {
 
-constexpr int64_t kSignGrain = 16 * kSignBlock;  // elements per chunk
+constexpr int64_t kSignGrain = 16 * kSignBlock;  // elements per chunk of work
 constexpr int64_t kWordBits = 32;
 static_assert(kF32Lanes <= kWordBits);
 
 using F32Mask = hn::Mask<F32Tag>;
 
-// Mask of the signs of the vector that begins at element i of a packed block.
+// Returns the signs of the vector that begins at element i of a packed block, as a mask.
 HWY_INLINE F32Mask signs_at(const int32_t* block, int64_t i) {
   const auto word = std::bit_cast<uint32_t>(block[1 + i / kWordBits]) >> (i % kWordBits);
   uint8_t bits[8] = {};
@@ -31,13 +31,13 @@ HWY_INLINE F32Mask signs_at(const int32_t* block, int64_t i) {
   return hn::LoadMaskBits(F32Tag(), bits);
 }
 
-// Returns scale * sign.
+// Returns scale * sign for the vector that begins at element i of a packed block.
 HWY_INLINE F32Vec unpacked_at(const int32_t* block, int64_t i) {
   const auto scale = hn::Set(F32Tag(), std::bit_cast<float>(block[0]));
   return hn::IfThenElse(signs_at(block, i), scale, hn::Neg(scale));
 }
 
-// Pointers for the next block to pack. If count is less than a block, this is the last one.
+// Pointers for the next block to pack. If count is less than kSignBlock, it is the last block.
 struct SignPacking {
   const float* mask;
   float* owed;
@@ -45,7 +45,7 @@ struct SignPacking {
   int64_t count;
 };
 
-// Sum of magnitudes, in the order that one_bit.h specifies.
+// Returns the sum of magnitudes of a block, in the order that one_bit.h specifies.
 HWY_INLINE float sum_magnitudes(const float* u) {
   constexpr int64_t kVectors = kWordBits / kF32Lanes;
   const F32Tag d;
@@ -80,7 +80,7 @@ HWY_INLINE void write_signs(const float* u, int32_t* words) {
   }
 }
 
-// element(i, part) returns vector i of the block, before the mask is applied.
+// Packs a block. element(i, part) returns vector i of the block, before the mask is applied.
 template <class Element>
 HWY_INLINE void pack_sign_block(const SignPacking& to, const Element& element) {
   const F32Tag d;
@@ -104,7 +104,7 @@ HWY_INLINE void pack_sign_block(const SignPacking& to, const Element& element) {
   });
 }
 
-// Calls fn(begin, block, count) for each block of n elements.
+// Calls fn(begin, block, count) for each block of n elements, in parallel.
 template <class Fn>
 void for_sign_blocks(const Exec& exec, int64_t n, const Fn& fn) {
   parallel_for(exec, n, kSignGrain, [&](int64_t begin, int64_t end) {

@@ -43,7 +43,7 @@ struct SpecHash {
   }
 };
 
-// Memory descriptors of a convolution's operands, for all passes.
+// Memory descriptors of a convolution's operands, the same for all passes.
 struct Descs {
   memory::desc x, weight, bias, y;
 };
@@ -61,7 +61,7 @@ Descs descs_of(const Spec& s, const memory::desc& weight) {
 }
 
 // Strides, and padding before the first row and column. oneDNN derives the padding after the last
-// ones from the output size.
+// row and column from the output size.
 struct Places {
   explicit Places(const Spec& s) : strides{s.stride, s.stride}, padding{s.padding, s.padding} {}
   memory::dims strides, padding;
@@ -116,7 +116,7 @@ WeightGrad::primitive_desc weight_grad_desc(const Descs& d, const Descs& hint, c
 
 struct OnednnConv::Impl {
   Spec spec;
-  memory::desc plain;  // [O, C, kh, kw], row-major
+  memory::desc plain;  // weight [O, C, kh, kw], row-major
   memory::desc x, packed, bias, y, scratch;
   dnnl::primitive conv;
 
@@ -166,7 +166,8 @@ OnednnConv::OnednnConv(const Spec& spec, const OnednnConv* like) : impl_(std::ma
 OnednnConv::~OnednnConv() = default;
 
 std::shared_ptr<const OnednnConv> OnednnConv::get(const Spec& spec) {
-  // Compiled code is expensive and the same for every caller: the one global of this file.
+  // The cache is the only global object of this file, because compiled code is expensive and the
+  // same for every caller.
   static OnednnCache<Spec, OnednnConv, SpecHash> cache;
   std::shared_ptr<const OnednnConv> like;
   if (spec.packed_like != 0) {
@@ -192,7 +193,7 @@ size_t OnednnConv::scratch_bytes() const {
 
 namespace {
 
-// Only copies, so the bits do not depend on the number of threads.
+// Converts a layout. It only copies, so the bits do not depend on the number of threads.
 void reorder(const memory::desc& from, const void* data, const memory::desc& to, void* copy,
              int threads) {
   if (DryRun::is_on()) return;
@@ -224,7 +225,7 @@ void OnednnConv::unpack(const void* packed, void* weight, int threads) const {
 void OnednnConv::run(const Operands& o) const {
   const OnednnThreads one_thread(1);
   try {
-    dnnl::stream stream(onednn_engine());  // one per call: streams must not be shared
+    dnnl::stream stream(onednn_engine());  // one stream per call, because calls must not share it
     std::unordered_map<int, memory> args;
     const Impl& impl = *impl_;
     args[DNNL_ARG_SCRATCHPAD] = onednn_memory(impl.scratch, o.scratch);

@@ -11,19 +11,19 @@ namespace shale::kernels::cpu {
 // The three passes of a convolution.
 enum class ConvPass : uint8_t { kForward, kInputGrad, kWeightGrad };
 
-// One pass for `images` dense NHWC images, by oneDNN in the calling thread. Weights are "packed",
-// in a layout that oneDNN chooses for the spec.
+// One pass of a convolution of dense NHWC images, by oneDNN in the calling thread. Weights are
+// "packed", in a layout that oneDNN chooses for the spec.
 class OnednnConv {
  public:
   struct Spec {
     ConvPass pass = ConvPass::kForward;
-    int64_t images = 0, rows = 0, cols = 0, channels = 0;  // of the input; not zero
+    int64_t images = 0, rows = 0, cols = 0, channels = 0;  // size of the input; not zero
     int64_t out_rows = 0, out_cols = 0, out_channels = 0;
     int64_t kernel_rows = 0, kernel_cols = 0;
     int64_t stride = 1, padding = 0;
     DType dtype = DType::kF32;  // f32, or bf16 if OnednnMatmul::supports_bf16()
-    bool bias = false;          // only with kForward
-    int64_t packed_like = 0;  // number of images of the spec whose packed layout to use; 0: its own
+    bool bias = false;          // has a bias, only with kForward
+    int64_t packed_like = 0;    // images of the spec whose packed layout to use; 0: own layout
 
     // Gradients of weights are always f32.
     DType weight_dtype() const { return pass == ConvPass::kWeightGrad ? DType::kF32 : dtype; }
@@ -40,7 +40,7 @@ class OnednnConv {
   OnednnConv& operator=(const OnednnConv&) = delete;
 
   size_t packed_bytes() const;
-  bool packs_like(const OnednnConv& other) const;  // same packed layout
+  bool packs_like(const OnednnConv& other) const;  // true: same packed layout
   size_t scratch_bytes() const;
 
   // Converts weight, dense [O, C, kh, kw] of weight_dtype(), to or from the packed layout, with
@@ -49,10 +49,10 @@ class OnednnConv {
   void unpack(const void* packed, void* weight, int threads) const;
 
   // Inputs and outputs of a pass. scratch: scratch_bytes(), aligned to 64, not shared with other
-  // calls. Several threads may run one object concurrently.
+  // calls. Several threads may call run() concurrently.
   struct Operands {
     const void* in = nullptr;      // kForward: x, kInputGrad: dy, kWeightGrad: x
-    const void* packed = nullptr;  // kForward, kInputGrad
+    const void* packed = nullptr;  // kForward and kInputGrad: packed weights
     const void* bias = nullptr;
     const void* dy = nullptr;  // kWeightGrad
     void* out = nullptr;       // y, dx, or the packed weight gradient
@@ -62,7 +62,7 @@ class OnednnConv {
 
  private:
   struct Impl;
-  // like: the object whose packed layout to use; null: its own.
+  // like: the object whose packed layout to use; null: oneDNN chooses the layout.
   OnednnConv(const Spec& spec, const OnednnConv* like);
 
   std::unique_ptr<Impl> impl_;

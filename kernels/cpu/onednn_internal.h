@@ -22,9 +22,9 @@ static_assert(DNNL_CPU_THREADING_RUNTIME == DNNL_RUNTIME_OMP ||
 namespace shale::kernels::cpu {
 
 // Sets the number of threads that oneDNN uses while this object exists: oneDNN calls
-// omp_get_max_threads() when it makes a primitive and when it runs one. The value belongs to the
-// calling thread's task, inside and outside of a parallel region. Reductions run on one thread, so
-// the bits do not depend on the number.
+// omp_get_max_threads() when it makes a primitive and when it runs one. The number belongs to the
+// calling thread's OpenMP task, inside and outside of a parallel region. Reductions run on one
+// thread, so the bits do not depend on the number.
 class OnednnThreads {
  public:
   explicit OnednnThreads(int threads) : before_(omp_get_max_threads()), threads_(threads) {
@@ -54,8 +54,8 @@ inline dnnl::memory onednn_memory(const dnnl::memory::desc& desc, const void* da
   return dnnl::memory(desc, onednn_engine(), const_cast<void*>(data));
 }
 
-// Cache of compiled primitives by spec. A model needs a few dozen entries. If more specs are used
-// than fit, the cache is cleared, and each spec costs its first use again; objects in use stay
+// Cache of compiled primitives by spec. A model needs a few dozen entries. If there are too many
+// specs, the cache is cleared, and each spec is compiled again at its next use; objects in use stay
 // valid. Thread-safe.
 template <typename Spec, typename Made, typename Hash>
 class OnednnCache {

@@ -76,7 +76,8 @@ OnednnMatmul::OnednnMatmul(const Spec& spec) : impl_(std::make_unique<Impl>()) {
 OnednnMatmul::~OnednnMatmul() = default;
 
 std::shared_ptr<const OnednnMatmul> OnednnMatmul::get(const Spec& spec) {
-  // Compiled code is expensive and the same for every caller: the one global of this file.
+  // The cache is the only global object of this file, because compiled code is expensive and the
+  // same for every caller.
   static OnednnCache<Spec, OnednnMatmul, SpecHash> cache;
   return cache.get(spec,
                    [&] { return std::shared_ptr<const OnednnMatmul>(new OnednnMatmul(spec)); });
@@ -96,7 +97,7 @@ bool OnednnMatmul::supports_bf16() {
 }
 
 bool OnednnMatmul::has_avx512() {
-  // The value of an instruction set includes the bits of all its subsets.
+  // oneDNN's value for an instruction set includes the bits of all its subsets.
   constexpr auto kWanted = static_cast<unsigned>(dnnl::cpu_isa::avx512_core);
   static const auto isa = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
   return (isa & kWanted) == kWanted;
@@ -105,7 +106,7 @@ bool OnednnMatmul::has_avx512() {
 void OnednnMatmul::run(const void* a, const void* b, void* c, void* scratch) const {
   const OnednnThreads one_thread(1);
   try {
-    dnnl::stream stream(onednn_engine());  // one per call: streams must not be shared
+    dnnl::stream stream(onednn_engine());  // one stream per call, because calls must not share it
     impl_->matmul.execute(stream,
                           {{DNNL_ARG_SRC, onednn_memory(impl_->a, a)},
                            {DNNL_ARG_WEIGHTS, onednn_memory(impl_->b, b)},

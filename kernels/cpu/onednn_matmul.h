@@ -8,15 +8,15 @@
 
 namespace shale::kernels::cpu {
 
-// c [m, n] = a [m, k] · b [k, n] (+ c), by oneDNN in the calling thread.
+// The matmul c [m, n] = a [m, k] · b [k, n] (+ c), by oneDNN in the calling thread.
 class OnednnMatmul {
  public:
   struct Spec {
-    int64_t m = 0, n = 0, k = 0;        // not zero
-    int64_t lda = 0, ldb = 0, ldc = 0;  // stride of rows, or of columns if transposed
+    int64_t m = 0, n = 0, k = 0;        // sizes, not zero
+    int64_t lda = 0, ldb = 0, ldc = 0;  // strides of rows, or of columns if transposed
     bool a_transposed = false, b_transposed = false;
-    DType in = DType::kF32;   // of a and b: f32, or bf16 if supports_bf16()
-    DType out = DType::kF32;  // of c: like a, or f32
+    DType in = DType::kF32;   // dtype of a and b: f32, or bf16 if supports_bf16()
+    DType out = DType::kF32;  // dtype of c: that of a, or f32
     bool accumulate = false;
 
     friend bool operator==(const Spec&, const Spec&) = default;
@@ -26,8 +26,8 @@ class OnednnMatmul {
   // compile code (0.3 ms; the first of a kind 10 ms). Thread-safe. Throws InternalError.
   static std::shared_ptr<const OnednnMatmul> get(const Spec& spec);
 
-  static bool supports_bf16();  // on this CPU
-  static bool has_avx512();     // the CPU has it and oneDNN uses it
+  static bool supports_bf16();  // true if oneDNN has bf16 matmuls on this CPU
+  static bool has_avx512();     // true if the CPU has AVX-512 and oneDNN uses it
 
   ~OnednnMatmul();
   OnednnMatmul(const OnednnMatmul&) = delete;
@@ -35,8 +35,8 @@ class OnednnMatmul {
 
   size_t scratch_bytes() const { return scratch_bytes_; }
 
-  // scratch: scratch_bytes(), aligned to 64, not shared with other calls. Several threads may run
-  // one object concurrently.
+  // Runs the matmul. scratch: scratch_bytes(), aligned to 64, not shared with other calls. Several
+  // threads may call run() concurrently.
   void run(const void* a, const void* b, void* c, void* scratch) const;
 
  private:

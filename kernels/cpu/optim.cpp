@@ -9,9 +9,9 @@
 #include "shale/kernels/cpu/run.h"
 #include "shale/kernels/optim.h"
 
-// Memory-bound: one pass, in which every state is read and written once. An element's bits do not
-// depend on where its span begins, because the ragged end of a span runs the same vector
-// instructions.
+// The optimizers are memory-bound: they make one pass, in which every state is read and written
+// once. An element's bits do not depend on where its span begins, because the ragged end of a span
+// runs the same vector instructions.
 
 HWY_BEFORE_NAMESPACE();
 namespace shale::kernels::HWY_NAMESPACE {
@@ -37,10 +37,10 @@ void adamw_typed(const Exec& exec, const AdamWArgs& a) {
   });
 }
 
-// ---- Without masters ----
+// ---- Parameters without f32 masters ----
 
-// Rounds to bf16, returned as f32: the word's low half is added below the bits that are kept, and
-// carries into them with the right probability. Infinities and NaN are unchanged.
+// Rounds to bf16, and returns the result as f32: the word's low half is added below the bits that
+// are kept, and carries into them with the right probability. Infinities and NaN are unchanged.
 HWY_INLINE F32Vec round_stochastically(F32Vec value, const uint32_t* words) {
   const F32Tag d;
   const hn::RebindToUnsigned<F32Tag> du;
@@ -52,7 +52,8 @@ HWY_INLINE F32Vec round_stochastically(F32Vec value, const uint32_t* words) {
   return hn::IfThenElse(finite, rounded, value);
 }
 
-// Random words are generated in blocks, into a buffer that stays in the L1 cache.
+// Updates a span of bf16 weights. Random words are generated in blocks, into a buffer that stays in
+// the L1 cache.
 template <typename Grad, typename Moment>
 void adamw_rounded_typed(const Exec& exec, const AdamWArgs& a) {
   constexpr int64_t kBlock = 1024;
@@ -64,7 +65,7 @@ void adamw_rounded_typed(const Exec& exec, const AdamWArgs& a) {
   const Grad* grad = a.grad.as<Grad>();
   parallel_for(exec, a.master.numel(), kOptimGrain, [&](int64_t begin, int64_t end) {
     const AdamWStep step(f);
-    // The buffer is padded, so whole vectors of words may be read.
+    // The words have padding at their end, so whole vectors may be read.
     HWY_ALIGN uint32_t words[kBlock + 8 + kF32Lanes];
     for (int64_t at = begin; at < end; at += kBlock) {
       const int64_t n = end - at < kBlock ? end - at : kBlock;

@@ -11,8 +11,9 @@
 #include "shale/kernels/dynamic_lookup.h"
 #include "shale/kernels/optim.h"
 
-// Processes one block of kMomentBlock elements at a time: its moments are computed in f32 on the
-// stack, which gives their scales, and are rounded from there. Memory is read and written once.
+// AdamW with 8-bit moments processes one block of kMomentBlock elements at a time: the block's
+// moments are computed in f32 on the stack, which gives their scales, and are rounded from there.
+// Memory is read and written once.
 
 HWY_BEFORE_NAMESPACE();
 namespace shale::kernels::HWY_NAMESPACE {
@@ -22,7 +23,7 @@ using IndexTag = hn::RebindToSigned<F32Tag>;
 
 static_assert(kMomentBlock % kF32Lanes == 0 && kOptimGrain % kMomentBlock == 0);
 
-// The moments of one block, as codes and in f32.
+// One of the two moments for the elements of a block, as codes and in f32.
 struct BlockMoments {
   HWY_ALIGN uint8_t codes[kMomentBlock];
   HWY_ALIGN float values[kMomentBlock];
@@ -36,16 +37,16 @@ struct BlockMoments {
     const auto index = hn::PromoteTo(IndexTag(), hn::Load(CodeTag(), codes + i));
     return hn::GatherIndex(F32Tag(), map.levels.data(), index);
   }
-  // Rounds `values` to `count` codes and writes them and their scale.
+  // Rounds `values` to `count` codes and writes the codes and their scale.
   template <bool kSigned>
   HWY_INLINE void write(const DynamicLookup& lookup, uint8_t* to, float* scale, int64_t count);
 };
 
-// Returns the levels, counted from zero, of magnitudes in [0, 1].
+// Returns the numbers of the levels nearest to magnitudes in [0, 1], counted from the level of 0.
 HWY_INLINE hn::Vec<IndexTag> nearest_level(const DynamicLookup& lookup, F32Vec magnitude) {
   const IndexTag di;
   const auto upper = hn::ShiftRight<16>(hn::BitCast(di, magnitude));
-  // A NaN must not index outside the table; the parameter is NaN already.
+  // A NaN must not index outside the table; the parameter has become NaN already.
   const auto first = hn::Set(di, DynamicLookup::kFirstCell);
   const auto last = hn::Set(di, DynamicLookup::kLastCell - DynamicLookup::kFirstCell);
   const auto cell = hn::Min(hn::Max(hn::Sub(upper, first), hn::Zero(di)), last);

@@ -8,10 +8,11 @@
 
 namespace shale::kernels {
 
-// Elements per chunk: about 0.5 MiB of states, so that there are many chunks and none is tiny.
+// Elements per chunk of work: about 0.5 MiB of states, so that there are many chunks and none is
+// tiny.
 inline constexpr int64_t kOptimGrain = 16384;
 
-// Factors of a step, computed once so that every element uses the same numbers.
+// Numbers of an AdamW step, computed once so that every element uses the same numbers.
 struct AdamWFactors {
   float clip, beta1, one_minus_beta1, beta2, one_minus_beta2;
   float inv_correction1, inv_correction2, eps, lr, weight_decay;
@@ -30,7 +31,7 @@ struct AdamWFactors {
         weight_decay(a.weight_decay) {}
 };
 
-// The span that an optimizer with masters updates.
+// Pointers to the span that an optimizer with f32 masters updates.
 template <typename Grad, typename Param>
 struct OptimSpanView {
   float* master;

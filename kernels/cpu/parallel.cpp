@@ -10,7 +10,7 @@
 namespace shale::kernels {
 namespace {
 
-// Keeps the exception of the lowest chunk.
+// Keeps the exception of the chunk with the lowest number.
 class FirstError {
  public:
   void keep(int64_t chunk) {

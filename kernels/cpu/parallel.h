@@ -8,10 +8,10 @@
 
 namespace shale::kernels {
 
-// How chunks are assigned to threads. The chunks are the same for both.
+// How chunks of work are assigned to threads. The chunks are the same for both schedules.
 enum class Schedule : uint8_t {
-  kStatic,   // a contiguous range per thread: for equal work
-  kDynamic,  // the next free thread takes the next chunk: for uneven work
+  kStatic,   // each thread has a contiguous range; for equal work
+  kDynamic,  // the next free thread takes the next chunk; for uneven work
 };
 
 using ChunkFn = void (*)(void* context, int64_t begin, int64_t end);

@@ -12,7 +12,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace shale::kernels::HWY_NAMESPACE {
 
-// out[4 j + k] = word k of counter {first[0] + j, first[1], first[2], first[3]} for j in [0,
+// Writes out[4 j + k] = word k of counter {first[0] + j, first[1], first[2], first[3]} for j in [0,
 // count). first[0] + j must not wrap.
 inline void philox_words_scalar(PhiloxCounter first, PhiloxKey key, int64_t count, uint32_t* out) {
   for (int64_t j = 0; j < count; ++j) {
@@ -27,8 +27,8 @@ inline void philox_words_scalar(PhiloxCounter first, PhiloxKey key, int64_t coun
 using WordTag = hn::ScalableTag<uint64_t>;
 using WordVec = hn::Vec<WordTag>;
 
-// A word is in the low half of a 64-bit lane, so that one multiplication gives both halves of a
-// product. The high half is never read and may hold anything.
+// Multiplies words. A word is in the low half of a 64-bit lane, so that one multiplication gives
+// both halves of a product. The high half is never read and may hold anything.
 HWY_INLINE WordVec multiply_low(WordVec a, WordVec b) {
   const hn::Repartition<uint32_t, WordTag> d32;
   return hn::MulEven(hn::BitCast(d32, a), hn::BitCast(d32, b));
@@ -56,7 +56,7 @@ struct PhiloxState {
     const auto low = hn::Set(WordTag(), 0xffffffffu);
     const auto words01 = hn::Or(hn::And(c0, low), hn::ShiftLeft<32>(c1));
     const auto words23 = hn::Or(hn::And(c2, low), hn::ShiftLeft<32>(c3));
-    // The array of words, accessed in pairs.
+    // Pairs of words are stored as 64-bit numbers into the array of words.
     hn::StoreInterleaved2(words01, words23, WordTag(), reinterpret_cast<uint64_t*>(out));
   }
 };
@@ -66,7 +66,7 @@ inline void philox_words(PhiloxCounter first, PhiloxKey key, int64_t count, uint
   constexpr int64_t kLanes = static_cast<int64_t>(hn::MaxLanes(WordTag()));
   constexpr uint32_t kWeyl0 = 0x9E3779B9u, kWeyl1 = 0xBB67AE85u;
   int64_t j = 0;
-  // Four states at a time, because each round depends on the one before.
+  // The loop computes four states at a time, because each round depends on the one before.
   for (; j + 4 * kLanes <= count; j += 4 * kLanes) {
     PhiloxState a(first, j), b(first, j + kLanes), e(first, j + 2 * kLanes),
         f(first, j + 3 * kLanes);

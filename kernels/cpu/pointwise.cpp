@@ -12,10 +12,10 @@
 #include "shale/kernels/cpu/run.h"
 #include "shale/kernels/pointwise.h"
 
-// A thread owns a range of elements, which it processes tile by tile. A register of the program is
-// a tile of f32 that stays in the L1 cache. A step is one loop over a tile, so the cost of
-// interpreting the program is spread over the tile. A dense f32 input is read in place, and a
-// result that goes only to an f32 output is computed there.
+// Interprets pointwise programs. A thread owns a range of elements, which it processes tile by
+// tile. A register of the program is a tile of f32 that stays in the L1 cache. A step is one loop
+// over a tile, so interpreting the program costs little per element. A dense f32 input
+// is read in place, and a result that goes only to an f32 output is computed there.
 
 HWY_BEFORE_NAMESPACE();
 namespace shale::kernels::HWY_NAMESPACE {
@@ -55,7 +55,7 @@ void narrow(const float* from, uint8_t* to, int64_t n) {
   for (int64_t i = 0; i < n; ++i) to[i] = from[i] != 0.f;
 }
 
-// Rounds a tile to T, kept in f32.
+// Rounds the numbers of a tile to T, and keeps the results in f32.
 template <typename T>
 void round_tile(float* x, int64_t n) {
   HWY_ALIGN T rounded[kTile];
@@ -122,7 +122,8 @@ class Tiles {
     if (step.dtype == DType::kF16) round_tile<f16>(y, n);
   }
 
-  // Where to write a step's result: the output itself, if the next step copies it to an f32 output.
+  // Returns where to write a step's result: to the output itself, if the next step copies it to an
+  // f32 output.
   float* target(const PointwiseStep& step, int s, int64_t begin) {
     const PointwiseStep* next = s + 1 < program_.count ? &program_.steps[size_t(s + 1)] : nullptr;
     if (next == nullptr || next->op != PointwiseOp::kStore || next->a != step.to) {
@@ -155,7 +156,8 @@ class Tiles {
     return to;
   }
 
-  // Processes runs along the innermost dimension, one after the other.
+  // Gathers elements [begin, begin + n) of an input that is not dense, in runs along the innermost
+  // dimension.
   template <typename T>
   void gather(const T* x, size_t input, int64_t begin, int64_t n, float* to) {
     const size_t inner = size_t(dims_.count - 1);

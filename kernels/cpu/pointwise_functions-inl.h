@@ -1,4 +1,4 @@
-// The formulas of pointwise ops on vectors of f32.
+// The formulas of pointwise ops on SIMD vectors of f32.
 #if defined(SHALE_KERNELS_CPU_POINTWISE_FUNCTIONS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef SHALE_KERNELS_CPU_POINTWISE_FUNCTIONS_INL_H_
 #undef SHALE_KERNELS_CPU_POINTWISE_FUNCTIONS_INL_H_
@@ -9,7 +9,7 @@
 #include "shale/kernels/cpu/simd-inl.h"
 #include "shale/kernels/pointwise_op.h"
 
-// The shared formulas use CUDA's keywords.
+// The shared formulas contain CUDA's keywords.
 #define __device__
 #define __forceinline__ HWY_INLINE
 
@@ -45,14 +45,14 @@ HWY_INLINE F32Vec shift_to_exponent(F32Vec x) {
 }
 HWY_INLINE F32Vec split_exponent(F32Vec x, F32Vec& mantissa) {
   const I32Tag di;
-  const auto lowest = hn::Set(di, 0x3f3504f3);  // the bits of sqrt(1/2)
+  const auto lowest = hn::Set(di, 0x3f3504f3);  // bits of sqrt(1/2)
   const auto bits = hn::Sub(hn::BitCast(di, x), lowest);
   const auto fraction = hn::And(bits, hn::Set(di, 0x007fffff));
   mantissa = hn::BitCast(F32Tag(), hn::Add(fraction, lowest));
   return hn::ConvertTo(F32Tag(), hn::ShiftRight<23>(bits));
 }
 
-// Reduces half the lanes in f64: x - k pi/2, and k mod 4.
+// Computes x - k pi/2 and k mod 4 in f64, for half of the lanes of an f32 vector.
 using F64Tag = hn::Repartition<double, F32Tag>;
 HWY_INLINE hn::Vec<F64Tag> reduce_half(hn::Vec<F64Tag> x, hn::Vec<F64Tag>& quarter) {
   const F64Tag d;
@@ -60,7 +60,7 @@ HWY_INLINE hn::Vec<F64Tag> reduce_half(hn::Vec<F64Tag> x, hn::Vec<F64Tag>& quart
   const auto k = hn::Sub(hn::MulAdd(x, hn::Set(d, 0x1.45f306dc9c883p-1), magic), magic);
   auto r = hn::NegMulAdd(k, hn::Set(d, 0x1.921fb54442d18p+0), x);
   r = hn::NegMulAdd(k, hn::Set(d, 0x1.1a62633145c07p-54), r);
-  // k mod 4, in [-2, 2].
+  // Computes k mod 4, in [-2, 2].
   const auto turns = hn::Sub(hn::MulAdd(k, hn::Set(d, 0.25), magic), magic);
   quarter = hn::NegMulAdd(turns, four, k);
   return r;

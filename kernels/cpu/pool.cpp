@@ -10,13 +10,14 @@
 #include "shale/kernels/cpu/run.h"
 #include "shale/kernels/pool.h"
 
-// A thread owns rows of pixels; vectors run along channels, which are contiguous. Backward gathers:
-// each pixel reads the windows that contain it.
+// Max pooling. A thread owns rows of pixels; vectors run along channels, which are contiguous.
+// In backward each pixel reads the windows that contain it.
 
 HWY_BEFORE_NAMESPACE();
 namespace shale::kernels::HWY_NAMESPACE {
 
-using PlaceTag = hn::RebindToSigned<F32Tag>;       // position in a window, as wide as a value
+// Position in a window, in as many bits as a value.
+using PlaceTag = hn::RebindToSigned<F32Tag>;
 using PlaceByteTag = hn::Rebind<uint8_t, F32Tag>;  // position as stored in memory
 
 HWY_INLINE auto load_places(const uint8_t* from, Whole) {
@@ -42,9 +43,9 @@ HWY_INLINE void store_places(V places, uint8_t* to, Part part) {
   }
 }
 
-inline constexpr int64_t kPoolGrain = 4;  // rows of pixels
+inline constexpr int64_t kPoolGrain = 4;  // rows of pixels per chunk of work
 
-// Pixels [begin, end) of a window that are inside an image.
+// Range of pixels [begin, end) of a window that are inside an image, along one axis.
 struct Cells {
   Cells(int64_t window, int64_t kernel, int64_t size, const Windows& windows)
       : first(window * windows.stride - windows.padding),
@@ -53,7 +54,7 @@ struct Cells {
   int64_t first, begin, end;
 };
 
-// Windows [begin, end) that contain a pixel.
+// Range of windows [begin, end) that contain a pixel, along one axis.
 struct Holders {
   Holders(int64_t pixel, int64_t kernel, int64_t count, const Windows& windows)
       : begin(std::max<int64_t>(
@@ -85,7 +86,7 @@ void max_pool_rows(const MaxPoolArgs& a, int64_t first_row, int64_t end_row) {
             const auto value = load(x + ((image * H + h) * W + w) * C + c, part);
             const auto cell = hn::Set(
                 PlaceTag(), static_cast<int32_t>((h - down.first) * a.kernel + (w - across.first)));
-            // Keeps the first NaN.
+            // A first NaN wins over numbers, and stays.
             const auto is_nan = hn::AndNot(hn::IsNaN(best), hn::IsNaN(value));
             const auto wins = hn::Or(hn::Gt(value, best), is_nan);
             best = is_first ? value : hn::IfThenElse(wins, value, best);

@@ -12,19 +12,19 @@
 #include "shale/kernels/cpu/run.h"
 #include "shale/kernels/random.h"
 
-// Box-Muller: from a pair of words (a, b), r = sqrt(-2 ln(1 - uniform(a))) and t = 2 pi uniform(b)
-// give r cos t and r sin t. A thread owns blocks that begin at multiples of kBlock in the whole
-// parameter, not in the range that is filled, so that an element is computed by the same
-// instructions for any range. Within a block only the needed groups of kGroup are computed; a box
-// is filled row by row.
+// Normal numbers by the Box-Muller method: from a pair of words (a, b), r = sqrt(-2 ln(1 -
+// uniform(a))) and t = 2 pi uniform(b) give r cos t and r sin t. A thread owns blocks that begin at
+// multiples of kBlock in the whole parameter, not in the range that is filled, so that the
+// instructions for an element do not depend on the range. Within a block only the needed groups of
+// kGroup are computed; a box is filled row by row.
 
 HWY_BEFORE_NAMESPACE();
 namespace shale::kernels::HWY_NAMESPACE {
 
 inline constexpr int64_t kBlock = 1024;
-inline constexpr int64_t kGroup = 64;  // a multiple of two vectors
+inline constexpr int64_t kGroup = 64;  // elements; a multiple of two vectors
 
-// ln x for x in [2^-24, 1]: relative error at most 2 ulp, also near 1.
+// Computes ln x for x in [2^-24, 1]: relative error at most 2 ulp, also near 1.
 HWY_INLINE F32Vec log_f32(F32Vec x) {
   const F32Tag d;
   const hn::RebindToSigned<F32Tag> di;
@@ -34,7 +34,7 @@ HWY_INLINE F32Vec log_f32(F32Vec x) {
   const auto bits = hn::Sub(hn::BitCast(di, x), sqrt_half);
   const auto k = hn::ShiftRight<23>(bits);
   const auto m_bits = hn::Add(hn::And(bits, hn::Set(di, 0x007fffff)), sqrt_half);
-  const auto f = hn::Sub(hn::BitCast(d, m_bits), hn::Set(d, 1.f));  // exact
+  const auto f = hn::Sub(hn::BitCast(d, m_bits), hn::Set(d, 1.f));  // the subtraction is exact
   const auto p = horner(d, f, 0.333333312f, -0.24999997f, 0.200007157f, -0.166678023f, 0.142490576f,
                         -0.124256873f, 0.116854199f, -0.11479734f, 0.0697161171f);
   const auto f2 = hn::Mul(f, f);
@@ -49,15 +49,16 @@ struct SinCos {
   F32Vec sin, cos;
 };
 
-// Sine and cosine of 2 pi u, u a multiple of 2^-24 in [0, 1). Reduction to a quarter turn is exact.
+// Computes sine and cosine of 2 pi u, for u a multiple of 2^-24 in [0, 1). The reduction to a
+// quarter turn is exact.
 HWY_INLINE SinCos sincos_turns(F32Vec u) {
   const F32Tag d;
   const hn::RebindToSigned<F32Tag> di;
   const auto quarters = hn::Mul(u, hn::Set(d, 4.f));
   const auto magic = hn::Set(d, 0x1.8p23f);
   const auto shifted = hn::Add(quarters, magic);
-  const auto q = hn::BitCast(di, shifted);  // its low two bits count quarter turns
-  const auto f = hn::Sub(quarters, hn::Sub(shifted, magic));  // in [-1/2, 1/2] quarters
+  const auto q = hn::BitCast(di, shifted);  // the low two bits of q count quarter turns
+  const auto f = hn::Sub(quarters, hn::Sub(shifted, magic));  // f is in [-1/2, 1/2] quarter turns
   const auto t = hn::Mul(f, f);
   const auto s = hn::Mul(
       f, horner(d, t, 1.57079633f, -0.645964096f, 0.0796925827f, -0.00468126625f, 0.000158206299f));
@@ -71,8 +72,8 @@ HWY_INLINE SinCos sincos_turns(F32Vec u) {
           .cos = hn::Xor(hn::IfThenElse(swap, s, c), hn::BitCast(d, cos_sign))};
 }
 
-// Turns `count` words (a multiple of kGroup) into as many normals; words 2i and 2i + 1 give normals
-// 2i and 2i + 1.
+// Replaces `count` random words (a multiple of kGroup) by as many normal numbers; words 2i and 2i +
+// 1 give numbers 2i and 2i + 1.
 void normals_of_words(const uint32_t* words, int64_t count, float mean, float std, float* out) {
   const F32Tag d;
   const hn::RebindToUnsigned<F32Tag> du;
@@ -92,13 +93,14 @@ void normals_of_words(const uint32_t* words, int64_t count, float mean, float st
   }
 }
 
-// Fills elements [from, to) of the whole parameter, which are in one block.
+// Fills elements [from, to) of the whole parameter. They are in one block.
 template <typename T>
 void fill_in_block(const RandomNormalArgs& a, PhiloxKey key, int64_t from, int64_t to, T* target) {
   HWY_ALIGN uint32_t words[kBlock];
   HWY_ALIGN float normals[kBlock];
   const int64_t begin = from / kGroup * kGroup, count = (to - begin + kGroup - 1) / kGroup * kGroup;
-  // The low word of a block's counters does not wrap: 2^32 is a multiple of the groups per block.
+  // The low word of the counters does not wrap within a block: 2^32 is a multiple of the counters
+  // per block.
   const auto group = static_cast<uint64_t>(begin) / 4;
   philox_words({static_cast<uint32_t>(group), static_cast<uint32_t>(group >> 32),
                 static_cast<uint32_t>(a.stream), static_cast<uint32_t>(a.stream >> 32)},

@@ -19,7 +19,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace shale::kernels::HWY_NAMESPACE {
 
-// ---- column_sum: a thread owns a block of rows, whose sums stay in cache ----
+// ---- column_sum: a thread owns a block of rows, whose column sums stay in cache ----
 
 template <typename T>
 void column_sum_typed(const Exec& exec, const ColumnSumArgs& a) {
@@ -44,7 +44,8 @@ void column_sum_target(const Exec& exec, const ColumnSumArgs& a) {
   dispatch_float(a.x.dtype, [&]<typename T>() { column_sum_typed<T>(exec, a); });
 }
 
-// Threads divide the columns here; the order over blocks is the same for each column.
+// Adds the blocks' sums. Threads divide the columns; the order over blocks is the same for each
+// column.
 template <typename T>
 void combine_typed(const Exec& exec, const float* partial, int64_t blocks, int64_t stride,
                    const ColumnSums& sums) {
@@ -98,7 +99,7 @@ struct LaneSums {
   }
 };
 
-// Four blocks at a time hide the latency of the additions.
+// Adds whole blocks, four at a time, to hide the latency of the additions.
 template <typename T>
 void add_whole_blocks(const T* x, int64_t blocks, FixedSum& sum) {
   int64_t b = 0;
@@ -107,7 +108,8 @@ void add_whole_blocks(const T* x, int64_t blocks, FixedSum& sum) {
     for (int64_t i = 0; i < kNormBlock; i += kSumLanes) {
       for (int64_t k = 0; k < 4; ++k) {
         const T* from = x + (b + k) * kNormBlock + i;
-        // The hardware prefetcher restarts at every page, and a block of f32 is a page.
+        // A prefetch helps because the hardware prefetcher restarts at every page, and a block of
+        // f32 is a page.
         hwy::Prefetch(from + 4 * kNormBlock);
         sums[k].add(from);
       }
@@ -168,8 +170,8 @@ HWY_EXPORT(combine_target);
 HWY_EXPORT(sum_squares_target);
 namespace {
 
-// Sums a binary tree over [0, n): adds neighbours, then neighbouring pairs, and so on; an element
-// without a neighbour moves up unchanged. Works in place.
+// Sums the values by a binary tree: adds neighbours, then neighbouring pairs, and so on; an element
+// without a neighbour moves up unchanged. Overwrites `values`.
 double sum_of_tree(std::vector<double>& values) {
   if (values.empty()) return 0;
   for (size_t n = values.size(); n > 1; n = (n + 1) / 2) {
@@ -193,7 +195,7 @@ void cpu::run(const Exec& exec, const ColumnSumArgs& a) {
 
 template <>
 void cpu::run(const Exec& exec, const SumArgs& a) {
-  // Chunks with a power of two of elements are whole subtrees, so they do not change the result.
+  // Chunks of a power of two of elements are whole subtrees, so chunks do not change the result.
   constexpr int64_t kGrain = 4096;
   const int64_t n = a.x.numel();
   const float* x = a.x.as<float>();

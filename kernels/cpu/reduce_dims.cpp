@@ -11,9 +11,10 @@
 #include "shale/kernels/cpu/run.h"
 #include "shale/kernels/reduce_dims.h"
 
-// A thread owns elements of y. If neighbours in y are neighbours in x, a vector of them is
-// accumulated row by row; else each element is reduced run by run, with vectors if the run is
-// dense. Partial sums of at most kBlock additions in f32 are added up in a second sum.
+// reduce_dims: a thread owns elements of y. If neighbours in y are neighbours in x, vectors of
+// elements of y are accumulated row by row; else each element is reduced run by run, with vectors
+// if the run is dense. Partial sums of at most kBlock additions in f32 are added up in a second
+// sum.
 
 HWY_BEFORE_NAMESPACE();
 namespace shale::kernels::HWY_NAMESPACE {
@@ -22,7 +23,7 @@ inline constexpr int64_t kBlock = 1024;   // additions per partial sum
 inline constexpr int64_t kColumns = 256;  // elements of y that are reduced together
 inline constexpr int64_t kReduceGrain = 16384;
 
-// Memory offset of a step of a walk.
+// Returns the offset in memory, in elements, of a step of a walk.
 int64_t offset_in(const Walk& walk, int64_t step) {
   int64_t offset = 0;
   for (int d = walk.count; d-- > 0;) {
@@ -32,7 +33,7 @@ int64_t offset_in(const Walk& walk, int64_t step) {
   return offset;
 }
 
-// Calls fn(offset) for the steps of a walk without its innermost dimension.
+// Calls fn(offset) for each run of a walk; a run is its innermost dimension.
 template <class Fn>
 void for_runs(const Walk& walk, const Fn& fn) {
   Walk outer = walk;
@@ -46,7 +47,7 @@ struct SumOp {
   static HWY_INLINE float join(float a, float b) { return a + b; }
   static HWY_INLINE F32Vec join(F32Vec a, F32Vec b) { return hn::Add(a, b); }
 };
-// Keeps a NaN: no comparison with it is true.
+// Keeps a NaN: the comparison a != a is true only for NaN.
 struct MaxOp {
   static constexpr float kFirst = -std::numeric_limits<float>::infinity();
   static HWY_INLINE float join(float a, float b) { return a >= b || a != a ? a : b; }
@@ -72,7 +73,7 @@ HWY_INLINE float join_lanes(F32Vec v) {
   return total;
 }
 
-// Reduces n elements, n <= kBlock.
+// Reduces n elements at x, n <= kBlock.
 template <class Op, typename T>
 HWY_INLINE float reduce_dense(const T* x, int64_t n) {
   F32Vec turns[kTurns];
@@ -114,7 +115,7 @@ float reduce_one(const T* x, const Walk& walk) {
   return total;
 }
 
-// Reduces `columns` neighbours of y together; x belongs to the first.
+// Reduces for `columns` neighbouring elements of y together; x belongs to the first of them.
 template <class Op, typename T>
 void reduce_columns(const T* x, const Walk& walk, int64_t columns, float* total) {
   HWY_ALIGN float sums[kColumns];

@@ -11,20 +11,22 @@
 #include "shale/kernels/rope.h"
 #include "shale/kernels/rope_angle.h"
 
-// A thread owns tokens: it computes the sines and cosines of a token, then rotates its heads.
+// Rotary position embedding. A thread owns tokens: it computes the sines and cosines of a token,
+// then rotates the token's heads.
 
 HWY_BEFORE_NAMESPACE();
 namespace shale::kernels::HWY_NAMESPACE {
 
 inline constexpr int64_t kRopePairs = kMaxRopeHeadSize / 2;
 
-// Sines and cosines of a token's pairs, times the scale. Padded, so that whole vectors may be read.
+// Sines and cosines of a token's pairs, times the scale. The arrays are padded, so that whole
+// vectors may be read.
 struct RopeToken {
   HWY_ALIGN float cos[kRopePairs + kF32Lanes];
   HWY_ALIGN float sin[kRopePairs + kF32Lanes];
 };
 
-// Sines and cosines of angles in units of a turn / 2^32.
+// Computes the sines and cosines of angles, which are in units of a turn / 2^32.
 HWY_INLINE void rope_sin_cos(const uint32_t* angles, int64_t pairs, float scale, float sign,
                              RopeToken& token) {
   using P = RopePolynomial;
@@ -44,7 +46,8 @@ HWY_INLINE void rope_sin_cos(const uint32_t* angles, int64_t pairs, float scale,
     const auto cosine = hn::MulAdd(hn::Mul(z, z), c, hn::MulAdd(of(-0.5f), z, of(1)));
     // An additional quarter turn turns sin into cos, and cos into -sin.
     const auto odd = hn::Ne(hn::And(quarter, hn::Set(du, 1u)), hn::Zero(du));
-    const auto upper = hn::ShiftLeft<30>(hn::And(quarter, hn::Set(du, 2u)));  // the sign bit
+    // Bit 31, which is the sign.
+    const auto upper = hn::ShiftLeft<30>(hn::And(quarter, hn::Set(du, 2u)));
     const auto lower =
         hn::ShiftLeft<31>(hn::And(hn::Xor(quarter, hn::ShiftRight<1>(quarter)), hn::Set(du, 1u)));
     const auto swap = hn::RebindMask(d, odd);

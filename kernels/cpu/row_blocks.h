@@ -8,8 +8,9 @@
 
 namespace shale::kernels {
 
-// Division of rows for a sum over them: at most 64 blocks, so that the partial sums stay small, of
-// at least 16 rows, so that the overhead is small. It depends only on the number of rows.
+// Division of rows into blocks for a sum over rows: at most 64 blocks, so that the partial sums
+// stay small, of at least 16 rows, so that the overhead is small. It depends only on the number of
+// rows.
 struct RowBlocks {
   explicit RowBlocks(int64_t total_rows)
       : rows(std::max<int64_t>(16, (total_rows + 63) / 64)),
@@ -18,14 +19,14 @@ struct RowBlocks {
   int64_t count;
 };
 
-// Output vector of sums over rows.
+// Output of a sum over rows.
 struct ColumnSums {
   View out;                 // [cols] f32 or bf16
-  bool accumulate = false;  // out += instead of out =
+  bool accumulate = false;  // true: out +=, false: out =
 };
 
-// out[c] = partial[0, c] + partial[1, c] + ..., rounded once. Rows of `partial` have `stride`
-// elements.
+// Computes out[c] = partial[0, c] + partial[1, c] + ..., rounded once. Rows of `partial` are
+// `stride` elements apart.
 void combine_blocks(const Exec& exec, const float* partial, int64_t blocks, int64_t stride,
                     const ColumnSums& sums);
 

@@ -1,4 +1,5 @@
-// Included once per instruction set, in foreach_target.h's loop; hence the toggling guard.
+// This file is included once per instruction set, by foreach_target.h; hence the guard that
+// toggles.
 #if defined(SHALE_KERNELS_CPU_SIMD_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef SHALE_KERNELS_CPU_SIMD_INL_H_
 #undef SHALE_KERNELS_CPU_SIMD_INL_H_
@@ -25,14 +26,15 @@ using F32Vec = hn::Vec<F32Tag>;
 // f32 lanes of a full vector; a constant for every x86 target.
 inline constexpr int64_t kF32Lanes = static_cast<int64_t>(hn::MaxLanes(F32Tag()));
 
-// AVX2 and later have masked 32-bit memory operations and f16 conversion, AVX-512 also masked
+// AVX2 and later have masked 32-bit memory operations and f16 conversion, AVX-512 also has masked
 // 16-bit ones. (A smaller HWY_TARGET is a newer instruction set.) On other targets Highway's masked
 // load may read past the end of the buffer, so partial vectors go through a small array.
 inline constexpr bool kHasMasked32 = HWY_TARGET <= HWY_AVX2;
 inline constexpr bool kHasMasked16 = HWY_TARGET <= HWY_AVX3;
 inline constexpr bool kHasF16 = HWY_TARGET <= HWY_AVX2;
 
-// ---- Loads and stores of f32 vectors from any float dtype; _n: the first `count` lanes ----
+// ---- Loads and stores of f32 vectors in any float dtype; load_n, store_n: only the first `count`
+// lanes ----
 
 template <class D, class DBits = hn::Rebind<uint16_t, D>>
 HWY_INLINE hn::Vec<D> from_bf16_bits(D d, hn::Vec<DBits> bits) {
@@ -40,7 +42,7 @@ HWY_INLINE hn::Vec<D> from_bf16_bits(D d, hn::Vec<DBits> bits) {
   return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(du, bits)));
 }
 
-// The bits of struct bf16's conversion: to nearest, ties to even; NaN stays NaN.
+// Converts to bf16 with the same bits as struct bf16: to nearest, ties to even; NaN stays NaN.
 template <class D, class DBits = hn::Rebind<uint16_t, D>>
 HWY_INLINE hn::Vec<DBits> to_bf16_bits(D, hn::Vec<D> v) {
   const hn::Rebind<uint32_t, D> du;
@@ -99,7 +101,8 @@ HWY_INLINE void store(hn::Vec<D> v, D d, f16* to) {
   }
 }
 
-// Loads the first `count` lanes, 0 <= count <= Lanes; the others are zero. Reads nothing else.
+// Loads the first `count` lanes, 0 <= count <= Lanes; the other lanes are zero. Reads no other
+// memory.
 template <class D, typename T>
 HWY_INLINE hn::Vec<D> load_n(D d, const T* from, int64_t count) {
   const size_t n = static_cast<size_t>(count);
@@ -116,7 +119,7 @@ HWY_INLINE hn::Vec<D> load_n(D d, const T* from, int64_t count) {
   }
 }
 
-// Stores the first `count` lanes. Writes nothing else.
+// Stores the first `count` lanes. Writes no other memory.
 template <class D, typename T>
 HWY_INLINE void store_n(hn::Vec<D> v, D d, T* to, int64_t count) {
   const size_t n = static_cast<size_t>(count);

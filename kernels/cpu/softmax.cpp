@@ -13,14 +13,14 @@
 #include "shale/kernels/cpu/run.h"
 #include "shale/kernels/softmax.h"
 
-// A thread owns whole rows, which stay in cache between passes.
+// Softmax. A thread owns whole rows, which stay in cache between passes.
 
 HWY_BEFORE_NAMESPACE();
 namespace shale::kernels::HWY_NAMESPACE {
 
-inline constexpr int64_t kSoftmaxGrain = 8192;  // elements
+inline constexpr int64_t kSoftmaxGrain = 8192;  // elements per chunk of work
 
-// May ignore a NaN, because the sum of exponentials has it anyway.
+// Returns the maximum of a row. It may ignore a NaN, because the sum of exponentials does not.
 template <typename T>
 float max_of_row(const T* x, int64_t n) {
   const F32Tag d;

@@ -14,16 +14,16 @@
 #include "shale/kernels/cpu/simd-inl.h"
 #include "shale/kernels/tree_sum.h"
 
-// Processes blocks of elements that fit the L1 cache. The partial sums of a block are on a small
-// stack with one entry per level of the tree, so every input is read once and every output written
-// once, for any number of inputs.
+// tree_sum processes blocks of elements that fit the L1 cache. The partial sums of a block are on a
+// small stack with one entry per level of the tree, so every input is read once and every output
+// written once, for any number of inputs.
 
 HWY_BEFORE_NAMESPACE();
 namespace shale::kernels::HWY_NAMESPACE {
 
 inline constexpr int64_t kBlock = 512;
-inline constexpr int kMaxLevels = 32;       // of partial sums: enough for 2^32 inputs
-inline constexpr size_t kFusedOutputs = 4;  // more write streams slow each other down
+inline constexpr int kMaxLevels = 32;       // levels of partial sums, enough for 2^32 inputs
+inline constexpr size_t kFusedOutputs = 4;  // writing more outputs at a time is slower
 
 template <typename T>
 using Accumulator = std::conditional_t<sizeof(T) == 2, float, T>;
@@ -48,7 +48,7 @@ HWY_INLINE Acc widen(T x) {
   }
 }
 
-// Integers wrap, as in vectors.
+// Adds two numbers. Integers wrap, as in vectors.
 template <typename Acc>
 HWY_INLINE Acc add_scalar(Acc a, Acc b) {
   if constexpr (std::is_integral_v<Acc>) {
@@ -59,7 +59,7 @@ HWY_INLINE Acc add_scalar(Acc a, Acc b) {
   }
 }
 
-// to = a + b
+// Computes to = a + b.
 template <typename Acc, typename A, typename B, typename To>
 HWY_INLINE void add_block(const A* a, const B* b, To* to, int64_t count) {
   const hn::ScalableTag<Acc> d;
@@ -101,13 +101,13 @@ HWY_INLINE void add_block_to_all(const A* a, const B* b, Acc* const* outputs, si
   }
 }
 
-// ---- One block ----
+// ---- Sum of one block ----
 
 HWY_INLINE bool aligned(const void* address) {
   return reinterpret_cast<uintptr_t>(address) % 64 == 0;
 }
 
-// Copies bytes; `stream` only has an effect for a 64-byte aligned destination.
+// Copies bytes. `stream` bypasses the cache, but only for a 64-byte aligned destination.
 HWY_INLINE void copy_bytes(const void* from, void* to, int64_t bytes, bool stream) {
   if (!stream || !aligned(to)) {
     if (from != to) std::memcpy(to, from, static_cast<size_t>(bytes));
@@ -131,7 +131,7 @@ HWY_INLINE void copy_to_all(const TreeSumArgs& args, const Out* from, int64_t be
   }
 }
 
-// The last addition of a block, a + b, written to all outputs.
+// Computes the last addition of a block, a + b, and writes the sum to all outputs.
 template <typename Acc, typename Out, typename A, typename B>
 HWY_INLINE void finish_block(const TreeSumArgs& args, const A* a, const B* b, int64_t begin,
                              int64_t count) {
@@ -153,7 +153,7 @@ HWY_INLINE void finish_block(const TreeSumArgs& args, const A* a, const B* b, in
 }
 
 // Sums three or more inputs. Entry k of the stack is a complete subtree; two subtrees of the same
-// size merge, as in a binary counter. The remaining ones merge from the right.
+// size merge, as in a binary counter. The remaining subtrees merge from the right.
 template <typename In, typename Out>
 HWY_INLINE void sum_block(const TreeSumArgs& args, int64_t begin, int64_t count) {
   using Acc = Accumulator<In>;
@@ -165,7 +165,7 @@ HWY_INLINE void sum_block(const TreeSumArgs& args, int64_t begin, int64_t count)
   size_t depth = 0;
   for (size_t pair = 0; pair < pairs; ++pair) {
     add_block<Acc>(input(2 * pair), input(2 * pair + 1), stack[depth++], count);
-    if (pair + 1 == pairs && !odd) break;  // merged below, the last time into the outputs
+    if (pair + 1 == pairs && !odd) break;  // the loops below merge it, at last into the outputs
     for (size_t carry = pair; carry & 1; carry >>= 1) {
       --depth;
       add_block<Acc>(stack[depth - 1], stack[depth], stack[depth - 1], count);
@@ -182,7 +182,7 @@ HWY_INLINE void sum_block(const TreeSumArgs& args, int64_t begin, int64_t count)
   finish_block<Acc, Out>(args, stack[0], stack[1], begin, count);
 }
 
-// Handles one input: a copy, or a cast between float types.
+// Handles a single input: copies it, or casts it between float types.
 template <typename In, typename Out>
 HWY_INLINE void copy_block(const TreeSumArgs& args, int64_t begin, int64_t count) {
   const In* from = static_cast<const In*>(args.inputs[0]) + begin;
@@ -198,7 +198,7 @@ HWY_INLINE void copy_block(const TreeSumArgs& args, int64_t begin, int64_t count
   }
 }
 
-// ---- A range of elements ----
+// ---- Sum of a range of elements ----
 
 template <typename In, typename Out>
 HWY_NOINLINE void sum_range(const TreeSumArgs& args, int64_t begin, int64_t end) {
@@ -245,9 +245,9 @@ void tree_sum_range(const TreeSumArgs& args, int64_t begin, int64_t end) {
   }
 }
 
-// Copies bytes of any dtype; the range is in bytes.
+// Copies the single input to all outputs, for any dtype. The range is in bytes.
 void copy_range(const TreeSumArgs& args, int64_t begin, int64_t end) {
-  constexpr int64_t kBytes = 16 << 10;  // read once from memory, then from the L1 cache
+  constexpr int64_t kBytes = 16 << 10;  // a piece is read once from memory, then from the L1 cache
   const auto* from = static_cast<const uint8_t*>(args.inputs[0]);
   for (int64_t i = begin; i < end; i += kBytes) {
     for (void* const output : args.outputs) {
