@@ -48,7 +48,8 @@ struct Result {
   std::vector<bf16> param;
 };
 
-// One step on a matrix split into parts that end at `cuts`, as ranks would hold it.
+// Runs one Adafactor step on a matrix split into parts that end at `cuts`, as ranks would hold
+// them.
 template <typename Grad>
 Result run(const Exec& base, const Case<Grad>& c, std::vector<int64_t> cuts = {},
            const StepState& state = step_state()) {
@@ -108,7 +109,7 @@ struct Reference {
   std::vector<double> row, col, master;
 };
 
-// Algorithm 4 as published.
+// Computes the step as algorithm 4 of the paper (arXiv:1804.04235) states it.
 template <typename Grad>
 Reference reference(const Case<Grad>& c) {
   const auto [rows, cols] = c.size;
@@ -143,7 +144,7 @@ Reference reference(const Case<Grad>& c) {
   return out;
 }
 
-// Result of a step on a parameter that is not a matrix, with its new second moment.
+// Result of a step on a parameter that is not a matrix: the parameter and its new second moment.
 struct VectorResult {
   std::vector<float> v, master;
 };
@@ -169,8 +170,9 @@ VectorResult run_vector(const Exec& base, const std::vector<float>& w, const std
   return {v.download(), master.download()};
 }
 
-// Sums of up to n f32 terms in lanes and blocks have at most n / 16 + 20 roundings on a path; the
-// update has about ten roundings of numbers of order lr * u and one of order w.
+// Checks a result within its rounding errors. Sums of up to n f32 terms in lanes and blocks have at
+// most n / 16 + 20 roundings on a path; the update has about ten roundings of numbers of order lr *
+// u and one of order w.
 void check_close(const Result& got, const Reference& want, Size size) {
   const double sums = double(std::max(size.rows, size.cols)) / 16 + 20;
   const double ulp = test::ulp<float>();
@@ -223,7 +225,7 @@ TEMPLATE_TEST_CASE("an adafactor step of a vector agrees with f64", "[kernels][o
   for (const Exec& exec : test::devices_with({&kernels::adafactor, &kernels::adafactor_squares})) {
     CAPTURE(n);
     const VectorResult got = run_vector(exec, w, g, v);
-    // v has one product, one square and two terms; the update is as for matrices.
+    // v rounds one product, one square and two sums. The bound of the update is that of matrices.
     CHECK(test::max_error(got.v, want_v) <= 4 * test::ulp<float>() * test::max_abs(want_v));
     CHECK(test::max_error(got.master, want) <= 2 * test::ulp<float>() * test::max_abs(want));
   }
@@ -249,7 +251,7 @@ TEST_CASE("an adafactor step writes nothing when gradients are not finite", "[ke
   for (const Exec& exec : test::devices_with({&kernels::adafactor, &kernels::adafactor_means})) {
     const Result got = run(exec, c, {}, state);
     CHECK((got.row == c.row && got.col == c.col && got.master == c.w));
-    CHECK(got.param[0].bits == 0xffff);  // the initial value
+    CHECK(got.param[0].bits == 0xffff);  // param keeps its initial value
     const VectorResult vector = run_vector(exec, c.w, c.g, c.w, state);
     CHECK((vector.v == c.w && vector.master == c.w));
   }

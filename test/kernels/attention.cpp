@@ -16,7 +16,7 @@ using test::RefAttention;
 using test::shape_of;
 
 // Columns: B, Tq, Tk, H, Hkv, D. Shapes are small as emulated GPUs are slow. Tiles have 32 to 128
-// queries or keys. Heads are padded to 64, 96, 128 or 256, and packed first unless rows are
+// queries or keys. GPU kernels pad heads to 64, 96, 128 or 256, and first pack rows that are not
 // multiples of 16 bytes.
 const auto kGpuShapes = {shape_of(0, 3, 3, 2, 2, 8),     shape_of(2, 0, 0, 2, 1, 8),
                          shape_of(1, 0, 5, 2, 2, 8),     shape_of(1, 5, 0, 2, 2, 8),
@@ -30,7 +30,7 @@ const auto kGpuShapesF32 = {shape_of(0, 3, 3, 2, 2, 8),    shape_of(2, 0, 0, 2, 
                             shape_of(2, 7, 7, 3, 3, 20),   shape_of(1, 65, 70, 2, 1, 64),
                             shape_of(1, 33, 65, 1, 1, 80), shape_of(1, 64, 32, 1, 1, 200)};
 
-// Sum of dout * out, whose derivatives finite differences approximate.
+// Computes the sum of dout * out, whose derivatives the test approximates by finite differences.
 double objective(const AttentionShape& shape, const std::vector<double>& q,
                  const std::vector<double>& k, const std::vector<double>& v,
                  const std::vector<double>& dout) {
@@ -60,8 +60,8 @@ TEST_CASE("the f64 reference of attention agrees with finite differences", "[ker
   const AttentionShape shape = shape_of(2, queries, keys, 4, 2, 3, causal);
   const AttentionInputs<double> in(shape, 1);
   const RefAttention r = test::ref_attention(shape, in.q, in.k, in.v, in.dout);
-  // Truncation error is of order step^2 = 1e-10 and cancellation error 1e-16 / step = 1e-11, both
-  // times values of order 10.
+  // The truncation error is of order step^2 = 1e-10 and the cancellation error 1e-16 / step =
+  // 1e-11, both times values of order 10.
   constexpr double kTolerance = 1e-8;
   for (size_t i = 0; i < in.q.size(); ++i) {
     const double want = central_difference(shape, in, &AttentionInputs<double>::q, i);
@@ -76,7 +76,7 @@ TEST_CASE("the f64 reference of attention agrees with finite differences", "[ker
 }
 
 TEMPLATE_TEST_CASE("attention agrees with f64 on GPUs", "[kernels][attention]", float, bf16, f16) {
-  constexpr bool kF32 = std::is_same_v<TestType, float>;  // has a single variant of backward
+  constexpr bool kF32 = std::is_same_v<TestType, float>;  // f32 has a single variant of backward
   for (AttentionShape shape : kF32 ? kGpuShapesF32 : kGpuShapes) {
     for (const bool causal : {false, true}) {
       shape.causal = causal;
@@ -108,8 +108,8 @@ TEMPLATE_TEST_CASE("attention with heads of 128 agrees with f64 for every tile o
   }
 }
 
-// Heads whose usual tiles do not fit: with 99 KiB, 16-bit heads from 96 on and f32 heads of 256;
-// with 64 KiB all, where backward of 256 is refused and there is no bf16.
+// Tests heads whose usual tiles do not fit. With 99 KiB these are 16-bit heads from 96 on and f32
+// heads of 256. With 64 KiB they are all heads; backward of 256 is refused, and there is no bf16.
 TEMPLATE_TEST_CASE("attention agrees with f64 on GPUs with little shared memory",
                    "[kernels][attention]", float, bf16, f16) {
   constexpr bool kF32 = std::is_same_v<TestType, float>;

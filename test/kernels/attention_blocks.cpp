@@ -1,4 +1,4 @@
-// Block-sparse attention: blocks of queries see listed blocks of keys.
+// Tests block-sparse attention: blocks of queries see listed blocks of keys.
 #include "shale/kernels/attention_blocks.h"
 
 #include <algorithm>
@@ -18,8 +18,9 @@ AttentionShape with_blocks(AttentionShape shape, const Sees& sees) {
   return shape;
 }
 
-// Masks by block number, counted from the first query and key of a call. sees_ends: the first block
-// and the query's own. sees_by_head: another block for each head; some heads see none.
+// Masks that tell by block numbers, counted from the first query and key of a call, what is seen.
+// sees_ends: the first key block and the one of the query. sees_by_head: another block for each
+// head; some heads see none.
 bool sees_ends(int64_t, int64_t query, int64_t key) {
   return key == 0 || key == query;
 }
@@ -45,8 +46,8 @@ std::vector<Exec> variants(bool gpu) {
 }  // namespace
 
 // Cases: ragged ends; one and several blocks; head groups with their own pattern; more keys than
-// queries, as with a chunk; few queries, as in generation; few and many heads, for both backward
-// schemes; combinations with windows, documents and a softcap.
+// queries, as in chunked prefill; few queries, as in generation; few and many heads, for both
+// backward schemes; combinations with windows, documents and a softcap.
 TEMPLATE_TEST_CASE("attention of listed blocks agrees with f64 on the CPU", "[kernels][attention]",
                    float, bf16) {
   const auto devices = variants(/*gpu=*/false);
@@ -74,7 +75,7 @@ TEMPLATE_TEST_CASE("attention of listed blocks agrees with f64 on GPUs", "[kerne
     check<float>(with_blocks(shape_of(1, 100, 300, 2, 1, 20), sees_by_head), devices);
     return;
   }
-  const int64_t head_size = GENERATE(64, 128, 200);  // Hopper has its own kernels for two of these
+  const int64_t head_size = GENERATE(64, 128, 200);  // Hopper has its own kernels for 64 and 128
   if (head_size == 200) {
     return check<TestType>(with_blocks(shape_of(1, 260, 260, 1, 1, head_size), sees_ends), devices);
   }

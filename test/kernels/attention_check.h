@@ -14,9 +14,9 @@ inline AttentionShape shape_of(int64_t batch, int64_t queries, int64_t keys, int
           kv_heads, head_size, causal, 1 / std::sqrt(static_cast<double>(head_size))};
 }
 
-// Checks that the error is at most twice that of rounding in f64, or half an ulp for so few results
-// that none is near a rounding boundary of T. If the exact results vanish, they are f32 sums that
-// cancel, which the other bounds check.
+// Checks that the error is at most twice the error of a reference that rounds to T, or half an ulp,
+// because the reference may by chance hardly round if there are few results. If the exact results
+// vanish, they are f32 sums that cancel, which the other bounds check.
 template <typename T>
 bool as_good_as_rounding(const std::vector<T>& got, const Bounded& exact, const Bounded& rounded) {
   if (max_abs(exact.value) < 1e-5) return true;
@@ -28,7 +28,7 @@ void check_against_f64(const Exec& exec, const AttentionInputs<T>& in,
                        kernels::AttentionTile tile = kernels::AttentionTile::kOfHeadSize) {
   const RefAttention want = in.reference(exec.device);
   const AttentionResults<T> got = run_attention(exec, in, {}, tile);
-  // ref_attention.cpp derives the bounds.
+  // The bounds are derived in ref_attention.cpp.
   CHECK(error_over_bound(to_f64(got.out), want.out) <= 1);
   CHECK(error_over_bound(to_f64(got.lse), want.lse) <= 1);
   CHECK(error_over_bound(to_f64(got.dq), want.dq) <= 1);

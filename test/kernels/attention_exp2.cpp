@@ -1,4 +1,4 @@
-// Exponentials computed with FMA instructions in Hopper's forward attention.
+// Tests the exponentials that Hopper's forward attention computes with FMA instructions.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace {
 
 using kernels::emu::exp2_by_fma;
 
-// Largest relative error of exp2_by_fma for y in [first, last] / 2^24.
+// Returns the largest relative error of exp2_by_fma for y in [first, last] / 2^24.
 double largest_error(int64_t first, int64_t last) {
   double worst = 0;
   for (int64_t i = first; i <= last; ++i) {
@@ -31,7 +31,7 @@ TEST_CASE("exponentials by FMA are four times as exact as probabilities are roun
           "[attention]") {
   const double error = largest_error(0, int64_t{1} << 24);
   CHECK(error < 7.48e-5 + 0x1p-21);
-  CHECK(error > 0x1p-14);  // shows that the approximation was used
+  CHECK(error > 0x1p-14);  // shows that the polynomial was used
 }
 
 TEST_CASE("exponentials by FMA are clamped to their range", "[attention]") {

@@ -1,4 +1,4 @@
-// Attention whose queries do not see the first keys: sliding windows, and packed documents.
+// Tests attention whose queries do not see the first keys: sliding windows, and packed documents.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -13,7 +13,7 @@ AttentionShape windowed(AttentionShape shape, int64_t window) {
   return shape;
 }
 
-// Documents of different lengths; the first one starts before the batch's first query.
+// Gives a shape documents of these lengths; the first one starts before the batch's first query.
 AttentionShape of_documents(AttentionShape shape, const std::vector<int64_t>& lengths) {
   for (int64_t b = 0; b < shape.batch; ++b) {
     int64_t begin = 0, document = b;
@@ -73,7 +73,7 @@ TEMPLATE_TEST_CASE("attention with hidden keys agrees with f64 on GPUs", "[kerne
     check<float>(of_documents(shape_of(1, 140, 140, 1, 1, 80), lengths), devices);
     return;
   }
-  // Hopper has its own kernels for all of these.
+  // Hopper has its own kernels for all of these head sizes.
   const int64_t head_size = GENERATE(64, 96, 128, 192, 256);
   check<TestType>(windowed(shape_of(1, 420, 420, 1, 1, head_size), 70), devices);
   check<TestType>(windowed(shape_of(1, 200, 330, 2, 1, head_size), 3), devices);
@@ -87,7 +87,7 @@ TEST_CASE("a window has the bits of the first keys that it stands for", "[kernel
   const AttentionShape window = windowed(plain, 45);
   for (int64_t b = 0; b < plain.batch; ++b) {
     for (int64_t i = 0; i < plain.queries; ++i) {
-      // Negative first keys hide nothing.
+      // A negative first key hides no key.
       given.first_keys.push_back(static_cast<int32_t>(i + plain.keys - plain.queries + 1 - 45));
     }
   }
@@ -95,7 +95,7 @@ TEST_CASE("a window has the bits of the first keys that it stands for", "[kernel
     CAPTURE(describe(exec));
     const AttentionInputs<bf16> one(window, 32), other(given, 32);
     CHECK(same_bits(run_attention(exec, one).all(), run_attention(exec, other).all()));
-    // A window that hides nothing gives the bits of plain attention.
+    // A window that hides no key gives the bits of plain attention.
     const AttentionInputs<bf16> wide(windowed(plain, 190), 32), all(plain, 32);
     CHECK(same_bits(run_attention(exec, wide).all(), run_attention(exec, all).all()));
   }
@@ -103,7 +103,8 @@ TEST_CASE("a window has the bits of the first keys that it stands for", "[kernel
 
 TEST_CASE("runs of a sequence's tokens have the bits of the first keys that they stand for",
           "[kernels][attention]") {
-  // 48-token chunks of a longer sequence: the second and the seventh; the first and the last.
+  // Calls have two chunks of 48 tokens of a longer sequence: the second and the seventh chunk, or
+  // the first and the last.
   constexpr int64_t kRun = 48;
   const kernels::TokenPlaces own{.run = kRun, .first = {48, 288}};
   const kernels::TokenPlaces others{.run = kRun, .first = {0, 336}};
@@ -167,7 +168,7 @@ TEST_CASE("hidden keys change nothing for those that do not see them", "[kernels
   const AttentionShape shape = windowed(shape_of(1, 200, 200, 1, 1, 64), 30);
   const AttentionInputs<float> in(shape, 34);
   AttentionInputs<float> other = in;
-  const size_t row = 64, cut = 100;  // only queries before 129 see keys before 100
+  const size_t row = 64, cut = 100;  // only queries before 129 see the keys before 100
   for (size_t i = 0; i < cut * row; ++i) other.k[i] += 1, other.v[i] -= 1;
   for (const Exec& exec : attention_devices()) {
     CAPTURE(describe(exec));
@@ -186,7 +187,7 @@ TEST_CASE("hidden keys change nothing for those that do not see them", "[kernels
 TEMPLATE_TEST_CASE("tiles of other documents are neither computed nor read", "[kernels][attention]",
                    float, bf16) {
   constexpr int64_t kDocument = 128;
-  // With 16 bits and heads of 64, Hopper would use tiles of 96 keys.
+  // With 16-bit inputs and heads of 64, Hopper would use tiles of 96 keys.
   constexpr int64_t kHeadSize = sizeof(TestType) == 2 ? 128 : 64;
   constexpr auto kRows = static_cast<std::ptrdiff_t>(kDocument * kHeadSize);
   const AttentionShape shape =
@@ -204,7 +205,7 @@ TEMPLATE_TEST_CASE("tiles of other documents are neither computed nor read", "[k
   for (const Exec& exec : attention_variants()) {
     CAPTURE(describe(exec));
     const AttentionResults<TestType> want = run_attention(exec, whole);
-    // Compares all but the first `queries` and `keys` documents.
+    // Compares all rows but those of the first `queries` and `keys` documents.
     const auto agree = [&](const AttentionResults<TestType>& got, int64_t queries, int64_t keys) {
       const auto alike = [&](const std::vector<TestType>& a, const std::vector<TestType>& b,
                              int64_t documents) {

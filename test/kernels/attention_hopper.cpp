@@ -1,6 +1,6 @@
-// Hopper's attention kernels, on the emulator and on a GPU of compute capability 9.0 if there is
-// one. Forward tiles have 128 or 192 queries and 64, 96 or 128 keys. Backward by keys has tiles of
-// 128 keys and 64 or 128 queries (64 of both for heads of 192 and 256), backward by queries 128
+// Tests Hopper's attention kernels, on the emulator and on a GPU of compute capability 9.0 if there
+// is one. Forward tiles have 128 or 192 queries and 64, 96 or 128 keys. Backward by keys has tiles
+// of 128 keys and 64 or 128 queries (64 of both for heads of 192 and 256), backward by queries 128
 // queries and 48, 64 or 128 keys. Two thread blocks of forward process all tiles.
 #include <algorithm>
 #include <cmath>
@@ -51,7 +51,8 @@ TEMPLATE_TEST_CASE("Hopper's attention agrees with f64 in every number of tiles"
                    bf16, f16) {
   const int64_t head_size = GENERATE(64, 128, 192, 256);
   const bool causal = GENERATE(true, false);
-  if constexpr (std::is_same_v<TestType, f16>) {  // same code, and the emulator is slow
+  // f16 runs the code of bf16, and the emulator is slow.
+  if constexpr (std::is_same_v<TestType, f16>) {
     if (causal) check_on_hopper<f16>(shape_of(1, 257, 257, 1, 1, head_size, causal));
     return;
   }
@@ -62,7 +63,7 @@ TEMPLATE_TEST_CASE("Hopper's attention agrees with f64 in every number of tiles"
   check_on_hopper<TestType>(shape_of(1, 330, 100, 1, 1, head_size, causal));
 }
 
-// Half of the last column box is zeros. Query tiles without a key come last.
+// With heads of 96, half of the last column box is zeros. Query tiles that see no key come last.
 TEST_CASE("Hopper's attention with heads of 96 agrees with f64", "[attention]") {
   check_on_hopper<bf16>(shape_of(1, 257, 257, 1, 1, 96, true));
   check_on_hopper<bf16>(shape_of(1, 70, 250, 2, 1, 96, false));
@@ -79,14 +80,14 @@ TEST_CASE("Hopper's forward agrees with f64 where scores rise from tile to tile"
   }
 }
 
-// Tests both ways of computing a key's exponential.
+// Tests exponentials of bad scores on both pipes, the FMA pipe and the special-function pipe.
 TEST_CASE("a NaN or an infinity in Hopper's attention reaches all that see it", "[attention]") {
   const float bad =
       GENERATE(std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity());
   const AttentionShape shape = shape_of(1, 70, 300, 8, 8, 64, false);
   AttentionInputs<bf16> in(shape, 26);
   for (int64_t head = 0; head < shape.heads; ++head) {
-    const int64_t key = 17 * head;  // in both key tiles that need no mask
+    const int64_t key = 17 * head;  // in a key tile that needs no mask
     in.k[size_t((key * shape.heads + head) * shape.head_size)] = bf16(bad);
     for (int64_t query = 0; query < shape.queries; ++query) {
       in.q[size_t((query * shape.heads + head) * shape.head_size)] = bf16(1.f);
@@ -195,7 +196,7 @@ TEST_CASE("Hopper's attention reads slices of one tensor and writes rows of any 
   }
 }
 
-// With atomics, all results but dQ.
+// Compares all results; with atomics, all but dQ.
 TEST_CASE("Hopper's attention has the same bits in every order of threads", "[attention]") {
   const int64_t head_size = GENERATE(64, 128, 192, 256);
   const AttentionInputs<bf16> in(shape_of(1, 200, 300, 2, 1, head_size), 24);

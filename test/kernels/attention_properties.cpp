@@ -15,7 +15,7 @@ using test::RefAttention;
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// Packed [B, T, 3, H, D], with q, k and v as views.
+// A packed tensor [B, T, 3, H, D], with views of q, k and v.
 struct Packed {
   int64_t batch, length, heads, head_size;
 
@@ -51,7 +51,7 @@ struct Packed {
   }
 };
 
-// True if all values from index `begin` on equal `want`.
+// Returns true if all values from index `begin` on equal `want`.
 template <typename T>
 bool all_are(const std::vector<T>& values, size_t begin, float want) {
   return std::all_of(values.begin() + static_cast<std::ptrdiff_t>(begin), values.end(),
@@ -74,7 +74,7 @@ kernels::AttentionFwdArgs dense_args(const AttentionShape& s, const test::Device
 
 TEMPLATE_TEST_CASE("attention has the same bits for any number of threads", "[kernels][attention]",
                    float, bf16) {
-  // Covers both backward schemes, and forward with few queries.
+  // These shapes cover both backward schemes, and forward with few queries.
   const AttentionShape shape = GENERATE(AttentionShape{2, 150, 150, 4, 4, 32, true, 0.2},
                                         AttentionShape{1, 150, 190, 6, 3, 20, true, 0.2},
                                         AttentionShape{1, 3, 300, 4, 2, 64, false, 0.2});
@@ -88,7 +88,8 @@ TEST_CASE("attention of a sequence does not depend on the rest of the batch",
           "[kernels][attention]") {
   for (const Exec& exec : test::reproducible_devices()) {
     CAPTURE(test::describe(exec));
-    // On the CPU a single sequence uses the other backward scheme: both must add in the same order.
+    // On the CPU a single sequence uses another backward scheme than the batch: both must add in
+    // the same order.
     const AttentionShape shape = test::is_gpu(exec)
                                      ? AttentionShape{2, 70, 70, 2, 1, 24, true, 0.3}
                                      : AttentionShape{4, 140, 170, 4, 2, 24, true, 0.3};
@@ -160,8 +161,8 @@ TEMPLATE_TEST_CASE("sequences of different lengths are as if each were alone",
 
 TEMPLATE_TEST_CASE("deterministic attention has the same bits in every order of threads",
                    "[kernels][attention]", float, bf16) {
-  // Several key blocks add to each query, and several heads and query tiles to each key. Heads of
-  // 80, for which the emulated devices, which differ in their order, run the same kernels.
+  // Several key blocks add to each query, and several heads and query tiles to each key. The
+  // emulated devices run the same kernels for heads of 80, but in different orders.
   const AttentionInputs<TestType> in({1, 140, 140, 2, 1, 80, true, 0.125}, 13);
   const std::vector<Exec> all = test::reproducible_devices();
   std::vector<float> first;
@@ -202,7 +203,8 @@ TEMPLATE_TEST_CASE("attention on slices of [B,T,3,H,D] touches nothing else",
     packed.put(want_out, want.out, 1);
     CHECK(test::same_bits(out.download(), want_out));
 
-    // Writes one gradient at a time into the packed tensor, to show that the others stay unchanged.
+    // The loop writes one gradient at a time into the packed tensor, to show that the others stay
+    // unchanged.
     for (int64_t which = 0; which < 3; ++which) {
       const test::DeviceArray<TestType> scratch(exec, packed.count());
       grads.upload(marker);
@@ -261,7 +263,7 @@ TEST_CASE("a query that sees no key gives zeros and takes no gradient", "[kernel
       REQUIRE(got.lse[i] == -kInfinity);
       REQUIRE(got.lse[size_t(queries) + i] == -kInfinity);
     }
-    // These queries do not affect the gradients of keys.
+    // The queries that see no key do not affect the gradients of keys.
     AttentionInputs<float> other = in;
     for (size_t i = 0; i < blind * row; ++i) other.q[i] = 100, other.dout[i] = 100;
     const AttentionResults<float> same = test::run_attention(exec, other);

@@ -15,7 +15,7 @@ namespace shale::test {
 template <typename T>
 struct AttentionInputs {
   AttentionShape shape;
-  std::vector<T> q, k, v, dout;  // dense
+  std::vector<T> q, k, v, dout;  // dense arrays
 
   AttentionInputs(const AttentionShape& s, uint64_t seed, double std = 1)
       : shape(s),
@@ -24,9 +24,9 @@ struct AttentionInputs {
         v(randn<T>(s.kv_count(), seed + 2)),
         dout(randn<T>(s.q_count(), seed + 3)) {}
 
-  // Reference with the error bounds of `device`: GPUs multiply on tensor cores.
+  // Returns the reference, with the error bounds of `device`: GPUs multiply on tensor cores.
   RefAttention reference(const Device& device = {}) const {
-    // Half an ulp; f16 results may be subnormal.
+    // A result is rounded by half an ulp; f16 results may be subnormal.
     const StorageRounding storage{.relative = ulp<T>() / 2,
                                   .absolute = std::is_same_v<T, f16> ? 0x1p-25 : 0,
                                   .operands = sizeof(T) == 2 && device.type != DeviceType::kCpu};
@@ -43,7 +43,7 @@ struct AttentionResults {
   std::vector<T> out, dq, dk, dv;
   std::vector<float> lse;
 
-  // All values in one array, to compare bits.
+  // Returns all values in one array, to compare bits.
   std::vector<float> all() const {
     std::vector<float> values = lse;
     for (const auto* array : {&out, &dq, &dk, &dv}) {
@@ -56,7 +56,8 @@ struct AttentionResults {
 inline std::vector<Exec> attention_devices() {
   return devices_with({&kernels::attention_fwd, &kernels::attention_bwd});
 }
-// Devices in the mode in which results are bit-reproducible: on GPUs, backward without atomics.
+// Returns the devices in the mode in which results are bit-reproducible: on GPUs, backward without
+// atomics.
 inline std::vector<Exec> reproducible_devices() {
   std::vector<Exec> all = attention_devices();
   for (Exec& exec : all) exec.deterministic = true;
@@ -65,7 +66,7 @@ inline std::vector<Exec> reproducible_devices() {
 inline bool is_gpu(const Exec& exec) {
   return exec.device.type != DeviceType::kCpu;
 }
-// Devices in both modes. The CPU has only one.
+// Returns the devices in both modes, with and without atomics. The CPU has only one mode.
 inline std::vector<Exec> attention_variants() {
   std::vector<Exec> all = attention_devices();
   for (const Exec& exec : reproducible_devices()) {
@@ -84,17 +85,18 @@ inline Shape kv_shape(const AttentionShape& s) {
   return {s.batch, s.keys, s.kv_heads, s.head_size};
 }
 
-// Lengths of each sequence; if empty, sequences have full length.
+// Lengths of each sequence of a batch; if empty, all sequences have full length.
 struct SequenceLengths {
   std::vector<int32_t> queries{}, keys{};
 };
 
-// Positions of tokens; a run of 0 means none are given.
+// Positions of the queries' and keys' tokens; a run of 0 means that none are given.
 struct SequencePlaces {
   kernels::TokenPlaces queries{}, keys{};
 };
 
-// Block lists of a shape. They are given per head, or once if all heads see the same.
+// Returns the block lists of a shape. They are given per head, or once if all heads see the same
+// blocks.
 inline kernels::HostBlockLists block_lists_of(const AttentionShape& s) {
   const int64_t query_blocks = kernels::attention_blocks(s.queries);
   const int64_t key_blocks = kernels::attention_blocks(s.keys);
@@ -136,7 +138,7 @@ struct DeviceBlockLists {
   }
 };
 
-// Forward and backward on dense arrays. Outputs are filled with NaN first.
+// Runs forward and backward on dense arrays. Outputs are filled with NaN first.
 template <typename T>
 AttentionResults<T> run_attention(const Exec& exec, const AttentionInputs<T>& in,
                                   const SequenceLengths& lengths = {},
@@ -196,7 +198,7 @@ AttentionResults<T> run_attention(const Exec& exec, const AttentionInputs<T>& in
   return {out.download(), dq.download(), dk.download(), dv.download(), lse.download()};
 }
 
-// The first `rows` rows of sequence b.
+// Returns the first `rows` rows of sequence b.
 template <typename T>
 std::vector<T> rows_of(const std::vector<T>& from, int64_t sequences, int64_t b, int64_t length,
                        int64_t rows) {

@@ -1,4 +1,4 @@
-// Attention with softcapped scores.
+// Tests attention with softcapped scores.
 #include <algorithm>
 #include <limits>
 
@@ -7,7 +7,8 @@
 namespace shale::test {
 namespace {
 
-// Scores of these inputs have standard deviation 1: softcap 0.7 changes most of them, 50 few.
+// Sets the softcap of a shape. Scores of these inputs have standard deviation 1: a softcap of 0.7
+// changes most of them, 50 few.
 AttentionShape capped(AttentionShape shape, double softcap, int64_t window = 0) {
   shape.softcap = softcap;
   shape.window = window;
@@ -26,7 +27,8 @@ void check(const AttentionShape& shape, bool gpu) {
 
 }  // namespace
 
-// Covers both backward schemes, few queries as in generation, head groups, hidden keys.
+// The shapes cover both backward schemes, few queries as in generation, head groups and hidden
+// keys.
 TEMPLATE_TEST_CASE("attention with capped scores agrees with f64 on the CPU",
                    "[kernels][attention]", float, bf16, f16) {
   const double softcap = GENERATE(0.7, 3., 50.);
@@ -37,7 +39,7 @@ TEMPLATE_TEST_CASE("attention with capped scores agrees with f64 on the CPU",
   check<TestType>(capped(shape_of(1, 200, 200, 1, 1, 16), softcap, 30), false);
 }
 
-// Hopper has its own kernels for all 16-bit heads here.
+// Hopper has its own kernels for all 16-bit heads of this test.
 TEMPLATE_TEST_CASE("attention with capped scores agrees with f64 on GPUs", "[kernels][attention]",
                    float, bf16, f16) {
   if constexpr (std::is_same_v<TestType, float>) {
@@ -45,7 +47,8 @@ TEMPLATE_TEST_CASE("attention with capped scores agrees with f64 on GPUs", "[ker
     check<float>(capped(shape_of(1, 33, 65, 1, 1, 80), 50), true);
     return;
   }
-  if constexpr (std::is_same_v<TestType, f16>) {  // same code, and the emulator is slow
+  // f16 runs the code of bf16, and the emulator is slow.
+  if constexpr (std::is_same_v<TestType, f16>) {
     check<f16>(capped(shape_of(1, 70, 70, 1, 1, 64), 3), true);
     check<f16>(capped(shape_of(1, 70, 70, 1, 1, 256), 3), true);
     return;
@@ -62,13 +65,13 @@ TEST_CASE("capped scores stay below their limit, and what is beyond a sequence's
           "[kernels][attention]") {
   const AttentionShape shape = capped(shape_of(2, 70, 140, 1, 1, 64), 2);
   const SequenceLengths lengths{{70, 20}, {140, 50}};
-  // Scores of several hundred.
+  // Inputs with a standard deviation of 8 give scores of several hundred.
   const AttentionInputs<bf16> in(shape, 42, 8);
   for (const Exec& exec : attention_variants()) {
     CAPTURE(describe(exec));
     const AttentionResults<bf16> got = run_attention(exec, in, lengths);
     for (int64_t i = 0; i < 70; ++i) {
-      // lse of n keys with scores between -2 and 2.
+      // The lse is that of n keys with scores between -2 and 2.
       const double keys = double(i + 140 - 70 + 1), lse = double{got.lse[size_t(i)]};
       CHECK(std::abs(lse - std::log(keys)) <= 2 + 1e-5);
     }
@@ -95,8 +98,8 @@ TEST_CASE("a softcap far above all scores changes hardly a bit", "[kernels][atte
   for (const Exec& exec : reproducible_devices()) {
     CAPTURE(describe(exec));
     const auto want = run_attention(exec, in).all(), got = run_attention(exec, wide).all();
-    // c tanh(s / c) is s - s^3 / (3 c^2) + ...: for scores below 6 a change of 7e-5, which changes
-    // sums of some values of order 1 proportionally.
+    // With a large softcap c, c tanh(s / c) is s - s^3 / (3 c^2) + ...: for scores below 6 a change
+    // of 7e-5, which changes sums of some values of order 1 proportionally.
     CHECK(max_error(got, to_f64(want)) <= 4 * 7e-5);
   }
 }

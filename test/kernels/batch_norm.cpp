@@ -20,7 +20,7 @@ const std::vector<std::pair<int64_t, int64_t>> kSizes = {{1, 1},   {2, 5},    {3
                                                          {67, 64}, {1000, 7}, {1300, 48}, {40, 85}};
 
 struct Moments {
-  Doubles mean, squares;  // per channel
+  Doubles mean, squares;  // one value per channel
 };
 
 template <typename T>
@@ -102,7 +102,7 @@ TEST_CASE("batch_merge gives the statistics of all rows, whoever has them",
   const auto x = test::randn<float>(100 * kCols, 1, 3, 2);
   const Moments want = ref_moments(x, kCols);
   for (const Exec& exec : test::devices_with({&kernels::batch_moments, &kernels::batch_merge})) {
-    // Sets of 0, 37, 1 and 62 rows.
+    // Merges the moments of 0, 37, 1 and 62 rows.
     std::vector<float> sets;
     int64_t begin = 0;
     for (const int64_t rows : {0, 37, 1, 62}) {
@@ -139,7 +139,7 @@ TEST_CASE("the running variance of a single row stays, and nothing moves without
 
 namespace {
 
-// Forward and backward in f64 for x, with the statistics of all rows.
+// Results of forward and backward in f64, for given statistics of all rows.
 struct Reference {
   Doubles y, dx, d_residual, dgain, dbias;
 };
@@ -211,7 +211,8 @@ void check_norm(const Exec& exec, const Inputs<T>& in) {
                              .relu = in.relu,
                              .y = y.view(shape)});
   const Reference want = reference(in, y.download());
-  // One rounding to T, and a few in f32: of the factor, the shift, their sum and the residual's.
+  // The errors are one rounding to T, and a few in f32: of the factor, the shift, their sum and the
+  // sum with the residual.
   const double f32 = 8 * 0x1p-24 * (test::max_abs(want.y) + 8);
   CHECK(test::max_error(y.download(), want.y) <= f32 + test::ulp<T>() * test::max_abs(want.y));
 
@@ -227,7 +228,7 @@ void check_norm(const Exec& exec, const Inputs<T>& in) {
                                   .dgain = dgain.view(),
                                   .dbias = dbias.view(),
                                   .accumulate_dgain = true});
-  // Sums of `rows` products of moderate size, added in blocks of at least 16.
+  // dgain has sums of `rows` products of moderate size, added in blocks of at least 16.
   const double of_sums = 64 * 0x1p-24 * std::sqrt(double(rows)) * 12;
   Doubles gain_want = want.dgain;
   for (double& value : gain_want) value += 2;
@@ -257,7 +258,7 @@ TEMPLATE_TEST_CASE("batch_norm and its gradients agree with f64", "[kernels][bat
                    bf16, f16) {
   const auto [rows, cols] = GENERATE(from_range(kSizes));
   const bool with_residual = GENERATE(false, true), relu = GENERATE(false, true);
-  if (rows < 3) return;  // deviations too small, only eps is left
+  if (rows < 3) return;  // with so few rows the deviations are too small: only eps is left
   for (const Exec& exec : test::devices_with(
            {&kernels::batch_norm, &kernels::batch_norm_sums, &kernels::batch_norm_grad})) {
     CAPTURE(rows, cols, with_residual, relu);

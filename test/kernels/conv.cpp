@@ -23,11 +23,11 @@ struct Size {
   Shape y() const { return {images, out_rows(), out_cols(), out}; }
 };
 
-// Cases: no image, one pixel, a window as large as the image, windows with a remainder, a stem, a
-// downsampling, patches, more images than a block, ragged and whole channel vectors, windows that
-// skip pixels, pixels for two parts of a weight gradient, a stride beyond the image, a window
-// mostly over padding, and weights so large compared to the pixels that their gradient is computed
-// by channel slices, for all images together and for two halves.
+// Cases: no image, one pixel, a window as large as the image, windows that do not divide the image,
+// a ResNet's stem and downsampling, patches, more images than a block, ragged and whole channel
+// vectors, windows that skip pixels, pixels for two parts of a weight gradient, a stride beyond the
+// image, a window mostly over padding, and weights so large compared to the pixels that their
+// gradient is computed by channel slices, for all images together and for two halves.
 const std::vector<Size> kSizes = {
     {0, 4, 4, 3, 8, 3, 1, 1},      {1, 1, 1, 1, 1, 1, 1, 0},   {2, 5, 5, 3, 4, 5, 1, 0},
     {3, 6, 5, 7, 9, 3, 2, 1},      {2, 11, 9, 3, 16, 7, 2, 3}, {2, 7, 8, 16, 32, 1, 2, 0},
@@ -64,7 +64,7 @@ Doubles rounded(const Doubles& values) {
   return result;
 }
 
-// Small integers, so that all sums are exact in f32 and round once.
+// Values are small integers, so that all sums are exact in f32 and are rounded once.
 template <typename T>
 std::vector<T> integers(int64_t count, uint64_t seed) {
   return test::rand_int<T>(count, seed, -3, 3);
@@ -154,7 +154,7 @@ TEMPLATE_TEST_CASE("a convolution and its gradients are exact in integers", "[ke
 }
 
 TEMPLATE_TEST_CASE("tiles of a convolution's GPU kernels agree", "[kernels][conv]", float, bf16) {
-  // More than one tile of rows, columns and k, all with a remainder.
+  // The GEMMs have more than one tile of rows, columns and k, all with a remainder.
   const Size size = GENERATE(Size{2, 9, 8, 24, 136, 3, 1, 1}, Size{3, 13, 11, 136, 9, 3, 2, 1});
   for (const Exec& exec : test::devices_with({&kernels::conv})) {
     if (exec.device.type == DeviceType::kCpu) continue;

@@ -9,7 +9,7 @@ namespace {
 
 using test::DeviceArray;
 
-// Offset of the element with row-major number `index`.
+// Returns the offset of the element with row-major number `index`.
 int64_t offset_of(int64_t index, const Shape& shape, const Shape& strides) {
   int64_t offset = 0;
   for (int i = shape.ndim() - 1; i >= 0; --i) {
@@ -26,7 +26,7 @@ int64_t extent(const Shape& shape, const Shape& strides) {
 }
 
 struct CopyCase {
-  Shape shape, x, y;  // strides
+  Shape shape, x, y;  // x and y: strides
 };
 
 const std::vector<CopyCase> kCases = {
@@ -36,12 +36,12 @@ const std::vector<CopyCase> kCases = {
     {{100000}, {1}, {1}},
     {{1000}, {3}, {1}},
     {{1000}, {1}, {2}},
-    {{7, 33}, {33, 1}, {1, 7}},  // transposes
+    {{7, 33}, {33, 1}, {1, 7}},  // this case and the next transpose
     {{65, 130}, {1, 65}, {130, 1}},
     {{3, 5, 7, 2}, {70, 14, 2, 1}, {70, 2, 10, 1}},  // heads and positions swapped
     {{2, 3, 4, 5, 6, 2}, {720, 240, 60, 12, 2, 1}, {720, 2, 6, 24, 120, 1}},
-    {{4, 6}, {0, 1}, {6, 1}},                   // one row, repeated
-    {{4, 600, 3}, {5000, 8, 1}, {1800, 3, 1}},  // a slice
+    {{4, 6}, {0, 1}, {6, 1}},                   // one row of x, repeated
+    {{4, 600, 3}, {5000, 8, 1}, {1800, 3, 1}},  // a slice of x
     {{5, 40, 64}, {64, 320, 1}, {2560, 64, 1}},
 };
 

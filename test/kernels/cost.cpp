@@ -41,7 +41,7 @@ TEST_CASE("the pre-activation is written forward and read backward", "[kernels]"
 }
 
 TEST_CASE("SwiGLU has two products forward, and two results of one backward", "[kernels]") {
-  const View square = view_of(kF32, {2, 2});  // 16 bytes
+  const View square = view_of(kF32, {2, 2});  // 16 bytes of f32
   const GemmArgs forward{.a = square, .b = square, .c = square,
                                   .epilogue = Epilogue::kSwiGlu, .aux = square,
                                   .b_up = square, .aux_up = square};
@@ -63,10 +63,11 @@ TEST_CASE("causal attention counts the pairs that the mask leaves", "[kernels]")
         .v = view_of(kF32, {2, keys, 3, 8}), .out = view_of(kF32, {2, queries, 3, 8}),
         .lse = view_of(kF32, {2, 3, queries}), .causal = causal});
   };
-  // Two GEMMs of 2 FLOP over D = 8 elements, for B H = 6 heads.
+  // Two GEMMs with 2 FLOP per multiply-add, over D = 8 elements, for B H = 6 heads.
   CHECK(fwd(4, 4, false).flops == 4 * 8 * 6 * 16);
   CHECK(fwd(4, 4, true).flops == 4 * 8 * 6 * (1 + 2 + 3 + 4));
-  CHECK(fwd(2, 4, true).flops == 4 * 8 * 6 * (3 + 4));  // causal: aligned at the bottom right
+  // Causal, aligned at the bottom right: 3 + 4 pairs.
+  CHECK(fwd(2, 4, true).flops == 4 * 8 * 6 * (3 + 4));
   CHECK(fwd(4, 2, true).flops == 4 * 8 * 6 * (0 + 0 + 1 + 2));
 }
 

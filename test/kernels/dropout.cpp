@@ -35,7 +35,7 @@ std::vector<T> run(const Exec& base, int64_t samples, const std::vector<T>& x,
   return y.download();
 }
 
-// The mask as defined in kernels/elementwise.h.
+// Returns the mask of an element, as kernels/elementwise.h defines it.
 bool kept(const StepState& state, int64_t sample, int64_t element, float p, uint32_t site) {
   const PhiloxCounter words =
       philox({uint32_t(element / 4), site, uint32_t(state.sample + uint64_t(sample)),
@@ -87,7 +87,7 @@ TEST_CASE("a part of samples has the mask that they have there", "[kernels][drop
   for (const Exec& base : test::devices_with({&kernels::dropout})) {
     const auto whole = run<bf16>(base, samples, x, {}, 0.5f, state);
     const test::DeviceStep step(base, state);
-    // Within a sample, across the end of one, over all; ragged.
+    // Parts of x: within a sample, across the end of one, over all samples; ragged.
     for (const auto& [first, count] : std::vector<std::pair<int64_t, int64_t>>{
              {0, 16}, {8, 1000}, {1024, 7}, {2064, 9}, {2000, 3000}, {4, samples * elements - 4}}) {
       CAPTURE(first, count);
@@ -114,7 +114,7 @@ TEST_CASE("dropout keeps the share 1 - p, and other sites, steps and seeds have 
   for (const Exec& exec : test::devices_with({&kernels::dropout})) {
     const auto base = run<float>(exec, 1, x, {}, 0.25f, step_state());
     const auto zeros = double(std::count(base.begin(), base.end(), 0.f));
-    // Five standard deviations of a binomial: sqrt(1e5 * 0.25 * 0.75) = 137.
+    // 5 standard deviations of the binomial distribution, sqrt(1e5 * 0.25 * 0.75) = 137.
     CHECK(std::abs(zeros - 25000) < 5 * 137);
     StepState other_step = step_state(), other_seed = step_state();
     other_step.step += 1;
@@ -124,7 +124,7 @@ TEST_CASE("dropout keeps the share 1 - p, and other sites, steps and seeds have 
                               run<float>(exec, 1, x, {}, 0.25f, other_seed)}) {
       double both = 0;
       for (size_t i = 0; i < x.size(); ++i) both += base[i] == 0 && other[i] == 0 ? 1 : 0;
-      CHECK(std::abs(both - 6250) < 5 * 77);  // independent: 1e5 / 16, deviation 77
+      CHECK(std::abs(both - 6250) < 5 * 77);  // 1e5 / 16 if independent; standard deviation 77
     }
   }
 }

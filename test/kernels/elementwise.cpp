@@ -30,7 +30,7 @@ std::vector<Y> run_axpby(const Exec& exec, const std::vector<A>& a, const std::v
   return y.download();
 }
 
-// Small integers times powers of two: exact in every dtype, and so are the results.
+// Operands are small integers times powers of two: they and the results are exact in every dtype.
 template <typename Y, typename A, typename B>
 void check_axpby_exact(const Exec& exec, int64_t n) {
   const auto a = test::rand_int<A>(n, 1, -8, 8);
@@ -66,7 +66,7 @@ double gelu_slope(double x, bool exact) {
   return s + x * s * (1 - s) * 2 * root * (1 + 3 * 0.044715 * x * x);
 }
 
-// NaNs have device-specific bits.
+// Replaces every NaN by the same one, because devices have different NaNs.
 template <typename T>
 std::vector<T> with_one_nan(std::vector<T> values) {
   for (T& value : values) {
@@ -96,7 +96,7 @@ TEST_CASE("axpby agrees with f64", "[kernels][elementwise]") {
     want.push_back(double{0.3f} * double{a[i]} + double{-1.7f} * double{b[i]});
   }
   for (const Exec& exec : test::devices_with({&kernels::axpby, &kernels::mul})) {
-    // Two roundings, of beta b and of the sum: each half an ulp of at most 8.
+    // y has two roundings, of beta b and of the sum: each half an ulp of at most 8.
     CHECK(test::max_error(run_axpby<float>(exec, a, b, 0.3f, -1.7f), want) <=
           8 * test::ulp<float>());
   }
@@ -150,7 +150,8 @@ TEMPLATE_TEST_CASE("gelu and its slope agree with f64 in both forms", "[kernels]
   const bool exact = GENERATE(false, true);
   auto x = test::randn<TestType>(n, 1, 0, 3);
   if (n >= 1000) {
-    for (int i = 0; i < 200; ++i) x[size_t(i)] = TestType(float(i - 100) * 0.37f);  // far tails
+    // Inputs far from 0.
+    for (int i = 0; i < 200; ++i) x[size_t(i)] = TestType(float(i - 100) * 0.37f);
   }
   const auto dy = test::randn<TestType>(n, 2);
   Doubles want_y, want_dx, rounded_y, rounded_dx;
@@ -166,7 +167,8 @@ TEMPLATE_TEST_CASE("gelu and its slope agree with f64 in both forms", "[kernels]
     const DeviceArray<TestType> d_x(exec, x), d_dy(exec, dy), y(exec, n), dx(exec, n);
     kernels::gelu_fwd(exec, {.x = d_x.view(), .y = y.view(), .exact = exact});
     kernels::gelu_bwd(exec, {.x = d_x.view(), .dy = d_dy.view(), .dx = dx.view(), .exact = exact});
-    // Errors: sigmoid 3 f32 ulps, erf 2.5 ulps of 1, both times x, so relative to the largest |x|.
+    // The sigmoid has an error of 3 f32 ulps and erf of 2.5 ulps of 1. Both are multiplied by x, so
+    // errors are relative to the largest |x|.
     CHECK(test::error_ratio(y.download(), want_y, rounded_y, 2) <= 1);
     CHECK(test::error_ratio(dx.download(), want_dx, rounded_dx, 2) <= 1);
     CHECK((y.margins_intact() && dx.margins_intact()));

@@ -74,7 +74,7 @@ TEST_CASE("a FixedSum counts what it cannot hold", "[kernels][fixed_sum]") {
     total.add(sum);
     CHECK(total.value() == kInf);
   }
-  // The sum of representable values may overflow.
+  // The sum of two values that fit may overflow.
   CHECK(sum_of({0x1p46, 0x1p46}).value() == kInf);
   CHECK(sum_of({0x1p46, 0x1p46, 0x1p46, 0x1p46, 1.0}).value() == kInf);
 }

@@ -18,7 +18,7 @@ using kernels::Fp8Blocks;
 using kernels::Fp8Format;
 using kernels::Fp8Operand;
 
-// Block kind, which says what shares a scale, and number format.
+// Which numbers of an operand share a scale, and its number format.
 struct Kind {
   Fp8Blocks blocks = Fp8Blocks::kLines;
   Fp8Format format = Fp8Format::kE4M3;
@@ -26,7 +26,7 @@ struct Kind {
 constexpr Kind kLines, kSquares{Fp8Blocks::kSquares}, kTensor{Fp8Blocks::kTensor},
     kGradient{Fp8Blocks::kTensor, Fp8Format::kE5M2};
 
-// Value of a code by the format's definition, independent of the kernels.
+// Returns the value of a code by the format's definition, independent of the kernels.
 double number_of(int code, Fp8Format format) {
   const bool is_e4m3 = format == Fp8Format::kE4M3;
   const int mantissa_bits = is_e4m3 ? 3 : 2, one = 1 << mantissa_bits, bias = is_e4m3 ? 7 : 15;
@@ -41,7 +41,7 @@ double largest_of(Fp8Format format) {
   return format == Fp8Format::kE4M3 ? 448 : 57344;
 }
 
-// Nearest finite number; a tie goes to the even code.
+// Returns the nearest finite number of the format; a tie goes to the even code.
 double nearest(double x, Fp8Format format) {
   int best = 0;
   for (int code = 0; code < 256; ++code) {
@@ -70,7 +70,7 @@ class OperandArrays {
   }
   bool margins_intact() const { return codes_.margins_intact() && scales_.margins_intact(); }
 
-  // Content of the lines, without the padding between them.
+  // Returns the content of the lines, without the padding between them.
   std::vector<uint8_t> codes() const {
     const std::vector<uint8_t> memory = codes_.download();
     std::vector<uint8_t> codes;
@@ -89,7 +89,7 @@ class OperandArrays {
     }
     return scales;
   }
-  // [lines, length]
+  // Returns the operand's numbers, [lines, length].
   std::vector<double> numbers() const {
     const std::vector<uint8_t> codes = this->codes();
     const std::vector<float> scales = this->scales();
@@ -116,7 +116,7 @@ struct Block {
   int64_t rows, columns;
 };
 
-// x [rows, columns] quantized in f64, block by block.
+// Returns x [rows, columns] quantized in f64, block by block.
 std::vector<double> rounded(const std::vector<bf16>& x, int64_t rows, int64_t columns, Block block,
                             Fp8Format format) {
   std::vector<double> y(x.size());
@@ -148,7 +148,7 @@ std::vector<T> transpose(const std::vector<T>& x, int64_t rows, int64_t columns)
   return y;
 }
 
-// Values in which adjacent blocks have different magnitudes.
+// Makes values in which adjacent blocks have different magnitudes.
 std::vector<bf16> uneven(int64_t count, int seed) {
   std::vector<bf16> values = randn<bf16>(count, uint64_t(seed));
   for (size_t i = 0; i < values.size(); ++i) {
@@ -157,7 +157,7 @@ std::vector<bf16> uneven(int64_t count, int seed) {
   return values;
 }
 
-// The CPU, and every device that has fp8 GEMMs.
+// Returns the CPU, and every device that has fp8 GEMMs.
 std::vector<Exec> devices_of_products() {
   std::vector<Exec> execs = devices_with({&kernels::fp8_gemm});
   std::erase_if(execs, [](const Exec& exec) {
@@ -279,9 +279,9 @@ TEST_CASE("quantize_fp8 makes NaN of all of a block that is not finite", "[kerne
 
 namespace {
 
-// Additional error of tensor cores, relative to the magnitudes that they add: each of the four
-// instructions per block truncates 32 products and the accumulator at 2^-13 of the largest one
-// (DeepSeek-V3, arXiv:2412.19437, section 3.3.2). The emulator sums in f32.
+// Returns the additional error of tensor cores, relative to the magnitudes that they add: each of
+// the four instructions per block truncates 32 products and the accumulator at 2^-13 of the largest
+// of them (DeepSeek-V3, arXiv:2412.19437, section 3.3.2). The emulator sums in f32.
 double hardware_error(const Exec& exec) {
   return exec.device.type == DeviceType::kCuda ? 4 * 33 * 0x1p-13 : 0;
 }
@@ -290,7 +290,7 @@ struct ProductCase {
   int64_t m, n, k;
   Kind b_kind = kLines, a_kind = kLines;
   bool bias = false, residual = false, accumulate = false;
-  int64_t pad = 0;  // elements between rows of c
+  int64_t pad = 0;  // elements between two rows of c
 };
 
 // Compares a GEMM of random operands with f64 on every device, and the bits of two identical calls.
@@ -326,7 +326,7 @@ void check_product(const ProductCase& g) {
     const auto plain = [](double term) { return term; };
     const auto magnitude = [](double term) { return std::abs(term); };
     const std::vector<TOut> memory = c.download(), found = gather(c_at, memory);
-    // Sums of 128 terms, scaled exactly, are terms of an outer sum.
+    // Sums of 128 terms are scaled exactly, and are the terms of an outer sum.
     CHECK(worst_ratio(
               found, [&](size_t i) { return ref.value[i] + more(i, plain); },
               [&](size_t i) {
@@ -343,8 +343,8 @@ void check_product(const ProductCase& g) {
 
 }  // namespace
 
-// Pipeline stages: one, a ragged one, an even and an odd number, more than the ring has slots.
-// Tiles: one, and several that are ragged in both directions.
+// Numbers of pipeline stages: one, a ragged one, even and odd numbers, and more than the ring has
+// slots. Numbers of tiles: one, and several that are ragged in both directions.
 TEST_CASE("fp8_gemm agrees with f64 for all numbers of stages and tiles", "[gemm]") {
   const auto [a_kind, b_kind] =
       GENERATE(std::pair{kLines, kLines}, std::pair{kLines, kSquares}, std::pair{kTensor, kTensor},
@@ -367,7 +367,7 @@ TEST_CASE("fp8_gemm adds bias and residual, or to c, in bf16 and f32, aligned or
   check_product<float>({.m = 140, .n = 200, .k = 272, .bias = true, .pad = pad});
 }
 
-// Few tiles with a long k are split along k; the last part is shorter.
+// A GEMM with few tiles and a long k is split along k; the last part is shorter.
 TEST_CASE("fp8_gemm adds the products of parts of k", "[gemm]") {
   constexpr int64_t kLong = 3 * 8 * 128 + 200;
   check_product<float>({.m = 72, .n = 136, .k = kLong, .accumulate = true});

@@ -1,4 +1,5 @@
-// Quantization of weight shards to fp8: codes compared with quantize_fp8() of the whole weight.
+// Tests quantization of weight shards to fp8: compares codes with quantize_fp8() of the whole
+// weight.
 #include "shale/kernels/fp8_shard.h"
 
 #include <algorithm>
@@ -23,7 +24,8 @@ struct Matrix {
   Shape blocks(Fp8Blocks of) const { return kernels::fp8_weight_blocks(of, shape()); }
 };
 
-// Some numbers are halfway between two bf16 numbers, and adjacent blocks have different magnitudes.
+// Makes weights of which some are halfway between two bf16 numbers. Adjacent blocks have different
+// magnitudes.
 std::vector<float> uneven_weights(int64_t count) {
   std::vector<float> values = randn<float>(count, 11);
   for (size_t i = 0; i < values.size(); ++i) {
@@ -66,7 +68,7 @@ Quantized quantized(const std::vector<bf16>& x, const Matrix& m, Fp8Blocks block
   return result;
 }
 
-// Memory of an operand.
+// Memory of an fp8 operand.
 class OperandArray {
  public:
   OperandArray(const Exec& exec, const Matrix& m, Fp8Blocks blocks)
@@ -93,7 +95,7 @@ class OperandArray {
   bool margins_intact() const { return codes_.margins_intact() && scales_.margins_intact(); }
 
  private:
-  // Content of the lines, without the padding between them.
+  // Returns the content of the lines, without the padding between them.
   template <typename T>
   static std::vector<T> parts_of(const std::vector<T>& all, int64_t lines, int64_t length,
                                  int64_t stride) {
@@ -116,7 +118,8 @@ std::vector<bf16> in_bf16(const std::vector<float>& x) {
   return y;
 }
 
-// Simulates ranks with `of_rank` elements each: finds maxima, encodes shards, then decodes all.
+// What ranks with `of_rank` elements each compute together: they find maxima, encode their shards,
+// and decode all codes.
 struct Shared {
   std::vector<uint8_t> codes;
   std::vector<bf16> numbers;
@@ -198,7 +201,7 @@ TEST_CASE("operands out of a weight's codes are those of quantize_fp8", "[kernel
     kernels::fp8_encode(
         exec, {.x = input.view(), .columns = m.columns, .largest = maxima, .codes = codes.view()});
     const std::vector<uint8_t> before = codes.download();
-    // Requests rows, columns, both, and rows in place of the codes.
+    // Bits of requests: rows, columns, and rows in the memory of the codes.
     for (const int asked : {1, 2, 3, 5, 7}) {
       const bool in_place = (asked & 4) != 0;
       if (in_place && kernels::fp8_codes_stride(m.columns) != m.columns) continue;
@@ -220,7 +223,7 @@ TEST_CASE("operands out of a weight's codes are those of quantize_fp8", "[kernel
       CHECK(codes.download() == before);
       CHECK((rows.margins_intact() && columns.margins_intact() && codes.margins_intact()));
     }
-    // The sign of NaN is not preserved.
+    // This compares codes without a NaN's sign, which is not preserved.
     CHECK(want_rows.lines() == before);
   }
 }
@@ -243,7 +246,7 @@ TEST_CASE("a block of a weight that is not finite is NaN after it has travelled"
   for (const Exec& exec : devices_with({&kernels::fp8_encode})) {
     for (const float bad :
          {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN(),
-          -std::numeric_limits<float>::max()}) {  // infinity in bf16
+          -std::numeric_limits<float>::max()}) {  // infinity when rounded to bf16
       std::vector<float> x(size_t(m.numel()), 1.0f);
       x[130] = bad;
       const Shared found = shared_by_ranks(exec, x, m, Fp8Blocks::kSquares, 1024);

@@ -25,7 +25,7 @@ struct Size {
   int64_t m, n, k;
 };
 
-// One element, one row, one column, ragged, exact register tiles, several blocks.
+// Sizes: one element, one row, one column, ragged, exact register tiles, several blocks.
 const std::vector<Size>& sizes() {
   static const std::vector<Size> all{{1, 1, 1},    {1, 50, 64},  {1, 200, 33},   {7, 1, 40},
                                      {2, 3, 1},    {5, 7, 3},    {9, 200, 31},   {64, 48, 32},
@@ -54,10 +54,10 @@ TEMPLATE_LIST_TEST_CASE("gemm agrees with f64 in every layout and size", "[gemm]
     for (const Exec& exec : devices_with({&kernels::gemm})) {
       for (int layout = 0; layout < 8; ++layout) {
         g.a_transposed = layout & 1, g.b_transposed = layout & 2, g.pad = layout & 4 ? 5 : 0;
-        // All alignments, including the one in which GPU kernels copy lines without repacking.
+        // Lines with alignment 8 let GPU kernels copy them without repacking; others need it.
         g.align = layout & 4 ? 1 : 8;
         for (const bool accumulate : {false, true}) {
-          // Fewer cases on the slow emulator, as tests of plans cover the same kernels.
+          // The slow emulator runs fewer cases, because the tests of plans cover the same kernels.
           if (exec.device.type == DeviceType::kEmu && accumulate != (layout % 3 == 1)) continue;
           g.accumulate = accumulate;
           g.c = accumulate ? randn<TOut>(m * n, 3) : std::vector<TOut>{};
@@ -74,7 +74,8 @@ TEMPLATE_LIST_TEST_CASE("gemm of small integers is exact", "[gemm]", AllTypes) {
   using TOut = typename TestType::Out;
   for (const auto& [m, n, k] : sizes()) {
     auto g = random_case<TIn, TOut>(m, n, k);
-    // Sums stay below 256, which bf16 holds exactly: c adds 8, at most 27 products add 9 each.
+    // Sums stay below 256, up to which bf16 has all integers: c adds 8, and at most 27 products add
+    // 9 each.
     g.a = rand_int<TIn>(m * k, 4, -3, 3);
     g.b = rand_int<TIn>(k * n, 5, -3, 3);
     for (int64_t l = 27; l < k; ++l) {
@@ -94,7 +95,7 @@ TEMPLATE_LIST_TEST_CASE("gemm of small integers is exact", "[gemm]", AllTypes) {
   }
 }
 
-// Rounds like cvt.rna.tf32.f32: 10 mantissa bits, ties away from zero.
+// Rounds to tf32 like cvt.rna.tf32.f32: 10 mantissa bits, ties away from zero.
 float nearest_tf32(float x) {
   if (x == 0 || !std::isfinite(x)) return x;
   const double unit = std::ldexp(1, std::max(std::ilogb(x), -126) - 10);
@@ -104,7 +105,7 @@ float nearest_tf32(float x) {
 TEST_CASE("gemm in tf32 multiplies operands that are rounded to nearest", "[gemm]") {
   for (const auto& [m, n, k] : sizes()) {
     auto g = random_case<float, float>(m, n, k);
-    g.a[0] = 1 + 0x1p-11f;  // a tie
+    g.a[0] = 1 + 0x1p-11f;  // halfway between two tf32 numbers
     g.b[0] = -1 - 0x3p-11f;
     std::vector<double> a, b;
     for (const float x : g.a) a.push_back(nearest_tf32(x));
@@ -132,7 +133,7 @@ TEST_CASE("gemm in tf32 multiplies operands that are rounded to nearest", "[gemm
 
 TEST_CASE("gemm in tf32 keeps what is not finite, in its own row and column", "[gemm]") {
   const float infinity = std::numeric_limits<float>::infinity();
-  const float nan = std::bit_cast<float>(0x7fffffffu);  // GPUs produce this one
+  const float nan = std::bit_cast<float>(0x7fffffffu);  // the NaN that GPUs produce
   auto g = random_case<float, float>(40, 30, 20);
   g.a[0] = infinity, g.a[20] = nan, g.b[0] = 1;
   for (Exec exec : devices_with({&kernels::gemm})) {
@@ -185,7 +186,7 @@ TEST_CASE("gemm ignores the stride of a dimension of size one", "[gemm]") {
                          .bias_grad = {}});
     CHECK(c.download() == std::vector<float>{10, 12, 15, 18, 20, 24});
 
-    // A row with strided elements is a transposed column.
+    // b is one row whose elements are 2 apart, which is a transposed column.
     kernels::gemm(exec, {.a = b.view({1, 1}, {9, 9}),
                          .b = a.view({1, 2}, {1, 2}),
                          .c = c.view({1, 2}, {1, 1}),

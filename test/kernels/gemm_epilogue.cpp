@@ -29,7 +29,7 @@ const std::vector<Size>& sizes() {
   return all;
 }
 
-// GELU inputs should cover its nonlinear range: a·b has a standard deviation of 2.
+// Makes inputs with which GELU covers its nonlinear range: a·b has a standard deviation of 2.
 template <typename TIn, typename TOut>
 GemmCase<TIn, TOut> epilogue_case(const Size& s) {
   auto g = random_case<TIn, TOut>(s.m, s.n, s.k);
@@ -37,8 +37,9 @@ GemmCase<TIn, TOut> epilogue_case(const Size& s) {
   return g;
 }
 
-// GELU and its derivative are computed in f32 with errors of a few ulps of their largest
-// intermediate value, which is below max(1, |x|) (their own tests have the numbers).
+// Bound of the error of GELU and its derivative. They are computed in f32 with errors of a few ulps
+// of their largest intermediate value, which is below max(1, |x|) (their own tests have the
+// numbers).
 double activation_error(double x) {
   return 16 * 0x1p-24 * std::max(1., std::abs(x));
 }
@@ -92,7 +93,7 @@ TEMPLATE_LIST_TEST_CASE("gemm with GELU keeps its argument, and c is the GELU of
                 [&](size_t i) {
                   return sum_error(s.k, 1, ref.magnitude[i] + std::abs(bias(i)));
                 }) <= 1);
-      // Relative to the stored argument, the error no longer depends on k.
+      // The reference takes the stored argument of GELU, so the error no longer depends on k.
       const auto want = [&](size_t i) {
         return ref_gelu(to_f64(got.aux[i]), form) + to_f64(g.residual[i]);
       };
@@ -129,7 +130,7 @@ TEMPLATE_LIST_TEST_CASE("gemm multiplies with GELU's derivative and sums c's col
                          (std::abs(ref.value[i]) + of_product) * activation_error(to_f64(g.aux[i]));
                 }) <= 1);
 
-      // The sums are those of c as stored.
+      // bias_grad has the column sums of c as stored.
       std::vector<double> sums(size_t(s.n)), magnitudes(size_t(s.n));
       for (size_t j = 0; j < size_t(s.n); ++j) {
         if (g.accumulate_bias_grad) sums[j] = magnitudes[j] = g.bias_grad[j];

@@ -1,5 +1,5 @@
-// Hopper's GEMM kernels, independent of the choices of gemm_plan(), on the emulator and on a GPU of
-// compute capability 9.0 if there is one.
+// Tests Hopper's GEMM kernels, independent of the choices of gemm_plan(), on the emulator and on a
+// GPU of compute capability 9.0 if there is one.
 #include "shale/base/reserved_sms.h"
 #include "shale/kernels/cuda/grid.h"
 #include "shale/kernels/gemm_plan.h"
@@ -24,9 +24,9 @@ struct Size {
 
 }  // namespace
 
-// Two thread blocks process all tiles; on a GPU also as many blocks as it has SMs. Pipeline stages:
-// one, an odd number, more than the ring has slots. The last tile is ragged in both directions, and
-// so is the last stage.
+// Two thread blocks process all tiles; on a GPU also as many blocks as it has SMs. Numbers of
+// pipeline stages: one, an odd number, more than the ring has slots. The last tile is ragged in
+// both directions, and so is the last stage.
 TEMPLATE_TEST_CASE("Hopper's tiles agree with f64 in every layout and number of stages", "[gemm]",
                    bf16, f16) {
   for (const GemmTile tile : kTiles) {
@@ -38,7 +38,7 @@ TEMPLATE_TEST_CASE("Hopper's tiles agree with f64 in every layout and number of 
       g.align = 8;
       g.plan = &plan;
       const RefProduct ref = ref_product(to_f64(g.a), to_f64(g.b), m, n, k);
-      for (int layout = 0; layout < 3; ++layout) {  // not both transposed
+      for (int layout = 0; layout < 3; ++layout) {  // layouts, except both transposed
         g.a_transposed = layout & 1, g.b_transposed = layout & 2;
         for (const Exec& exec : hopper_devices()) {
           CAPTURE(to_string(exec.device), layout, name_of(tile), m, n, k);
@@ -83,12 +83,12 @@ TEST_CASE("Hopper's tiles add to f32, and add bias and residual, aligned or not"
 }
 
 // gemm_epilogue.cpp tests the portable kernels against f64. The epilogue is the same code on sums
-// that differ in their last bits, so activations may differ by that and one rounding to bf16.
+// that differ in their last bits, so activations may differ by these bits and one rounding to bf16.
 TEST_CASE("Hopper's tiles keep GELU's argument and give its gradient and the bias's", "[gemm]") {
   const GemmPlan portable{GemmEngine::kOwn, GemmTile::k128x128, 1};
   for (const GemmTile tile : kTiles) {
     const GemmPlan plan{GemmEngine::kOwn, tile, 1};
-    // Small integers: sums are exact, so that both kernels have the same ones.
+    // Operands are small integers, so that sums are exact, and equal in both kernels.
     auto g = random_case<bf16, bf16>(150, cols_of(tile) + 8, 72);
     g.a = rand_int<bf16>(g.m * g.k, 1, -2, 2);
     g.b = rand_int<bf16>(g.k * g.n, 2, -1, 1);
@@ -111,7 +111,7 @@ TEST_CASE("Hopper's tiles keep GELU's argument and give its gradient and the bia
         CHECK(same_bits(got.c, want.c));
         CHECK(same_bits(got.aux, want.aux));
         CHECK(got.padding_intact);
-        // Up to 152 terms of magnitude below 500, added in f32 in another order.
+        // A column sum has up to 152 terms of magnitude below 500, added in f32 in another order.
         for (size_t j = 0; j < got.bias_grad.size(); ++j) {
           CHECK(std::abs(got.bias_grad[j] - want.bias_grad[j]) <= 152 * 152 * 500 * 0x1p-24);
         }
@@ -138,13 +138,13 @@ TEST_CASE("Hopper's tiles give the same bits under every order of threads", "[ge
   }
 }
 
-// Calls in a row share a counter, which each must reset to zero.
+// Successive calls share a counter, which each call must reset to zero.
 TEST_CASE("Hopper's blocks that take tiles as they come to them give the bits of those in turns",
           "[gemm]") {
   for (const GemmTile tile : kTiles) {
     const GemmPlan plan{GemmEngine::kOwn, tile, 1};
     auto many = random_case<bf16, bf16>(300, cols_of(tile) + 8, 136);
-    auto few = random_case<bf16, bf16>(130, 40, 72);  // as many tiles as blocks: counter unused
+    auto few = random_case<bf16, bf16>(130, 40, 72);  // as many tiles as blocks: no counter is used
     many.align = few.align = 8;
     many.plan = few.plan = &plan;
     for (const Exec& exec : hopper_devices()) {
@@ -157,7 +157,7 @@ TEST_CASE("Hopper's blocks that take tiles as they come to them give the bits of
   }
 }
 
-// Clusters of two, with pairs of tile rows and a single row left; two clusters that take tiles from
+// Clusters of two have pairs of tile rows, and a single row is left. Two clusters take tiles from
 // the counter or in fixed turns.
 TEST_CASE("Hopper's blocks that share b in a cluster give the bits of those that do not",
           "[gemm]") {
@@ -169,13 +169,13 @@ TEST_CASE("Hopper's blocks that share b in a cluster give the bits of those that
          {Size{1, 8, 8}, {256, cols, 64}, {300, cols + 72, 200}, {520, 2 * cols + 8, 488}}) {
       auto g = random_case<bf16, bf16>(m, n, k);
       g.align = 8;
-      for (int layout = 0; layout < 3; ++layout) {  // not both transposed
+      for (int layout = 0; layout < 3; ++layout) {  // layouts, except both transposed
         g.a_transposed = layout & 1, g.b_transposed = layout & 2;
         const GemmPlan alone{GemmEngine::kOwn, tile, 1};
         const GemmPlan clusters{GemmEngine::kOwn, tile, 1, blocks};
         for (Exec exec : hopper_devices()) {
           CAPTURE(to_string(exec.device), layout, name_of(tile), m, n, k);
-          exec.persistent_blocks = 5;  // two clusters, and an unpaired block
+          exec.persistent_blocks = 5;  // two clusters, and a block without a partner
           g.plan = &alone;
           const auto want = run_gemm(exec, g);
           g.plan = &clusters;
@@ -213,7 +213,8 @@ TEST_CASE("clusters keep GELU's argument, its gradient and the bias's", "[gemm]"
   for (const GemmTile tile : {GemmTile::kHopper128x256, GemmTile::kHopperPingPong128x128}) {
     const GemmPlan alone{GemmEngine::kOwn, tile, 1}, clusters{GemmEngine::kOwn, tile, 1, 2};
     for (const auto epilogue : {Epilogue::kGeluTanh, Epilogue::kDGeluTanh}) {
-      auto g = random_case<bf16, bf16>(330, cols_of(tile) + 40, 136);  // two slabs are beyond c
+      // Two slabs of 64 rows are beyond c.
+      auto g = random_case<bf16, bf16>(330, cols_of(tile) + 40, 136);
       g.align = 8;
       g.b_transposed = true;
       g.epilogue = epilogue;

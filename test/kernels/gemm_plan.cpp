@@ -40,7 +40,7 @@ TEST_CASE("where a block has little shared memory, no tile is planned that takes
 TEST_CASE("few tiles over a long k are split", "[gemm]") {
   CHECK(gemm_plan(problem(768, 768, 16384), {}).splits > 1);
   CHECK(gemm_plan(problem(16384, 768, 768), {}).splits == 1);
-  // Partial products use at most the memory allowed for them.
+  // The partial results of split-K use at most the memory allowed for them.
   const GemmProblem wide = problem(4096, 4096, 65536);
   CHECK(gemm_plan(wide, {}).splits * wide.m * wide.n * 4 <= int64_t{64} << 20);
 }
@@ -57,17 +57,17 @@ TEST_CASE("blocks form clusters unless a row of tiles without a pair costs a rou
   CHECK(best_cluster(problem(384, 33 * 256, 512), GemmTile::kHopper128x256) == 2);
 }
 
-// On Hopper with 132 SMs.
+// The number of SMs is 132, as on an H100.
 TEST_CASE("tiles beyond whole rounds are shared where that ends sooner", "[gemm]") {
   using kernels::best_shares;
   const auto shares = [](int64_t m, int64_t n, int64_t k, int cluster = 1) {
     return best_shares(problem(m, n, k), GemmTile::kHopper128x256, cluster);
   };
-  CHECK(shares(768, 3072, 16384) == 132);  // 72 tiles
-  CHECK(shares(768, 3072, 512) == 0);      // saves less than the traffic costs
+  CHECK(shares(768, 3072, 16384) == 132);  // 72 tiles for 132 SMs: all are shared
+  CHECK(shares(768, 3072, 512) == 0);      // sharing costs more than it saves
   CHECK(shares(768, 768, 16384) == 18 * 7);
-  CHECK(shares(12 * 128, 11 * 256, 16384) == 0);      // 132 tiles
-  CHECK(shares(16 * 128, 12 * 256, 4096) == 60 * 2);  // 60 more than a round
+  CHECK(shares(12 * 128, 11 * 256, 16384) == 0);      // 132 tiles: one whole round
+  CHECK(shares(16 * 128, 12 * 256, 4096) == 60 * 2);  // 60 tiles are left after a round
   CHECK(shares(768, 3072, 16384, 2) == 66);
   CHECK(best_shares(problem(768, 3072, 16384), GemmTile::kHopperPingPong128x128, 1) == 0);
   CHECK(best_shares(problem(768, 3072, 16384), GemmTile::k128x256, 1) == 0);
@@ -122,7 +122,7 @@ TEST_CASE("on Hopper two tiles take turns where the epilogue is long beside k", 
   gelu.k = 16384;
   CHECK(gemm_plan(gelu, hopper).tile == GemmTile::kHopper128x256);
   CHECK(gemm_plan(problem(8192, 8192, 8192), hopper).tile == GemmTile::kHopper128x256);
-  // A block with a single tile cannot alternate between two.
+  // A block with a single tile cannot alternate between two tiles.
   CHECK(gemm_plan(problem(1024, 1024, 1024), hopper).tile != GemmTile::kHopperPingPong128x128);
 }
 
@@ -131,7 +131,7 @@ TEST_CASE("SwiGLU's products are planned as one of both widths, in one part, nev
   for (const DType in : {DType::kF32, DType::kBF16, DType::kF16}) {
     for (const bool hopper : {false, true}) {
       for (const int64_t size : {60, 768, 8192}) {
-        GemmProblem p = problem(size, size, 16384, in);  // few tiles over a long k
+        GemmProblem p = problem(size, size, 16384, in);  // few tiles and a long k
         p.b.transposed = p.b_up.transposed = true;
         p.epilogue = Epilogue::kSwiGlu;
         CAPTURE(dtype_name(in), hopper, size);

@@ -1,5 +1,5 @@
-// The hand-written GPU GEMM kernels, plan by plan: every tile and split, independent of the choices
-// of gemm_plan().
+// Tests the hand-written GPU GEMM kernels plan by plan: every tile and split, independent of the
+// choices of gemm_plan().
 #include <tuple>
 
 #include "shale/kernels/gemm_plan.h"
@@ -18,7 +18,7 @@ using kernels::GemmTile;
 constexpr GemmTile kTiles[] = {GemmTile::k64x64, GemmTile::k128x64, GemmTile::k128x128,
                                GemmTile::k128x256};
 
-// devices_with() without the CPU, which has no plans.
+// Returns devices_with() without the CPU, which has no plans.
 std::vector<Exec> gpus() {
   std::vector<Exec> execs = devices_with({&kernels::gemm});
   std::erase_if(execs, [](const Exec& exec) { return exec.device.type == DeviceType::kCpu; });
@@ -33,7 +33,8 @@ bool has_kernel(GemmTile tile, bool a_transposed, bool b_transposed) {
   return kernels::has_kernel(problem, tile);
 }
 
-// Calls fn(plan) for kernels of this layout, with k in one part and, for the last one, in three.
+// Calls fn(plan) for each kernel of this layout, with k in one part and, for the last kernel, also
+// in three.
 template <typename T, typename Fn>
 void for_plans(int layout, Fn&& fn) {
   for (const GemmTile tile : kTiles) {
@@ -42,7 +43,8 @@ void for_plans(int layout, Fn&& fn) {
   }
 }
 
-// More than a tile in both directions; more stages than the ring has slots, the last one ragged.
+// Sizes: more than a tile in both directions; more stages than the ring has slots, the last one
+// ragged.
 TEMPLATE_TEST_CASE("every tile of the GPU's gemm agrees with f64 whether k is split or not",
                    "[gemm]", float, bf16, f16) {
   for (int layout = 0; layout < 4; ++layout) {
@@ -64,7 +66,7 @@ TEMPLATE_TEST_CASE("every tile of the GPU's gemm agrees with f64 whether k is sp
         CHECK(got.padding_intact);
         if (exec.device.type != DeviceType::kEmu) continue;
         if (first.empty()) first = got.c;
-        CHECK(same_bits(got.c, first));  // same bits in any order of blocks and threads
+        CHECK(same_bits(got.c, first));  // the order of blocks and threads does not change bits
       }
     });
   }
@@ -73,7 +75,7 @@ TEMPLATE_TEST_CASE("every tile of the GPU's gemm agrees with f64 whether k is sp
 TEST_CASE("the GPU's gemm computes exact products in every part of a tile", "[gemm]") {
   for (const GemmTile tile : kTiles) {
     const GemmPlan plan{GemmEngine::kOwn, tile, 1};
-    // c[i][j] is 256 i + j, which encodes its row and column.
+    // Element c[i][j] is 256 i + j, which encodes its row and column.
     auto g = random_case<bf16, float>(rows_of(tile), cols_of(tile), 32);
     for (int64_t i = 0; i < g.m; ++i) {
       for (int64_t l = 0; l < g.k; ++l) {
@@ -111,10 +113,11 @@ TEMPLATE_TEST_CASE("the GPU's gemm adds its parts of k in one order", "[gemm]", 
   std::vector<std::vector<float>> results, sums;
   for (const Exec& exec : gpus()) {
     const auto split = run(exec, 4), again = run(exec, 4);
-    CHECK_FALSE(same_bits(split.c, run(exec, 1).c));  // shows that it was split
+    CHECK_FALSE(same_bits(split.c, run(exec, 1).c));  // shows that k was split
     CHECK(same_bits(split.c, again.c));
     CHECK(same_bits(split.bias_grad, again.bias_grad));
-    if (exec.device.type != DeviceType::kEmu) continue;  // the emulator's tanh is not a GPU's
+    // Tanh on the emulator differs from a GPU's.
+    if (exec.device.type != DeviceType::kEmu) continue;
     results.push_back(split.c);
     sums.push_back(split.bias_grad);
     CHECK(same_bits(results.front(), results.back()));

@@ -9,20 +9,21 @@
 
 namespace shale::test {
 
-// One call of the gemm slot. Matrices here are row-major; a_transposed, b_transposed, pad and align
-// choose their layout in the kernel's memory.
+// Arguments of a call of the gemm slot. These matrices are row-major; a_transposed, b_transposed,
+// pad and align choose their layout in the kernel's memory.
 template <typename TIn, typename TOut>
 struct GemmCase {
   int64_t m = 0, n = 0, k = 0;
   bool a_transposed = false, b_transposed = false;
   int64_t pad = 0, align = 1;
   std::vector<TIn> a, b;
-  std::vector<TOut> c;            // before the call; NaN if empty
-  std::vector<TIn> bias;          // empty: no bias
-  std::vector<TIn> aux;           // of an epilogue; for outputs, any values of the right size
-  std::vector<TIn> b_up, aux_up;  // of SwiGLU
+  std::vector<TOut> c;    // c before the call; NaN if empty
+  std::vector<TIn> bias;  // empty: no bias
+  // Aux of an epilogue; if it is output, any values of the right size.
+  std::vector<TIn> aux;
+  std::vector<TIn> b_up, aux_up;  // operands of SwiGLU
   std::vector<TOut> residual;
-  std::vector<float> bias_grad;  // before the call
+  std::vector<float> bias_grad;  // bias_grad before the call
   kernels::Epilogue epilogue = kernels::Epilogue::kNone;
   bool accumulate = false, accumulate_bias_grad = false;
   const kernels::GemmPlan* plan = nullptr;
@@ -32,9 +33,9 @@ template <typename TIn, typename TOut>
 struct GemmResult {
   std::vector<TOut> c;
   std::vector<TIn> aux, aux_up;
-  std::vector<TOut> c_up;  // of kDSwiGlu
+  std::vector<TOut> c_up;  // output of kDSwiGlu
   std::vector<float> bias_grad;
-  bool padding_intact = false;  // nothing was written between rows or outside
+  bool padding_intact = false;  // true: the call wrote nothing between rows or outside of them
 };
 
 inline std::vector<Exec> hopper_devices() {
@@ -107,21 +108,22 @@ GemmResult<TIn, TOut> run_gemm(const Exec& exec, const GemmCase<TIn, TOut>& g) {
   return r;
 }
 
-// Largest error of rounding x to T: half an ulp, or half of the smallest subnormal.
+// Returns the largest error of rounding x to T: half an ulp, or half of the smallest subnormal.
 template <typename T>
 double rounding_error(double x) {
   const double smallest = std::is_same_v<T, f16> ? 0x1p-25 : 0x1p-134;
   return std::max(0.5 * ulp<T>() * std::abs(x), smallest);
 }
 
-// Largest ratio error(i) / allowed(i) over all elements; at most 1 passes, NaN counts as infinite.
+// Returns the largest ratio error(i) / allowed(i) over all elements. A test passes with at most 1;
+// NaN counts as infinite.
 template <typename T, typename Want, typename Allowed>
 double worst_ratio(const std::vector<T>& got, Want&& want, Allowed&& allowed) {
   double worst = 0;
   for (size_t i = 0; i < got.size(); ++i) {
     const double expected = want(i), error = std::abs(to_f64(got[i]) - expected);
     if (error == 0) continue;
-    // The result is `expected` with an error below allowed(i), then rounded to T.
+    // The allowed result is `expected` with an error below allowed(i), then rounded to T.
     const double bound = allowed(i) + rounding_error<T>(std::abs(expected) + allowed(i));
     worst = std::max(worst,
                      std::isnan(error) ? std::numeric_limits<double>::infinity() : error / bound);
@@ -129,7 +131,8 @@ double worst_ratio(const std::vector<T>& got, Want&& want, Allowed&& allowed) {
   return worst;
 }
 
-// Error of c with bias, residual and initial value, relative to the bound of k + `others` terms.
+// Returns the error of c with bias, residual and initial value, relative to the bound of k +
+// `others` terms.
 template <typename TIn, typename TOut>
 double product_ratio(const GemmResult<TIn, TOut>& got, const GemmCase<TIn, TOut>& g,
                      const RefProduct& ref, int others = 3) {

@@ -1,5 +1,5 @@
-// Hopper GEMM tiles that several blocks share (stream-K), on the emulator and on a GPU of compute
-// capability 9.0 if there is one.
+// Tests Hopper GEMM tiles that several blocks share (stream-K), on the emulator and on a GPU of
+// compute capability 9.0 if there is one.
 #include "shale/kernels/gemm_plan.h"
 #include "shale/kernels/gemm_problem.h"
 #include "shale/test/kernels/gemm_run.h"
@@ -17,7 +17,7 @@ using kernels::GemmTile;
 constexpr GemmTile kTiles[] = {GemmTile::kHopper128x64, GemmTile::kHopper128x128,
                                GemmTile::kHopper128x256};
 
-// Four tiles in two tile rows, as in a cluster of two.
+// Makes a case with four tiles in two tile rows, as in a cluster of two.
 template <typename TIn, typename TOut>
 GemmCase<TIn, TOut> four_tiles(GemmTile tile, int64_t k) {
   auto g = random_case<TIn, TOut>(200, cols_of(tile) + 40, k);
@@ -25,7 +25,7 @@ GemmCase<TIn, TOut> four_tiles(GemmTile tile, int64_t k) {
   return g;
 }
 
-// Small integers: sums are exact in any order.
+// Operands are small integers, so sums are exact in any order.
 template <typename TIn, typename TOut>
 void make_exact(GemmCase<TIn, TOut>& g) {
   g.a = rand_int<TIn>(g.m * g.k, 1, -2, 2);
@@ -52,8 +52,8 @@ void check_same(const GemmResult<TIn, TOut>& got, const GemmResult<TIn, TOut>& w
 
 }  // namespace
 
-// Tiles with 4 stages each. Shares: one for everything, fewer than tiles, parts of two tiles in
-// one, equally many per tile, one per stage.
+// Tiles have 4 stages each. Numbers of shares: one for all tiles, fewer than tiles, shares with
+// parts of two tiles, equally many per tile, one per stage.
 TEST_CASE("shares of tiles make the sums of whole ones", "[gemm]") {
   for (const GemmTile tile : kTiles) {
     auto g = four_tiles<bf16, float>(tile, 232);
@@ -80,7 +80,7 @@ TEMPLATE_TEST_CASE("tiles are shared in every layout, with counters and without"
   const GemmPlan alone = whole(tile), plan = shared(tile, 7);
   auto g = four_tiles<TestType, TestType>(tile, 232);
   make_exact(g);
-  for (int layout = 0; layout < 3; ++layout) {  // not both transposed
+  for (int layout = 0; layout < 3; ++layout) {  // layouts, except both transposed
     g.a_transposed = layout & 1, g.b_transposed = layout & 2;
     for (const Exec& exec : hopper_devices()) {
       CAPTURE(to_string(exec.device), layout);
@@ -172,10 +172,10 @@ TEST_CASE("clusters share tiles as blocks do", "[gemm]") {
   for (const GemmTile tile : kTiles) {
     const int blocks = cluster_blocks(tile);
     if (blocks == 1) continue;
-    auto g = random_case<bf16, bf16>(330, cols_of(tile) + 40, 232);  // three rows of tiles
+    auto g = random_case<bf16, bf16>(330, cols_of(tile) + 40, 232);  // has three rows of tiles
     g.align = 8;
     g.b_transposed = true;
-    // Three shares per tile, so that both plans cut tiles at the same places.
+    // There are three shares per tile, so that both plans cut tiles at the same places.
     const GemmPlan alone = shared(tile, 3 * 6), clusters = shared(tile, 3 * 4, blocks);
     const GemmPlan across = shared(tile, 7, blocks);
     for (const auto& options : {emulator_orders()[0], emulator_orders()[1], emulator_orders()[4]}) {
@@ -199,7 +199,7 @@ TEST_CASE("clusters share tiles as blocks do", "[gemm]") {
   }
 }
 
-// 12 x 12 tiles, of which a nominal GPU processes 132 in one round.
+// c has 12 x 12 tiles, of which a nominal GPU processes 132 in one round.
 TEST_CASE("tiles of whole rounds come before those that are shared", "[gemm]") {
   const GemmTile tile = GemmTile::kHopper128x64;
   auto g = random_case<bf16, bf16>(12 * 128, 12 * 64, 136);

@@ -1,4 +1,5 @@
-// SwiGLU in epilogues of the gemm slot, and the elementwise slot that recomputes the activation.
+// Tests SwiGLU in epilogues of the gemm slot, and the elementwise slot that recomputes the
+// activation.
 #include <cmath>
 #include <tuple>
 
@@ -37,7 +38,7 @@ struct Size {
   int64_t m, n, k;
 };
 
-// One element; lines of one element; an empty sum; more than a tile in each direction.
+// Sizes: one element; lines of one element; an empty sum; more than a tile in each direction.
 const std::vector<Size>& sizes() {
   static const std::vector<Size> all{{1, 1, 1},   {1, 70, 20},    {3, 16, 8},
                                      {40, 1, 33}, {33, 61, 0},    {5, 33, 1},
@@ -55,14 +56,15 @@ double ref_dsilu(double x) {
   return sigmoid(x) * (1 + x * (1 - sigmoid(x)));
 }
 
-// silu and its slope are computed in f32. The sigmoid has a relative error of a few ulps plus the
-// exponent's, |x| (1 - sigmoid(x)) ulps. Multiplied by x or x (1 - sigmoid(x)), which both stay
-// below max(1, |x|), this is below 16 ulps of that.
+// Bound of the error of silu and of its slope, which are computed in f32. The sigmoid has a
+// relative error of a few ulps plus the exponent's, |x| (1 - sigmoid(x)) ulps. Multiplied by x or x
+// (1 - sigmoid(x)), which both stay below max(1, |x|), the error is below 16 ulps of max(1, |x|).
 double silu_error(double x) {
   return 16 * 0x1p-24 * std::max(1., std::abs(x));
 }
 
-// silu inputs should cover its nonlinear range: the GEMM results have a standard deviation of 2.
+// Makes inputs with which silu covers its nonlinear range: the GEMM results have a standard
+// deviation of 2.
 template <typename TIn, typename TOut>
 GemmCase<TIn, TOut> forward_case(const Size& s) {
   auto g = random_case<TIn, TOut>(s.m, s.n, s.k);
@@ -95,8 +97,8 @@ void check_forward(const GemmCase<TIn, TOut>& g, const GemmResult<TIn, TOut>& go
   };
   check_product(g.b, got.aux);
   check_product(g.b_up, got.aux_up);
-  // Relative to the stored GEMM results, the error no longer depends on k: silu's, and a
-  // multiplication.
+  // The reference takes the stored GEMM results, so the error no longer depends on k: it is silu's,
+  // and a multiplication's.
   const auto want = [&](size_t i) { return ref_silu(to_f64(got.aux[i])) * to_f64(got.aux_up[i]); };
   CHECK(worst_ratio(got.c, want, [&](size_t i) {
           return silu_error(to_f64(got.aux[i])) * std::abs(to_f64(got.aux_up[i])) +
@@ -108,7 +110,8 @@ void check_forward(const GemmCase<TIn, TOut>& g, const GemmResult<TIn, TOut>& go
 template <typename TIn, typename TOut>
 void check_backward(const GemmCase<TIn, TOut>& g, const GemmResult<TIn, TOut>& got) {
   const RefProduct ref = ref_product(to_f64(g.a), to_f64(g.b), g.m, g.n, g.k);
-  // Checks d times a factor with an error of its own and up to two multiplications.
+  // Checks that a result is d times a factor. The factor has an error of its own, and there are up
+  // to two multiplications.
   const auto check_times = [&](const std::vector<TOut>& result, auto&& factor,
                                auto&& factor_error) {
     CHECK(worst_ratio(
@@ -191,13 +194,14 @@ TEMPLATE_LIST_TEST_CASE("gemm gives the gradients of SwiGLU's gate and up", "[ge
   }
 }
 
-// Several tiles in each direction, the last ones ragged, and more stages than the ring has slots.
+// Sizes: several tiles in each direction, the last ones ragged, and more stages than the ring has
+// slots.
 TEMPLATE_TEST_CASE("every tile pairs the columns of SwiGLU's two products", "[gemm]", float, bf16,
                    f16) {
   for_tiles<TestType>([](const Exec& exec, const GemmPlan& plan) {
     auto g = forward_case<TestType, TestType>({140, cols_of(plan.tile) / 2 + 24, 456});
     g.plan = &plan;
-    for (const int64_t align : {8, 1}) {  // by boxes and packs, or by element
+    for (const int64_t align : {8, 1}) {  // stores in boxes and packs, or by element
       g.align = align;
       g.pad = align == 1 ? 3 : 0;
       CAPTURE(align);
@@ -216,7 +220,7 @@ TEMPLATE_TEST_CASE("every tile pairs the columns of SwiGLU's two products", "[ge
   });
 }
 
-// Small integers: sums are exact in any order.
+// Operands are small integers, so sums are exact in any order.
 TEST_CASE("every tile, k cut or not, gives the same gradients of SwiGLU", "[gemm]") {
   const GemmPlan first{GemmEngine::kOwn, GemmTile::k64x64, 1};
   for_tiles<bf16>([&](const Exec& exec, GemmPlan plan) {
@@ -311,7 +315,7 @@ TEST_CASE("SwiGLU far from zero is the product, or zero; a NaN stays one", "[gem
     auto g = backward_case<float, float>({1, 6, 1});
     g.a = {1}, g.b.assign(6, 1), g.aux = gate, g.aux_up = up;
     const auto back = run_gemm(exec, g);
-    CHECK(back.c[0] == 3);  // gate gradient: up, where silu is linear
+    CHECK(back.c[0] == 3);  // the gate's gradient is `up`, as silu is linear there
     CHECK(std::abs(back.c[1]) < 1e-30f);
     CHECK(back.c[2] == 2);
     CHECK(std::abs(back.c[3]) < 1e-6f);
@@ -320,7 +324,7 @@ TEST_CASE("SwiGLU far from zero is the product, or zero; a NaN stays one", "[gem
     CHECK(back.c_up[0] == 200);
     CHECK(back.c_up[2] == 1e30f);
     CHECK(std::isnan(back.c_up[4]));
-    CHECK(std::abs(back.c_up[5] - ref_silu(1)) < 1e-6);  // not up's NaN
+    CHECK(std::abs(back.c_up[5] - ref_silu(1)) < 1e-6);  // not the NaN of `up`
   }
 }
 

@@ -21,7 +21,7 @@ struct Golden {
   std::vector<uint32_t> in, want;
 };
 
-// Name, input words and output words in hexadecimal.
+// Returns the name, input words and output words in hexadecimal.
 inline std::string text_of(const Golden& golden) {
   std::string text = cat(golden.name, "\n");
   const auto add = [&text](const char* what, const std::vector<uint32_t>& list) {
@@ -38,9 +38,9 @@ inline std::string text_of(const Golden& golden) {
   return text;
 }
 
-// Compares with test/fixtures/`name`.txt, which has `head` and a line per case with the number of
-// words and the FNV-1a hash of its text. SHALE_WRITE_GOLDEN=DIR writes that file and
-// `name`_words.txt with all texts.
+// Compares cases with test/fixtures/`name`.txt. That file has `head` and, for each case, a line
+// with its number of words and the FNV-1a hash of its text. SHALE_WRITE_GOLDEN=DIR writes that file
+// and `name`_words.txt with all texts.
 inline void check_table(const std::string& name, const std::string& head,
                         const std::vector<Golden>& all) {
   std::string table = head, words;

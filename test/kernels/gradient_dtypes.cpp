@@ -1,4 +1,4 @@
-// A bf16 gradient equals the f32 gradient, rounded once when stored.
+// Tests that a bf16 gradient equals the f32 gradient, rounded once when it is stored.
 #include <optional>
 
 #include "shale/kernels/embedding.h"
@@ -24,7 +24,8 @@ Values widened(const std::vector<bf16>& values) {
   return result;
 }
 
-// Gradient after `call(view, accumulate)`, starting from `start` or from nothing.
+// Returns the gradient that `call(view, accumulate)` computes, starting from `start` or from
+// nothing.
 template <typename TGrad, class Call>
 std::vector<TGrad> gradient(const Exec& exec, int64_t count,
                             const std::optional<std::vector<TGrad>>& start, const Call& call) {
@@ -72,7 +73,7 @@ TEMPLATE_TEST_CASE("norms round the gradients of gain and bias to bf16 once", "[
     const DeviceArray<TestType> dy(exec, values), s(exec, values), d_gain(exec, gain);
     const DeviceArray<TestType> dx(exec, rows * cols);
     const DeviceArray<float> means(exec, mean), rstds(exec, rstd);
-    for (const bool of_bias : {false, true}) {  // the other one is in f32
+    for (const bool of_bias : {false, true}) {  // the other gradient is in f32
       const DeviceArray<float> other(exec, cols);
       check_rounded(exec, cols, [&](const View& grad, bool accumulate) {
         kernels::layer_norm_bwd(exec, {.dy = dy.view(shape),
@@ -104,7 +105,7 @@ TEMPLATE_TEST_CASE("embedding_bwd into bf16 adds a row up in f32 and rounds it o
   struct Sizes {
     int64_t B, T, V, C;
   };
-  // Rows named by no id and by many ids; columns in one strip, in several, ragged.
+  // Cases: rows that no id or many ids select; columns in one strip, in several, ragged.
   const auto s = GENERATE(from_range(std::vector<Sizes>{
       {0, 4, 5, 8}, {1, 1, 1, 1}, {2, 8, 3, 31}, {4, 25, 50, 40}, {2, 5, 7, 2100}}));
   const auto ids = rand_int<int32_t>(s.B * s.T, 1, 0, s.V - 1);
@@ -134,7 +135,7 @@ TEST_CASE("the gradient of a weight in bf16 is its product in f32, rounded once"
   struct Sizes {
     int64_t out, in, rows;
   };
-  // One element, ragged, exact tiles, several blocks, a long sum.
+  // Sizes: one element, ragged, exact tiles, several blocks, a long sum.
   for (const auto& [out, in, rows] :
        {Sizes{1, 1, 1}, {7, 50, 3}, {64, 48, 32}, {300, 97, 20}, {130, 64, 1100}}) {
     const auto dy = randn<bf16>(rows * out, 1), x = randn<bf16>(rows * in, 2);

@@ -21,7 +21,7 @@ const std::vector<Size> kSizes = {{{0, 0}, 0, 3, 2},
                                   {{0, 0, 64, 96}, 96, 64, 48},
                                   {{0, 130, 131, 131, 300}, 320, 96, 130}};
 
-// b [groups, k, n] as the transposes of weights [groups, n, k].
+// Returns b [groups, k, n] as the transposes of weights [groups, n, k].
 template <typename T>
 View weights_view(const DeviceArray<T>& w, const Size& s) {
   return w.view({s.groups(), s.k, s.n}, {s.n * s.k, 1, s.k});
@@ -29,8 +29,8 @@ View weights_view(const DeviceArray<T>& w, const Size& s) {
 
 }  // namespace
 
-// GEMMs of integers, whose sums are exact in every dtype's accumulator; c in f32. For tf32 the
-// operands deviate by amounts that its rounding removes.
+// Operands are integers, so sums are exact in every dtype's accumulator; c is f32. For tf32 the
+// operands differ from integers by amounts that rounding to tf32 removes.
 TEMPLATE_TEST_CASE("a grouped product is the products of its groups, exactly", "[kernels][moe]",
                    float, bf16, f16) {
   const bool tf32 = std::is_same_v<TestType, float> && GENERATE(false, true);
@@ -41,7 +41,8 @@ TEMPLATE_TEST_CASE("a grouped product is the products of its groups, exactly", "
     return values;
   };
   for (Exec exec : test::devices_with({&kernels::grouped_gemm})) {
-    if (tf32 && exec.device.type != DeviceType::kCpu && exec.device.arch < 80) continue;  // refused
+    // Such GPUs refuse tf32.
+    if (tf32 && exec.device.type != DeviceType::kCpu && exec.device.arch < 80) continue;
     exec.tf32 = tf32;
     for (const Size& s : kSizes) {
       CAPTURE(to_string(exec.device), s.rows, s.n, s.k);
@@ -75,7 +76,7 @@ TEMPLATE_TEST_CASE("a grouped product is the products of its groups, exactly", "
                                    .accumulate = true});
       CHECK(dc.margins_intact());
       CHECK(test::max_error(dc.download(), rows) == 0);
-      // Rows outside all groups stay unchanged.
+      // Rows of dx outside all groups stay unchanged.
       const std::vector<float> untouched = test::poison<float>(s.rows * s.k);
       const DeviceArray<float> dx(exec, untouched);
       kernels::grouped_gemm(exec, {.offsets = offsets.view(),
@@ -99,7 +100,8 @@ TEMPLATE_TEST_CASE("a grouped product is the products of its groups, exactly", "
   }
 }
 
-// Offsets are multiples of 16; groups end in the middle of tiles and of stages, and some are empty.
+// All offsets are multiples of 16; groups end in the middle of tiles and of stages, and some are
+// empty.
 TEMPLATE_TEST_CASE("each tile of grouped products gives the exact sums", "[kernels][moe]", bf16,
                    f16) {
   using kernels::GemmTile;
@@ -118,7 +120,7 @@ TEMPLATE_TEST_CASE("each tile of grouped products gives the exact sums", "[kerne
       }
     }
   }
-  // Sums are rounded once.
+  // The kernel rounds each exact sum once.
   std::vector<double> rounded;
   for (const double sum : rows) {
     rounded.push_back(test::to_f64(TestType(static_cast<float>(sum))));
@@ -152,7 +154,7 @@ TEMPLATE_TEST_CASE("each tile of grouped products gives the exact sums", "[kerne
                                                    .align = 16,
                                                    .tile = &tile};
       if (tile == GemmTile::kHopper128x256 ||
-          tile == GemmTile::kHopperPingPong128x128) {  // too few registers
+          tile == GemmTile::kHopperPingPong128x128) {  // these tiles have too few registers
         CHECK_THROWS_AS(kernels::grouped_gemm(exec, inner_args), UnavailableError);
         continue;
       }
@@ -165,7 +167,7 @@ TEMPLATE_TEST_CASE("each tile of grouped products gives the exact sums", "[kerne
 
 namespace {
 
-// Matrices of a SwiGLU GEMM or of its backward: a group has its rows of row-wise matrices, and a
+// Matrices of a SwiGLU GEMM or of its backward: each group has some rows of the activations, and a
 // weight matrix of its own.
 struct SwiGluArrays {
   const Size& s;
@@ -194,7 +196,7 @@ struct SwiGluArrays {
             .aux_up = aux_up.view(rows),
             .c_up = is_forward ? View{} : c_up.view(rows)};
   }
-  // All outputs, concatenated.
+  // Returns all outputs, concatenated.
   std::vector<float> results() const {
     std::vector<float> all;
     for (const DeviceArray<float>* array : {&c, &aux, &aux_up, &c_up}) {
@@ -228,7 +230,7 @@ TEST_CASE("a grouped SwiGLU product has the bits of each group's own, for any th
       const int64_t begin = s.offsets[size_t(g)], end = s.offsets[size_t(g + 1)];
       if (begin < end) kernels::gemm(device, kernels::group_of(grouped, g, begin, end));
     }
-    // Rows outside all groups are unchanged in both.
+    // Both calls leave rows outside all groups unchanged.
     CHECK(test::same_bits(run(device), arrays.results()));
   }
 }
@@ -244,14 +246,14 @@ TEST_CASE("grouped products refuse matrices that do not lie one after the other"
   };
   CHECK_THROWS_AS(run(b.view({2, 3, 4}, {20, 4, 1})), ShapeError);
   CHECK_THROWS_AS(run(b.view({2, 3, 4}, {24, 8, 2})), ShapeError);
-  // Groups of a's columns that are not contiguous lines.
+  // Refused: columns of a that are not contiguous lines.
   CHECK_THROWS_AS(kernels::grouped_gemm(exec, {.offsets = offsets.view(),
                                                .by = GroupedBy::kInner,
                                                .a = a.view({3, 2}),
                                                .b = c.view({2, 4}),
                                                .c = b.view({2, 3, 4})}),
                   ShapeError);
-  // Offsets that `align` does not divide.
+  // Refused: offsets that `align` does not divide.
   CHECK_THROWS_AS(kernels::grouped_gemm(exec, {.offsets = offsets.view(),
                                                .a = a.view({2, 3}),
                                                .b = b.view({2, 3, 4}),

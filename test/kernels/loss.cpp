@@ -36,9 +36,9 @@ Run<T> run(const Exec& base, const Case<T>& c, bool write_grad = true) {
 
 TEMPLATE_TEST_CASE("cross_entropy and its gradient agree with f64 on every device",
                    "[kernels][loss]", float, bf16, f16) {
-  // Rows, columns, vocabulary. Cases: empty, one, ragged, exact, padded, several groups,
-  // two rows in exactly 48 KiB of f32 and of 16 bits, real vocabularies, and rows larger than a
-  // block's storage, which on some GPUs is shared memory, with few and with many registers.
+  // Values: rows, columns, vocabulary. Cases: empty, one row, ragged, exact, padded, several
+  // groups, two rows in exactly 48 KiB of f32 and of 16 bits, real vocabularies, and rows larger
+  // than a block's storage, which on some GPUs is shared memory, with few and with many registers.
   const auto [rows, cols, vocab] =
       GENERATE(table<int64_t, int64_t, int64_t>({{0, 8, 8},
                                                  {1, 1, 1},
@@ -57,7 +57,7 @@ TEMPLATE_TEST_CASE("cross_entropy and its gradient agree with f64 on every devic
   for (const Exec& exec : test::devices_of_all_limits({&kernels::cross_entropy})) {
     CAPTURE(rows, cols, vocab);
     const auto got = run(exec, c);
-    // 4 ulps: two for exp, one for each side of the final difference.
+    // The loss may differ by 4 ulps: two for exp, one for each side of the final difference.
     CHECK(test::error_ratio(got.losses, exact.losses, rounded.losses, 4) <= 1);
     CHECK(test::error_ratio(got.logits, exact.grads, rounded.grads, 4) <= 1);
     const auto untouched = run(exec, c, /*write_grad=*/false);
@@ -68,7 +68,8 @@ TEMPLATE_TEST_CASE("cross_entropy and its gradient agree with f64 on every devic
 
 TEMPLATE_TEST_CASE("capped logits and their gradient agree with f64 on every device",
                    "[kernels][loss]", float, bf16, f16) {
-  // Padded; in shared memory once and twice; not aligned. A softcap of 2 changes most logits.
+  // Rows that are padded, fit shared memory once or twice, or are not aligned. A softcap of 2
+  // changes most logits.
   const auto [rows, cols, vocab] =
       GENERATE(table<int64_t, int64_t, int64_t>({{3, 31, 31}, {5, 304, 257}, {2, 50304, 50257}}));
   auto c = make_case<TestType>(rows, cols, vocab);
@@ -79,7 +80,7 @@ TEMPLATE_TEST_CASE("capped logits and their gradient agree with f64 on every dev
     for (const Exec& exec : test::devices_with({&kernels::cross_entropy})) {
       CAPTURE(to_string(exec.device), rows, cols, vocab, softcap);
       const auto got = run(exec, c);
-      // 8 ulps: as without a softcap, plus twice two for tanh.
+      // The loss may differ by 8 ulps: as without a softcap, plus twice two for tanh.
       CHECK(test::error_ratio(got.losses, exact.losses, rounded.losses, 8) <= 1);
       CHECK(test::error_ratio(got.logits, exact.grads, rounded.grads, 8) <= 1);
       const auto untouched = run(exec, c, /*write_grad=*/false);
@@ -105,7 +106,7 @@ TEST_CASE("each row of the cross_entropy gradient sums to zero", "[kernels][loss
     for (int64_t r = 0; r < 3; ++r) {
       double sum = 0;
       for (int64_t j = 0; j < c.cols; ++j) sum += double{got.logits[size_t(r * c.cols + j)]};
-      CHECK(std::abs(sum) < 1e-6);  // 50257 roundings of numbers with a sum of 1/8
+      CHECK(std::abs(sum) < 1e-6);  // 50257 numbers whose magnitudes add up to 1/8
     }
   }
 }
@@ -113,7 +114,7 @@ TEST_CASE("each row of the cross_entropy gradient sums to zero", "[kernels][loss
 TEST_CASE("ignored rows and padding columns get zeros", "[kernels][loss]") {
   auto c = make_case<float>(3, 40, 33);
   c.targets[1] = kernels::kIgnoreTarget;
-  for (int64_t j = 33; j < 40; ++j) c.logits[size_t(j)] = 1e30f;  // must not be read
+  for (int64_t j = 33; j < 40; ++j) c.logits[size_t(j)] = 1e30f;  // padding, which must not be read
   c.logits[39] = std::numeric_limits<float>::quiet_NaN();
   for (const Exec& exec : test::devices_with({&kernels::cross_entropy})) {
     const auto got = run(exec, c);

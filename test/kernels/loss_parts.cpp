@@ -13,7 +13,7 @@ namespace {
 
 using test::DeviceArray;
 using namespace test::cross_entropy;
-// Splits into `parts` equal parts, as leaves do.
+// Splits the columns into `parts` equal parts and runs the kernels as ranks do.
 template <typename T>
 Run<T> run(const Exec& base, const Case<T>& c, int64_t parts, bool write_grad = true) {
   StepState state;
@@ -53,7 +53,7 @@ Run<T> run(const Exec& base, const Case<T>& c, int64_t parts, bool write_grad = 
       std::copy_n(part.begin() + r * cols, cols, got.logits.begin() + r * c.cols + k * cols);
     }
     const std::vector<float> mine = losses.download();
-    if (k > 0) CHECK(test::same_bits(mine, got.losses));  // same results on all parts
+    if (k > 0) CHECK(test::same_bits(mine, got.losses));  // all parts compute the same losses
     got.losses = mine;
   }
   return got;
@@ -63,7 +63,8 @@ Run<T> run(const Exec& base, const Case<T>& c, int64_t parts, bool write_grad = 
 
 TEMPLATE_TEST_CASE("cross_entropy of parts agrees with f64 on every device", "[kernels][loss]",
                    float, bf16, f16) {
-  // rows, columns, vocabulary: empty, one, ragged, exact, a part with only padding, several packs.
+  // Values: rows, columns, vocabulary. Cases: empty, one, ragged, exact, a part with only padding,
+  // several packs.
   const auto [rows, cols, vocab] = GENERATE(table<int64_t, int64_t, int64_t>(
       {{0, 8, 8}, {1, 4, 4}, {3, 44, 41}, {4, 128, 128}, {5, 512, 257}, {2, 6144, 6100}}));
   const int64_t parts = GENERATE(1, 2, 4);
@@ -74,7 +75,8 @@ TEMPLATE_TEST_CASE("cross_entropy of parts agrees with f64 on every device", "[k
   for (const Exec& exec : test::devices_with({&kernels::cross_entropy_stats})) {
     CAPTURE(rows, cols, vocab, parts);
     const auto got = run(exec, c, parts);
-    // 8 ulps: as in one part, plus two for exp and two for its product where parts are merged.
+    // The loss may differ by 8 ulps: as in one part, plus two for exp and two for its product where
+    // parts are merged.
     CHECK(test::error_ratio(got.losses, exact.losses, rounded.losses, 8) <= 1);
     CHECK(test::error_ratio(got.logits, exact.grads, rounded.grads, 8) <= 1);
     const auto untouched = run(exec, c, parts, /*write_grad=*/false);
@@ -86,7 +88,7 @@ TEMPLATE_TEST_CASE("cross_entropy of parts agrees with f64 on every device", "[k
 TEST_CASE("targets on the edges of parts, and ignored ones", "[kernels][loss]") {
   auto c = make_case<float>(6, 32, 29, 80);
   c.targets = {0, 7, 8, 15, kernels::kIgnoreTarget, 28};
-  c.logits[29] = std::numeric_limits<float>::quiet_NaN();  // padding, must not be read
+  c.logits[29] = std::numeric_limits<float>::quiet_NaN();  // padding, which must not be read
   const auto exact = reference(c, test::Exact(), test::Exact());
   for (const Exec& exec : test::devices_with({&kernels::cross_entropy_stats})) {
     const auto got = run(exec, c, 4);

@@ -21,7 +21,7 @@ std::ostream& operator<<(std::ostream& out, const Row& r) {
              << "}";
 }
 
-// States after each step; '.' is a finite gradient, 'x' an overflow.
+// Returns the state after each step; '.' is a finite gradient, 'x' an overflow.
 std::vector<Row> schedule(const Exec& exec, const LossScaleArgs& args, float start,
                           std::string_view gradients) {
   StepState state;
@@ -38,7 +38,7 @@ std::vector<Row> schedule(const Exec& exec, const LossScaleArgs& args, float sta
   return rows;
 }
 
-// Outlier flags of the norms, and the content of the window at the end.
+// Outlier flags of a series of norms, and the content of the window at the end.
 struct Window {
   std::string outliers;
   std::vector<float> norms;
@@ -69,14 +69,16 @@ TEST_CASE("a norm far above those before is an outlier, once half the window is 
           "[kernels][loss_scale]") {
   const float inf = std::numeric_limits<float>::infinity();
   for (const Exec& exec : test::devices_with({&kernels::skip_outliers})) {
-    // 1, 2, 3 have mean 2 and standard deviation 1: 5 is just not an outlier, larger values are.
+    // 1, 2, 3 have mean 2 and standard deviation 1. With 3 sigmas, 5 is just not an outlier; larger
+    // values are.
     const Window first = windowed(exec, 4, 3, {100, 1, inf, 2, 3, 1, 2, 4, 4.5f});
     CHECK(first.outliers == "..x......");
     CHECK(windowed(exec, 6, 3, {1, 2, 3, 5}).outliers == "....");
     CHECK(windowed(exec, 6, 3, {1, 2, 3, 5.01f}).outliers == "...o");
     CHECK(windowed(exec, 6, 3, {1, 2, 3, 0}).outliers == "....");
-    CHECK(windowed(exec, 8, 3, {1, 2, 3, 100, 9}).outliers == ".....");  // 3 is under half of 8
-    // A new value replaces the oldest, even if it is an outlier; infinities are not stored.
+    // 3 norms do not fill half of 8.
+    CHECK(windowed(exec, 8, 3, {1, 2, 3, 100, 9}).outliers == ".....");
+    // A new norm replaces the oldest one, even if it is an outlier; infinities are not stored.
     CHECK(first.count == 8);
     CHECK(first.norms == std::vector<float>{1, 2, 4, 4.5f});
     // A persistent new level soon stops being an outlier.
@@ -104,11 +106,11 @@ TEST_CASE("without hysteresis the scale follows PyTorch's GradScaler", "[kernels
     CHECK(schedule(exec, args, 64, "...x..x....") ==
           std::vector<Row>{{64, 1, 1, 0},
                            {64, 2, 1, 0},
-                           {128, 0, 1, 0},  // three in a row
+                           {128, 0, 1, 0},  // grows after three finite steps
                            {64, 0, 0, 1},
                            {64, 1, 0, 1},
                            {64, 2, 0, 1},
-                           {32, 0, 0, 2},  // the count restarts
+                           {32, 0, 0, 2},  // starts to count again
                            {32, 1, 0, 2},
                            {32, 2, 0, 2},
                            {64, 0, 1, 2},
@@ -122,12 +124,12 @@ TEST_CASE("hysteresis tolerates overflows until the scale has grown again",
   for (const Exec& exec : test::devices_with({&kernels::update_loss_scale})) {
     const LossScaleArgs args{.growth_interval = 2, .hysteresis = 2};
     CHECK(schedule(exec, args, 64, "x.xx..x") ==
-          std::vector<Row>{{64, 0, 1, 1},  // tolerated
+          std::vector<Row>{{64, 0, 1, 1},  // this overflow is tolerated
                            {64, 1, 1, 1},
-                           {32, 0, 0, 2},  // the tolerance is used up
+                           {32, 0, 0, 2},  // this overflow exceeds the tolerance
                            {16, 0, 0, 3},
                            {16, 1, 0, 3},
-                           {32, 0, 2, 3},  // grown, and tolerant again
+                           {32, 0, 2, 3},  // has grown, and is tolerant again
                            {32, 0, 1, 4}});
   }
 }

@@ -55,7 +55,7 @@ Vec weights_of(const Vec& logits, const std::vector<int32_t>& experts, const Rou
   return weights;
 }
 
-// Expected choice by a full sort: by decreasing choice score, then by number.
+// Returns the expected choice, by a full sort: decreasing score, then ascending expert number.
 std::vector<int32_t> best_of(const Vec& choice, int64_t count) {
   std::vector<int32_t> order(choice.size());
   std::iota(order.begin(), order.end(), 0);
@@ -130,7 +130,8 @@ TEST_CASE("routers choose and weigh by their formulas", "[kernels][moe]") {
           const auto first = got.experts.begin() + t * n.active;
           const std::vector<int32_t> experts(first, first + n.active);
           CHECK(experts == best_of(row, n.active));
-          // A few roundings of an exponential, a sum of up to 300 terms and a quotient.
+          // The errors are a few roundings of an exponential, of a sum of up to 300 terms and of a
+          // quotient.
           CHECK(test::max_error(row_of(got.weights, t, n.active), weights_of(row, experts, rule)) <=
                 32 * test::ulp<float>() * rule.scale);
         }
@@ -149,7 +150,7 @@ TEST_CASE("among equal scores routers choose the lower expert", "[kernels][moe]"
 }
 
 TEST_CASE("a bias moves the choice, not the weights, and groups limit it", "[kernels][moe]") {
-  // Sigmoids increase with logits; groups are {0, 1}, {2, 3}, {4, 5}.
+  // Sigmoids increase with the logits. The groups are {0, 1}, {2, 3}, {4, 5}.
   const Size n{1, 6, 2};
   const std::vector<float> logits = {0, 1, 2, -9, 1.5f, 1.25f};
   const RouterRule rule{.score = RouterScore::kSigmoid, .renormalise = true, .scale = 2};
@@ -161,7 +162,8 @@ TEST_CASE("a bias moves the choice, not the weights, and groups limit it", "[ker
           8 * test::ulp<float>());
     RouterRule one_group = rule;
     one_group.groups = 3, one_group.active_groups = 1;
-    // The best expert is in the second group, whose sum of two is below that of the third.
+    // The best expert is in the second group, but the sum of that group's two scores is below that
+    // of the third group.
     CHECK(route(exec, n, one_group, logits).experts == std::vector<int32_t>{4, 5});
     // Among equal groups the first one is chosen.
     CHECK(route(exec, n, one_group, std::vector<float>(6, 0)).experts ==
@@ -182,7 +184,7 @@ TEST_CASE("gradients of routers are those of their formulas", "[kernels][moe]") 
       const Routed routed = route(exec, n, rule, logits);
       const Sorted sorted = sort(exec, n, routed.experts, 0, 1);
       const DeviceArray<float> x(exec, logits), dw(exec, d_weights), dx(exec, x.size());
-      // Counts of these tokens and of as many others.
+      // The counts are those of these tokens and of as many others.
       std::vector<int32_t> of_all = sorted.counts;
       for (int32_t e = 0; e < n.experts; ++e) of_all.push_back(e % 4);
       const DeviceArray<int32_t> experts(exec, routed.experts), counts(exec, of_all);
@@ -195,7 +197,8 @@ TEST_CASE("gradients of routers are those of their formulas", "[kernels][moe]") 
                                     .balance = balances ? balance : 0,
                                     .z = z,
                                     .tokens = 2 * n.tokens});
-      // Losses of one token, whose derivatives do not depend on the other tokens: counts are given.
+      // Returns the losses of one token; their derivatives do not depend on the other tokens,
+      // because counts are given.
       const auto value = [&](const Vec& row, int64_t t) {
         const auto first = routed.experts.begin() + t * n.active;
         const Vec weights = weights_of(row, {first, first + n.active}, rule);
@@ -269,7 +272,8 @@ TEST_CASE("sorting adds up what experts got and what was dropped", "[kernels][mo
 }
 
 TEST_CASE("biases of routers move by the sign of their experts' loads", "[kernels][moe]") {
-  // The means are 3 and 7 / 3, which equal no load; dropped tokens do not count.
+  // The mean loads of the two layers are 3 and 7 / 3, which equal no load; dropped tokens do not
+  // count.
   const std::vector<int32_t> loads = {3, 4, 2, 99, 2, 3, 2, 0};
   const std::vector<float> bias = {0, 1, 2, 3, 4, 5};
   for (const Exec& exec : test::devices_with({&kernels::moe_balance})) {

@@ -50,7 +50,8 @@ struct BwdRun {
   std::vector<float> dgain, dbias;
 };
 
-// `start`: initial value of dgain and dbias, which are accumulated into; NaN: they are overwritten.
+// Runs layer norm backward. `start`: initial value of dgain and dbias, which are accumulated into;
+// NaN: they are overwritten.
 template <typename T>
 BwdRun<T> run_bwd(const Exec& exec, const test::NormBwdCase<T>& c, float start) {
   const auto cols = int64_t(c.gain.size()), rows = int64_t(c.mean.size());
@@ -93,7 +94,7 @@ TEMPLATE_TEST_CASE("layer_norm_fwd agrees with f64 on every device", "[kernels][
                          .bias = test::to_f64(bias)};
   const auto rounded =
       test::ref_norm_fwd(kLayer, in, test::RoundTo<float>(), test::RoundTo<TestType>());
-  // y is a function of the rounded sum, so the exact reference must use that too.
+  // y is computed from the rounded sum, so the exact reference must use the rounded sum too.
   in.x = rounded.sum;
   in.residual = {};
   const auto exact = test::ref_norm_fwd(kLayer, in, test::Exact(), test::Exact());
@@ -102,8 +103,8 @@ TEMPLATE_TEST_CASE("layer_norm_fwd agrees with f64 on every device", "[kernels][
     const auto got = run_fwd(exec, x, residual, gain, bias);
     CHECK(got.intact);
     if (with_residual) CHECK(test::max_error(got.sum, rounded.sum) == 0);
-    // One rounding to T, which the rounded reference may avoid by chance in a small case, and f32
-    // sums.
+    // The errors are those of f32 sums and of one rounding to T; the rounded reference may by
+    // chance have none in a small case.
     CHECK(test::error_ratio(got.y, exact.y, rounded.y, 1) <= 1);
     CHECK(test::error_ratio(got.mean, exact.mean, rounded.mean, 2) <= 1);
     CHECK(test::error_ratio(got.rstd, exact.rstd, rounded.rstd, 4) <= 1);
@@ -117,7 +118,7 @@ TEST_CASE("layer_norm_fwd stays accurate when the mean dwarfs the deviations", "
       kLayer, {.x = test::to_f64(x), .residual = {}, .gain = test::to_f64(gain), .bias = {}},
       test::Exact(), test::Exact());
   for (const Exec& exec : test::devices_with({&kernels::layer_norm_fwd})) {
-    // The f32 mean is off by half an ulp of 1000, 3e-5 of a standard deviation, and so is y.
+    // The mean is off by half an f32 ulp of 1000, 3e-5 of a standard deviation, and so is y.
     CHECK(test::max_error(run_fwd<float>(exec, x, {}, gain, {}).y, exact.y) <= 4e-5);
   }
 }
@@ -185,7 +186,7 @@ TEST_CASE("layer_norm_bwd agrees with finite differences", "[kernels][norm]") {
   const auto want = test::norm_differences(kLayer, c);
   for (const Exec& exec : test::devices_with({&kernels::layer_norm_bwd})) {
     const auto got = run_bwd(exec, c, kNan);
-    // Differences have an error of h^2; f32 results, some ulps of numbers up to 3.
+    // Central differences have an error of h^2; f32 results have some ulps of numbers up to 3.
     CHECK(test::max_error(got.dx, want.dx) < 2e-6);
     CHECK(test::max_error(got.dgain, want.dgain) < 2e-6);
   }

@@ -68,7 +68,7 @@ NormResult ref_norm_fwd(Norm norm, const NormInputs& in, Round round, RoundOut r
 template <typename T>
 struct NormBwdCase {
   std::vector<T> dy, s, gain, d_sum;  // d_sum may be empty
-  std::vector<float> mean, rstd;      // of s; for RMS norm the means are 0
+  std::vector<float> mean, rstd;      // statistics of s; for RMS norm the means are 0
 };
 
 template <typename T>
@@ -119,8 +119,8 @@ NormGradients ref_norm_bwd(Norm norm, const NormBwdCase<T>& at, Round round, Rou
   return out;
 }
 
-// Gradients of the loss sum(dy * y) by central differences, with an error of h^2. None for the
-// bias, which enters linearly.
+// Returns gradients of the loss sum(dy * y) by central differences, with an error of h^2. There is
+// none for the bias, which enters linearly.
 inline NormGradients norm_differences(Norm norm, const NormBwdCase<float>& at) {
   NormInputs in = {.x = to_f64(at.s), .residual = {}, .gain = to_f64(at.gain), .bias = {}};
   const auto loss = [&] {

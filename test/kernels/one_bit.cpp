@@ -1,4 +1,4 @@
-// Sign quantization in blocks, compared with f64, including its quantization error.
+// Tests sign quantization in blocks, compared with f64, including its quantization error.
 #include "shale/kernels/one_bit.h"
 
 #include <bit>
@@ -16,7 +16,7 @@ using kernels::kSignWords;
 using kernels::sign_blocks;
 using test::DeviceArray;
 
-// Empty, one, around a word, around a block, ragged, several blocks.
+// Sizes: empty, one, around a word, around a block, ragged, several blocks.
 const std::vector<int64_t> kSizes = {0, 1, 31, 33, 1023, 1024, 1025, 5000, 40960};
 
 StepState step_state(uint32_t non_finite = 0) {
@@ -26,7 +26,7 @@ StepState step_state(uint32_t non_finite = 0) {
   return state;
 }
 
-// Masks a third of the elements, and all of the second block.
+// Returns a mask of zeros for a third of the elements, and for all of the second block.
 std::vector<float> mask_of(int64_t n) {
   std::vector<float> mask;
   for (int64_t i = 0; i < n; ++i) {
@@ -44,7 +44,7 @@ float scale_of(const Packed& packed, int64_t i) {
   return std::bit_cast<float>(packed.words[size_t(i / kSignBlock * kSignWords)]);
 }
 
-// scale * sign, decoded as the header describes.
+// Returns scale * sign, decoded as kernels/one_bit.h describes.
 float unpacked(const Packed& packed, const std::vector<float>& mask, int64_t i) {
   const int64_t in_block = i % kSignBlock;
   const auto word = uint32_t(packed.words[size_t(i / kSignBlock * kSignWords + 1 + in_block / 32)]);
@@ -80,7 +80,7 @@ Packed pack(const Exec& exec, const Operands& o, const std::vector<Grad>& grad,
   return {packed.download(), owed.download()};
 }
 
-// Mean magnitude of a block's unmasked elements, in f64.
+// Returns the mean magnitude of a block's unmasked elements, in f64.
 double mean_magnitude(const std::vector<double>& u, const std::vector<float>& mask, int64_t block) {
   double sum = 0, count = 0;
   for (int64_t i = block * kSignBlock; i < std::min((block + 1) * kSignBlock, int64_t(u.size()));
@@ -105,7 +105,7 @@ void check_packed(const Packed& got, const std::vector<double>& u, const std::ve
       continue;
     }
     if (std::abs(u[size_t(i)]) > 1e-5) REQUIRE((sent >= 0) == (u[size_t(i)] >= 0));
-    // The sum of the sent and the owed value is u, rounded three times.
+    // The sum of the packed and the owed value is u, rounded three times.
     const double want = u[size_t(i)] - double(sent);
     REQUIRE(std::abs(double(got.owed[size_t(i)]) - want) <= 3 * 0x1p-24 * (std::abs(want) + 4));
   }

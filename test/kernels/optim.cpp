@@ -25,7 +25,7 @@ struct Factors {
   float lr_factor = 0.5f, weight_decay = 0.1f, momentum = 0.9f;
 };
 
-// Master weights, moments and the low-precision copy after some steps.
+// State of an optimizer after some steps: master weights and moments; and the next gradient.
 template <typename Grad>
 struct Case {
   std::vector<float> master, m, v;
@@ -91,7 +91,7 @@ struct Run {
 
 enum class Kind { kAdamW, kSgd, kSgdPlain };
 
-// One step, done in spans that end at `cuts`.
+// Runs one step, in spans that end at `cuts`.
 template <typename Param, typename Grad>
 Run<Param> run(const Exec& base, Kind kind, const Case<Grad>& c, std::vector<int64_t> cuts = {},
                StepState state = step_state()) {
@@ -224,7 +224,7 @@ TEST_CASE("an optimizer step writes nothing when gradients are not finite", "[ke
     CHECK(test::same_bits(got.master, c.master));
     CHECK(test::same_bits(got.m, c.m));
     CHECK(test::same_bits(got.v, c.v));
-    CHECK(got.param[0].bits == 0xffff);  // the initial value
+    CHECK(got.param[0].bits == 0xffff);  // param keeps its initial value
   }
 }
 

@@ -1,4 +1,5 @@
-// Optimizers with small states, compared with the same step with f32 states and with f64.
+// Tests optimizers with small states: compares them with the same step with f32 states and with
+// f64.
 #include <cmath>
 
 #include "shale/kernels/dynamic_map.h"
@@ -39,7 +40,7 @@ struct Stepped {
   std::vector<float> master, m, v;
 };
 
-// AdamW with f32 moments, which has an f64 reference of its own.
+// Runs AdamW with f32 moments, which has a test of its own against f64.
 Stepped adamw_f32(const Exec& exec, const std::vector<float>& w, const std::vector<float>& g,
                   const std::vector<float>& m, const std::vector<float>& v) {
   const test::DeviceStep step(exec, step_state());
@@ -52,7 +53,7 @@ Stepped adamw_f32(const Exec& exec, const std::vector<float>& w, const std::vect
   return {master.download(), dm.download(), dv.download()};
 }
 
-// ---- 8 bits ----
+// ---- AdamW with 8-bit moments ----
 
 struct Codes {
   std::vector<uint8_t> code;
@@ -69,7 +70,8 @@ std::vector<float> values_of(const Codes& codes, const kernels::DynamicMap& map)
   return out;
 }
 
-// Nearest level, by trying all of them; a tie goes to the one farther from zero.
+// Returns the code of the nearest level, by trying all of them; a tie goes to the one farther from
+// zero.
 uint8_t nearest_code(const kernels::DynamicMap& map, float x, bool is_signed) {
   int best = map.zero;
   for (int code = 0; code < 256; ++code) {
@@ -104,7 +106,7 @@ struct Stepped8 {
   Codes m, v;
 };
 
-// One step, done in spans that end at `cuts`.
+// Runs one step, in spans that end at `cuts`.
 Stepped8 adamw_8bit(const Exec& exec, const std::vector<float>& w, const std::vector<float>& g,
                     const Codes& m, const Codes& v, std::vector<int64_t> cuts = {}) {
   const test::DeviceStep step(exec, step_state());
@@ -145,7 +147,7 @@ struct Case8 {
 
 Case8 case_8bit(int64_t n) {
   std::vector<float> g = test::randn<float>(n, 4);
-  // Adjacent values of very different size, some of them zero.
+  // Adjacent values have very different sizes, and some are zero.
   for (size_t i = 0; i < g.size(); ++i) g[i] *= i % 7 == 3 ? 0.f : std::pow(10.f, -float(i % 5));
   return {test::randn<float>(n, 1), std::move(g),
           quantized(test::randn<float>(n, 2, 0, 0.1), kernels::kSignedMap, true),
@@ -158,7 +160,7 @@ TEST_CASE("the 8-bit levels are those of dynamic quantisation", "[kernels][optim
   const auto& s = kernels::kSignedMap.levels;
   const auto& u = kernels::kUnsignedMap.levels;
   CHECK((s[127] == 0 && s[255] == 1 && u[0] == 0 && u[255] == 1));
-  // By hand: the only level of the lowest decade, the ends of the highest one.
+  // Expected by hand: the only level of the lowest decade, and the ends of the highest one.
   CHECK(s[128] == Approx(0.55e-6));
   CHECK(s[254] == Approx(1 - 0.9 / 128));
   CHECK(s[254 - 63] == Approx(0.1 + 0.9 / 128));
@@ -196,7 +198,7 @@ TEST_CASE("8-bit moments of zero are what zeroed memory holds", "[kernels][optim
   for (const Exec& exec : test::devices_with({&kernels::adamw, &kernels::adamw_8bit})) {
     const Stepped8 got = adamw_8bit(exec, w, g, zero, zero);
     CHECK(test::same_bits(got.master, adamw_f32(exec, w, g, none, none).master));
-    // Without gradients nothing changes, and the moments stay zero.
+    // Without gradients no weight changes, and the moments stay zero.
     const Stepped8 still = adamw_8bit(exec, none, none, zero, zero);
     CHECK(still.master == none);
     CHECK(still.m.scale == std::vector<float>(5));
@@ -222,7 +224,7 @@ TEST_CASE("a step with 8-bit moments has the same bits however cut, and for any 
                                         [&](const Exec& exec) { return run(exec, {}); }));
 }
 
-// ---- bf16 ----
+// ---- AdamW with bf16 moments ----
 
 TEST_CASE("adamw with bf16 moments is adamw, its moments rounded", "[kernels][optim]") {
   const int64_t n = GENERATE(from_range(kSizes));
@@ -278,7 +280,8 @@ TEMPLATE_TEST_CASE("lion agrees with f64 on every device", "[kernels][optim]", f
   const auto w = test::randn<float>(n, 1);
   auto g = test::randn<float>(n, 4);
   auto m = convert<TestType>(test::randn<float>(n, 2));
-  for (size_t i = 0; i < g.size(); i += 9) g[i] = 0, m[i] = TestType(0.f);  // a zero update
+  // These weights have a zero update.
+  for (size_t i = 0; i < g.size(); i += 9) g[i] = 0, m[i] = TestType(0.f);
   const auto exact = ref_lion(w, g, convert<float>(m), test::Exact());
   const auto rounded = ref_lion(w, g, convert<float>(m), test::RoundTo<float>());
   for (const Exec& exec : test::devices_with({&kernels::lion})) {

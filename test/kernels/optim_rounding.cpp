@@ -1,4 +1,4 @@
-// AdamW without masters: bf16 parameters with stochastic rounding.
+// Tests AdamW without masters: bf16 parameters with stochastic rounding.
 #include <cmath>
 
 #include "shale/base/rng.h"
@@ -45,7 +45,7 @@ struct Run {
   std::vector<float> m, v;
 };
 
-// One step, done in spans that end at `cuts`; the parameter starts `first` elements earlier.
+// Runs one step, in spans that end at `cuts`; the parameter starts `first` elements earlier.
 template <typename Grad>
 Run run(const Exec& base, const Case<Grad>& c, std::vector<int64_t> cuts = {},
         const StepState& state = step_state(), int64_t first = 0) {
@@ -69,7 +69,7 @@ Run run(const Exec& base, const Case<Grad>& c, std::vector<int64_t> cuts = {},
   return {weights.download(), m.download(), v.download()};
 }
 
-// Step in f32 with masters.
+// Runs the step in f32, with masters.
 template <typename Grad>
 std::vector<float> unrounded(const Exec& base, const Case<Grad>& c) {
   const test::DeviceStep step(base, step_state());
@@ -85,7 +85,7 @@ std::vector<float> unrounded(const Exec& base, const Case<Grad>& c) {
   return weights.download();
 }
 
-// Rounding as defined in kernels/optim.h.
+// Rounds as kernels/optim.h defines.
 bf16 rounded(float value, int64_t element, const StepState& state) {
   const PhiloxCounter words = philox(
       {uint32_t(element / 4), uint32_t(state.step), uint32_t(kStream), uint32_t(kStream >> 32)},
@@ -132,7 +132,7 @@ TEST_CASE("adamw without masters has the same bits however cut, and for any thre
 
 TEST_CASE("stochastic rounding keeps the mean of changes that are too small for bf16",
           "[kernels][optim]") {
-  // Starts from 1, where an ulp below is 2^-8: updates of 1e-3 are a quarter of one.
+  // Weights start from 1, where the ulp below is 2^-8: updates of 1e-3 are a quarter of an ulp.
   const int64_t n = 20000;
   const Case<float> c = {.weights = std::vector<bf16>(size_t(n), bf16(1.f)),
                          .grad = std::vector<float>(size_t(n), 1.f),
@@ -149,7 +149,7 @@ TEST_CASE("stochastic rounding keeps the mean of changes that are too small for 
       different += got[i].bits != later[i].bits ? 1 : 0;
     }
     CHECK((moved > 0 && moved < n));
-    // Five standard deviations of a mean of 20000 numbers within an ulp of 2^-8.
+    // 5 standard deviations of the mean of 20000 numbers that are within an ulp of 2^-8.
     CHECK(std::abs(sum / double(n) - want) < 5 * 0x1p-8 * 0.5 / std::sqrt(double(n)));
     CHECK(different > 0);  // another step has other random words
   }

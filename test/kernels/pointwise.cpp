@@ -22,7 +22,7 @@ constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 const std::vector<int64_t> kSizes = {0, 1, 3, 255, 256, 257, 5000, 40001};
 
-// A program with one op on one, two or three inputs.
+// Returns a program with one op on one, two or three inputs.
 PointwiseProgram program_of(PointwiseOp op, DType dtype) {
   PointwiseGraph graph;
   std::array<int, 3> in{};
@@ -52,10 +52,10 @@ struct OpCase {
   PointwiseOp op;
   std::function<double(double, double, double)> reference;
   double low = -4, high = 4;  // range of the inputs
-  double ulps = 1;            // error besides the result's rounding
+  double ulps = 1;            // allowed error in ulps, besides the rounding of the result
 };
 
-// Errors are in ulps of the result itself, or of the smallest normal number.
+// Allowed errors are in ulps of the result itself, or of the smallest normal number.
 const std::vector<OpCase> kCases = {
     {PointwiseOp::kConvert, [](double a, double, double) { return a; }},
     {PointwiseOp::kAdd, [](double a, double b, double) { return a + b; }},
@@ -64,7 +64,7 @@ const std::vector<OpCase> kCases = {
     {PointwiseOp::kDiv, [](double a, double b, double) { return a / b; }},
     {PointwiseOp::kMaximum, [](double a, double b, double) { return std::max(a, b); }},
     {PointwiseOp::kMinimum, [](double a, double b, double) { return std::min(a, b); }},
-    // p log x is below 16: 4 bits before the binary point, plus the errors of exp and log.
+    // For pow, p log x is below 16: 4 bits before the binary point, plus the errors of exp and log.
     {PointwiseOp::kPow, [](double a, double b, double) { return std::pow(a, b); }, 0.02, 4, 24},
     {PointwiseOp::kNeg, [](double a, double, double) { return -a; }},
     {PointwiseOp::kAbs, [](double a, double, double) { return std::abs(a); }},
@@ -80,7 +80,8 @@ const std::vector<OpCase> kCases = {
      4},
     {PointwiseOp::kSoftplus, [](double a, double, double) { return std::log1p(std::exp(a)); }, -80,
      80, 4},
-    // Results near multiples of pi are tiny; argument reduction is exact enough for these too.
+    // Results near multiples of pi are tiny; argument reduction is exact enough for these results
+    // too.
     {PointwiseOp::kSin, [](double a, double, double) { return std::sin(a); }, -1e5, 1e5, 2},
     {PointwiseOp::kCos, [](double a, double, double) { return std::cos(a); }, -1e5, 1e5, 2},
     {PointwiseOp::kLess, [](double a, double b, double) { return double(a < b); }},
@@ -95,7 +96,7 @@ std::vector<std::vector<T>> inputs_of(const OpCase& c, int64_t n) {
   std::vector<std::vector<T>> inputs(size_t(kernels::arity_of(c.op)));
   for (size_t k = 0; k < inputs.size(); ++k) {
     for (int64_t i = 0; i < n; ++i) {
-      // Some inputs are equal, and some zero if that is in the range.
+      // Some inputs are equal, and some are zero if the range contains zero.
       const double u = i % 7 == 3 ? 0.5 : test::uniform_at(k + 1, i);
       inputs[k].push_back(test::make<T>(c.low + (c.high - c.low) * u));
     }
@@ -103,7 +104,7 @@ std::vector<std::vector<T>> inputs_of(const OpCase& c, int64_t n) {
   return inputs;
 }
 
-// Replaces every NaN by the same one, as the bits of a NaN depend on the hardware.
+// Replaces every NaN by the same one, because the bits of a NaN depend on the hardware.
 std::vector<float> with_one_nan(std::vector<float> values) {
   for (float& value : values) {
     if (std::isnan(value)) value = kNan;
@@ -111,7 +112,7 @@ std::vector<float> with_one_nan(std::vector<float> values) {
   return values;
 }
 
-// Largest error in ulps of the expected value.
+// Returns the largest error in ulps of the expected value.
 template <typename T>
 double error_in_ulps(const std::vector<T>& got, const OpCase& c,
                      const std::vector<std::vector<T>>& inputs) {
@@ -195,7 +196,7 @@ TEST_CASE("pointwise ops at the ends of their ranges", "[kernels][pointwise]") {
       const float got = run_op<float>(exec, end.op, {{end.x}})[0];
       CHECK(std::isnan(got) == std::isnan(end.want));
       CHECK((std::isnan(got) || std::signbit(got) == std::signbit(end.want)));
-      // Limits are exact, values within 2 ulp.
+      // Infinities and zeros must be exact, other values within 2 ulp.
       const bool near = std::abs(got - end.want) <= 2 * 0x1p-23f * std::abs(end.want);
       CHECK((got == end.want || std::isnan(end.want) || near));
     }
@@ -284,7 +285,7 @@ TEST_CASE("pointwise reads inputs of any strides and dtypes", "[kernels][pointwi
 
 TEST_CASE("a chain has the bits of its ops one by one", "[kernels][pointwise]") {
   const DType dtype = GENERATE(DType::kF32, DType::kBF16, DType::kF16);
-  // y = tanh(x * s + exp(-x * x)) / (1 + |x|)
+  // The chain is y = tanh(x * s + exp(-x * x)) / (1 + |x|).
   PointwiseGraph graph;
   const int x = graph.input(dtype), s = graph.input(dtype), one = graph.constant(1);
   const auto apply = [&](PointwiseOp op, std::initializer_list<int> args) {
@@ -324,7 +325,7 @@ TEST_CASE("a graph compiles to what its outputs need", "[kernels][pointwise]") {
   const int unused = graph.apply(PointwiseOp::kExp, DType::kF32, {b});
   const int y = graph.apply(PointwiseOp::kAdd, DType::kF32, {a, graph.constant(2)});
   const PointwiseProgram program = graph.compile("test", {y});
-  CHECK(program.count == 4);  // constant, load, add, store
+  CHECK(program.count == 4);  // the steps constant, load, add, store
   CHECK(program.registers == 2);
   CHECK(program.loads(0));
   CHECK_FALSE(program.loads(1));

@@ -22,7 +22,8 @@ using kernels::PointwiseGraph;
 using kernels::PointwiseOp;
 using test::DeviceArray;
 
-// A program with every op once, on inputs of every dtype, rounded to bf16, f16 and not at all.
+// Returns a program with every op once, on inputs of every dtype, rounded to bf16, f16 and not at
+// all.
 kernels::PointwiseProgram golden_program() {
   PointwiseGraph graph;
   const int x = graph.input(DType::kF32), row = graph.input(DType::kBF16);
@@ -32,7 +33,7 @@ kernels::PointwiseProgram golden_program() {
   for (int number = int(PointwiseOp::kAdd); number < int(PointwiseOp::kStore); ++number) {
     const auto op = PointwiseOp(number);
     const DType dtype = dtypes[turn++ % 3];
-    // Values within the domain of roots and logarithms.
+    // These values are within the domain of roots and logarithms.
     const int a = graph.apply(PointwiseOp::kAbs, DType::kF32, {y});
     const int third = op == PointwiseOp::kClamp ? graph.constant(2.5f) : column;
     const int value = kernels::arity_of(op) == 1   ? graph.apply(op, dtype, {a})

@@ -22,8 +22,8 @@ struct Size {
   }
 };
 
-// Cases: no image, one pixel, a stem, adjacent windows, windows with a remainder and ragged
-// channels, windows of 256 positions.
+// Cases: no image, one pixel, a ResNet's stem, adjacent windows, windows with a remainder and
+// ragged channels, windows of 256 positions.
 const std::vector<Size> kSizes = {{0, 4, 4, 3, 2, 2, 0},  {1, 1, 1, 1, 1, 1, 0},
                                   {2, 8, 7, 5, 3, 2, 1},  {3, 6, 6, 16, 2, 2, 0},
                                   {1, 5, 9, 33, 3, 3, 0}, {2, 16, 16, 64, 16, 8, 7}};
@@ -47,10 +47,10 @@ Pooled<T> pool(const Exec& exec, const Size& s, const std::vector<T>& x) {
   return {y.download(), place.download()};
 }
 
-// Reference by definition, one element at a time; dx of dy that counts from 1.
+// Compares with a reference by definition, one element at a time; dy counts from 1.
 template <typename T>
 void check_pool(const Exec& exec, const Size& s) {
-  // Few different values, so that a window has several maxima.
+  // x has few different values, so that a window has several maxima.
   const auto x = test::rand_int<T>(s.x().numel(), 1, -3, 3);
   const Pooled<T> got = pool(exec, s, x);
   const auto dy = test::rand_int<T>(s.y().numel(), 2, 1, 5);

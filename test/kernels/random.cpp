@@ -25,7 +25,8 @@ std::vector<T> run(const Exec& exec, int64_t n, int64_t first, float mean = 0, f
   return y.download();
 }
 
-// Normals as defined in the header: a pair of words gives a pair of normals.
+// Returns normal number `element` as kernels/random.h defines it: a pair of words gives a pair of
+// numbers.
 double reference(int64_t element) {
   const auto group = static_cast<uint64_t>(element / 4);
   const PhiloxCounter words =
@@ -47,7 +48,8 @@ TEST_CASE("random_normal makes the numbers that its header defines", "[kernels][
   for (int64_t i = 0; i < n; ++i) want.push_back(0.5 + 2 * reference(first + i));
   for (const Exec& exec : test::devices_with({&kernels::random_normal})) {
     CAPTURE(first, n);
-    // Errors: log 2 ulp, halved by the root; sine 2 ulp; two roundings: 6 ulp of values below 12.
+    // The errors are 2 ulp of the logarithm, halved by the root; 2 ulp of the sine; and two
+    // roundings: 6 ulp of values below 12.
     CHECK(test::max_error(run<float>(exec, n, first, 0.5f, 2.f), want) <=
           6 * 8 * test::ulp<float>());
   }
@@ -66,7 +68,8 @@ TEST_CASE("an element of random_normal does not depend on the range", "[kernels]
 }
 
 TEST_CASE("a box of a matrix has the elements that the matrix has there", "[kernels][random]") {
-  // first, elements of a row, row stride, rows: aligned, ragged, longer than a block.
+  // Values: first, elements of a row, row stride, rows. Cases: aligned, ragged, longer than a
+  // block.
   const auto [first, run_length, stride, rows] = GENERATE(table<int64_t, int64_t, int64_t, int64_t>(
       {{8, 4, 16, 5}, {3, 5, 7, 9}, {1020, 64, 64, 3}, {5, 2049, 3001, 4}, {16, 192, 768, 40}}));
   for (const Exec& exec : test::devices_with({&kernels::random_normal})) {
@@ -112,7 +115,8 @@ TEST_CASE("random_normal is normal, and other seeds and streams are independent"
       }
       return std::pair{sum / double(n), product / double(n)};
     };
-    // Five standard deviations of a mean of 2^20 values: 5 / 1024; for squares sqrt 2 times that.
+    // 5 standard deviations of the mean of 2^20 values are 5 / 1024; for squares they are sqrt 2
+    // times that.
     CHECK(std::abs(moments(x).first) < 5.0 / 1024);
     CHECK(std::abs(moments(x).second - 1) < 7.1 / 1024);
     for (const auto& other : {run<float>(exec, n, 0, 0, 1, kSeed + 1), run<float>(exec, n, n),
@@ -120,7 +124,8 @@ TEST_CASE("random_normal is normal, and other seeds and streams are independent"
       CHECK(std::abs(moments(other).second) < 5.0 / 1024);
     }
     const auto beyond = std::count_if(x.begin(), x.end(), [](float v) { return std::abs(v) > 2; });
-    CHECK(std::abs(double(beyond) / double(n) - 0.0455) < 5 * 0.0455 / 218);  // sqrt(47710) = 218
+    // sqrt(2^20 * 0.0455) = 218.
+    CHECK(std::abs(double(beyond) / double(n) - 0.0455) < 5 * 0.0455 / 218);
   }
 }
 

@@ -79,7 +79,8 @@ TEST_CASE("column_sum agrees with f64, and its bits do not depend on threads",
   Doubles want(size_t(cols), 0.0);
   for (size_t i = 0; i < x.size(); ++i) want[i % size_t(cols)] += double{x[i]};
   for (const Exec& exec : test::devices_with({&kernels::column_sum})) {
-    // Sums of 47 numbers, then of 64 sums: 111 roundings of half an ulp of up to 3000.
+    // The errors are those of sums of 47 numbers, then of 64 sums: 111 roundings of half an ulp of
+    // up to 3000.
     CHECK(test::max_error(run_column_sum(exec, rows, cols, x, kNan), want) <=
           111 * 0.5 * 2048 * test::ulp<float>());
   }
@@ -98,9 +99,9 @@ TEST_CASE("column_sum takes rows with a stride", "[kernels][reduce]") {
 }
 
 TEST_CASE("sum is the f64 binary tree over the elements", "[kernels][reduce]") {
-  // Three numbers: (big + small) + small loses both smalls, big + (small + small) would not.
+  // The sum depends on the order of the additions: f64 near 2^60 has steps of 256.
   const std::vector<float> x = {0x1p60f, 32.f, 32.f, -0x1p60f, 0.f, 7.f};
-  // f64 near 2^60 has steps of 256: neighbours add first, ((2^60 + 32) + (32 - 2^60)) + 7.
+  // The required order is ((2^60 + 32) + (32 - 2^60)) + (0 + 7), which loses both 32.
   for (const Exec& exec : test::devices_with({&kernels::sum})) CHECK(run_sum(exec, x) == 7.f);
 }
 
@@ -114,7 +115,7 @@ TEST_CASE("sum of halves is the sum of the whole when the cut is a power of two"
   for (const float value : x) exact += double{value};
   for (const Exec& exec : test::devices_with({&kernels::sum})) {
     const float sum = run_sum(exec, x);
-    CHECK(sum == static_cast<float>(exact));  // f64 error is far below an f32 ulp
+    CHECK(sum == static_cast<float>(exact));  // the f64 error is far below an f32 ulp
     CHECK(run_sum(exec, half(0)) + run_sum(exec, half(1)) == Approx(sum).epsilon(1e-6));
     CHECK(run_sum(exec, x, 0.5) == 0.5f * sum);
     CHECK(run_sum(exec, {}) == 0.f);
@@ -132,7 +133,8 @@ TEMPLATE_TEST_CASE("sum_squares agrees with f64 on every device", "[kernels][red
   for (const TestType value : x) want += test::to_f64(value) * test::to_f64(value);
   for (const Exec& exec : test::devices_with({&kernels::sum_squares})) {
     CAPTURE(n);
-    // f64 sums of at most 1024 squares, each truncated at 2^-80; `want` itself has n roundings.
+    // The errors are those of f64 sums of at most 1024 squares, each truncated at 2^-80; `want`
+    // itself has n roundings.
     CHECK(run_sum_squares(exec, x, {{0, n}}).value() ==
           Approx(want).epsilon(double(n + 1024) * 0x1p-53));
   }
@@ -157,7 +159,8 @@ TEMPLATE_TEST_CASE("sum_squares has the same bits however it is cut at blocks, i
 }
 
 TEST_CASE("sum_squares adds elements of a block in eight lanes", "[kernels][reduce]") {
-  // Required order on every device: lane l adds elements l, l + 8, ...; then a tree.
+  // Every device must add in this order: lane l adds elements l, l + 8, ...; then the lanes in a
+  // tree.
   const auto x = test::randn<float>(kNormBlock, 3);
   double lanes[8] = {};
   for (size_t i = 0; i < x.size(); ++i) lanes[i % 8] += double{x[i]} * double{x[i]};
@@ -195,9 +198,9 @@ TEST_CASE("clip_factor writes norm, factor and flag of the step", "[kernels][red
   for (const Exec& exec : test::devices_with({&kernels::clip_factor})) {
     StepState state;
     state.loss_scale.value = want.loss_scale;
-    state.non_finite = 1 - want.non_finite;  // must be written in both cases
+    state.non_finite = 1 - want.non_finite;  // clip_factor must overwrite it in both cases
     const test::DeviceStep step(exec, state);
-    std::array<FixedSum, 3> parts;  // as of three ranks; the first is empty
+    std::array<FixedSum, 3> parts;  // sums of three ranks; the first is empty
     test::DeviceBytes sum(exec, sizeof parts);
     parts[1].add(want.sum / 4);
     parts[2].add(want.sum * 3 / 4);

@@ -14,7 +14,7 @@ using test::DeviceArray;
 
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
-// A view of x, and the dimensions that are reduced.
+// Shape and strides of x, and the dimensions that are reduced.
 struct Case {
   Shape shape, strides;
   std::vector<bool> reduced;
@@ -26,7 +26,7 @@ struct Case {
     }
     return y;
   }
-  int64_t elements() const {  // elements of memory
+  int64_t elements() const {  // elements of memory that x covers
     int64_t last = 0;
     for (int d = 0; d < shape.ndim(); ++d) last += (shape[d] - 1) * strides[d];
     return shape.numel() == 0 ? 0 : last + 1;
@@ -129,7 +129,7 @@ TEST_CASE("reduce_dims adds long sums to the rounding of two short ones", "[kern
     for (const Case& c : {dense({n}, {true}), dense({n / 4, 4}, {true, false})}) {
       const auto want = reference(c, ReduceOp::kSum, ones);
       const auto got = run_reduce<float>(exec, c, ReduceOp::kSum, ones, 0.5f);
-      // At most 1024 roundings in a first sum, and as many sums in the second.
+      // The errors are at most 1024 roundings in a first sum, and as many in the second sum.
       for (size_t i = 0; i < got.size(); ++i) {
         CHECK(std::abs(got[i] - 0.5 * want[i]) <= 0.5 * want[i] * 2 * 1024 * 0x1p-24);
       }

@@ -13,7 +13,8 @@
 namespace shale {
 namespace {
 
-// A custom kernel: doubles x in place by other kernels, so it runs wherever they do.
+// A custom kernel that doubles x in place by calls of other kernels, so it runs on every device
+// that they run on.
 struct TwiceArgs {
   View x;
 };
@@ -52,7 +53,7 @@ class Repeater final : public kernels::CallObserver {
 }  // namespace
 
 TEST_CASE("every kernel slot has a CPU entry", "[kernels][registry]") {
-  REQUIRE_FALSE(test::devices().empty());  // its first call registers them
+  REQUIRE_FALSE(test::devices().empty());  // the first call of devices() registers the kernels
   REQUIRE_FALSE(kernels::SlotBase::all().empty());
   for (const kernels::SlotBase* slot : kernels::SlotBase::all()) {
     CAPTURE(slot->name());

@@ -45,7 +45,8 @@ struct BwdRun {
   std::vector<float> dgain;
 };
 
-// `start`: initial value of dgain, which is accumulated into; NaN: it is overwritten.
+// Runs RMS norm backward. `start`: initial value of dgain, which is accumulated into; NaN: it is
+// overwritten.
 template <typename T>
 BwdRun<T> run_bwd(const Exec& exec, const test::NormBwdCase<T>& c, float start) {
   const auto cols = int64_t(c.gain.size()), rows = int64_t(c.rstd.size());
@@ -82,7 +83,7 @@ TEMPLATE_TEST_CASE("rms_norm_fwd agrees with f64 on every device", "[kernels][no
                          .bias = {}};
   const auto rounded =
       test::ref_norm_fwd(kRms, in, test::RoundTo<float>(), test::RoundTo<TestType>());
-  // y is a function of the rounded sum, so the exact reference must use that too.
+  // y is computed from the rounded sum, so the exact reference must use the rounded sum too.
   in.x = rounded.sum;
   in.residual = {};
   const auto exact = test::ref_norm_fwd(kRms, in, test::Exact(), test::Exact());
@@ -90,8 +91,8 @@ TEMPLATE_TEST_CASE("rms_norm_fwd agrees with f64 on every device", "[kernels][no
     CAPTURE(rows, cols, with_residual);
     const auto got = run_fwd(exec, x, residual, gain);
     if (with_residual) CHECK(test::max_error(got.sum, rounded.sum) == 0);
-    // One rounding to T, which the rounded reference may avoid by chance in a small case, and f32
-    // sums.
+    // The errors are those of f32 sums and of one rounding to T; the rounded reference may by
+    // chance have none in a small case.
     CHECK(test::error_ratio(got.y, exact.y, rounded.y, 1) <= 1);
     CHECK(test::error_ratio(got.rstd, exact.rstd, rounded.rstd, 4) <= 1);
   }
@@ -119,7 +120,7 @@ TEST_CASE("rms_norm_bwd agrees with finite differences", "[kernels][norm]") {
   const auto c = test::make_norm_bwd_case<float>(kRms, 3, 7, false);
   const auto want = test::norm_differences(kRms, c);
   for (const Exec& exec : test::devices_with({&kernels::rms_norm_bwd})) {
-    // Differences have an error of h^2; f32 results, some ulps of numbers up to 3.
+    // Central differences have an error of h^2; f32 results have some ulps of numbers up to 3.
     const auto got = run_bwd(exec, c, kNan);
     CHECK(test::max_error(got.dx, want.dx) < 2e-6);
     CHECK(test::max_error(got.dgain, want.dgain) < 2e-6);

@@ -50,7 +50,7 @@ std::vector<T> run(const Exec& exec, const Case& c, const std::vector<T>& x,
   return y.download();
 }
 
-// The formula in f64, with exact argument reduction.
+// Computes the formula in f64, with exact argument reduction.
 template <typename T>
 std::vector<double> reference(const Case& c, const std::vector<T>& x,
                               const std::vector<int32_t>& positions = {}) {
@@ -105,7 +105,7 @@ int64_t count(const Shape& shape) {
 
 TEMPLATE_TEST_CASE("rope turns pairs by angles that are exact at any position", "[kernels][rope]",
                    float, bf16, f16) {
-  // Values are up to about 5; f32's own rounding, then that of the dtype.
+  // Values are up to about 5. The error is that of f32, or that of rounding to the dtype.
   const double tolerance = std::is_same_v<TestType, float> ? 1.5e-6 : 5 * test::ulp<TestType>();
   for (const Case& c : cases()) {
     const auto x = test::randn<TestType>(count(c.shape), 3);
@@ -116,7 +116,7 @@ TEMPLATE_TEST_CASE("rope turns pairs by angles that are exact at any position", 
       const std::vector<TestType> got = run(exec, c, x);
       CHECK(largest_error(got, want) <= tolerance);
       if (first.empty()) first = got;
-      CHECK(test::same_bits(got, first));  // on all devices
+      CHECK(test::same_bits(got, first));  // all devices have the same bits
     }
   }
 }
@@ -146,7 +146,7 @@ TEST_CASE("rope's inverse turns back", "[kernels][rope]") {
 }
 
 TEST_CASE("rope works in place, on slices of a wider tensor", "[kernels][rope]") {
-  // q of adjacent q, k and v, at an odd offset, so without packed access.
+  // q is a slice of adjacent q, k and v, at an odd offset, so it cannot be accessed in packs.
   const int64_t rows = 6, heads = 2, D = 64, width = 3 * heads * D + 1;
   const Case c{.shape = {2, 3, heads, D}};
   const auto all = test::randn<float>(rows * width, 7);

@@ -80,11 +80,13 @@ TEMPLATE_TEST_CASE("softmax and its gradient agree with f64 on every device", "[
   for (const Exec& exec : test::devices_with({&kernels::softmax_fwd, &kernels::softmax_bwd})) {
     CAPTURE(to_string(exec.device), n.rows, n.cols, log);
     const auto y = run_fwd(exec, x, n, log);
-    // Exponents up to 20 lose 5 bits in the product with log2(e), which GPU exponentials use.
+    // GPU exponentials multiply the exponent by log2(e); exponents up to 20 lose 5 bits in this
+    // product.
     const double size = std::max(1.0, test::max_abs(want));
     CHECK(test::max_error(y, want) <= size * (32 * 0x1p-24 + test::ulp<TestType>()));
     const Doubles want_dx = softmax_grad(test::to_f64(y), test::to_f64(dy), n, log);
-    // A sum of up to 1500 products weighted by the softmax; for log, of as many gradients.
+    // The sum in backward has up to 1500 products weighted by the softmax; with log, as many
+    // gradients.
     const double sums = log ? 64 : 4;
     CHECK(test::max_error(run_bwd(exec, y, dy, n, log), want_dx) <=
           std::max(1.0, test::max_abs(want_dx)) * (sums * 0x1p-22 + test::ulp<TestType>()));

@@ -22,7 +22,7 @@ TensorMapSpec good() {
           .swizzle = true};
 }
 
-// Error message for a spec with one mistake.
+// Returns the error message for a spec with one mistake.
 std::string refused(const std::function<void(TensorMapSpec&)>& mistake) {
   TensorMapSpec spec = good();
   mistake(spec);
@@ -31,7 +31,7 @@ std::string refused(const std::function<void(TensorMapSpec&)>& mistake) {
 
 }  // namespace
 
-// Limits of the PTX ISA and of the CUDA driver API, cuTensorMapEncodeTiled.
+// The limits are those of the PTX ISA and of the CUDA driver API, cuTensorMapEncodeTiled.
 TEST_CASE("a tensor map that the hardware cannot have is refused by name", "[kernels]") {
   CHECK_NOTHROW(check_tensor_map(good()));
   const auto says = [](const char* text, const std::function<void(TensorMapSpec&)>& mistake) {

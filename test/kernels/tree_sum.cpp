@@ -14,7 +14,7 @@
 namespace shale::test {
 namespace {
 
-// The documented tree, computed serially.
+// Computes the documented tree serially.
 template <typename Acc>
 Acc tree(const Acc* values, int64_t count) {
   if (count == 1) return values[0];
@@ -44,7 +44,7 @@ void check_sum(const Exec& exec, const Sizes& size) {
   for (int i = 0; i < inputs; ++i) {
     in.push_back(rand_int<In>(count + shift, static_cast<uint64_t>(i + 1), -99'999, 99'999));
     if constexpr (!std::is_integral_v<In>) {
-      // Different magnitudes, so that the order of additions matters.
+      // Inputs have different magnitudes, so that the order of additions matters.
       for (size_t k = 0; k < in.back().size(); ++k) {
         const double value = to_f64(in.back()[k]) / double(int64_t{1} << ((k + size_t(i)) % 20));
         in.back()[k] = make<In>(value);
@@ -74,7 +74,7 @@ void check_sum(const Exec& exec, const Sizes& size) {
     int64_t wrong = 0;
     for (int64_t i = 0; i < count; ++i) {
       const Out sum = got[size_t(i + shift)];
-      // Sums of infinities: devices have different NaNs.
+      // A sum of opposite infinities is NaN, and devices have different NaNs.
       const bool both_nan = std::isnan(to_f64(sum)) && std::isnan(to_f64(want[size_t(i)]));
       wrong += !both_nan && std::memcmp(&sum, &want[size_t(i)], sizeof sum) != 0;
     }
@@ -90,7 +90,8 @@ TEMPLATE_TEST_CASE("tree_sum adds in the documented tree on every device", "[ker
   for (const Exec& exec : devices_with({&kernels::tree_sum})) {
     for (const int inputs : {1, 2, 3, 4, 5, 6, 7, 8, 13, 64, 100}) {
       for (const int64_t count : {0, 1, 15, 511, 512, 1300}) {
-        // Distinct inputs are limited to 8, as more are slow to generate and test nothing new.
+        // There are at most 8 distinct inputs, because more are slow to generate and test nothing
+        // new.
         check_sum<TestType, TestType>(exec, {inputs, count, std::min(inputs, 8)});
       }
     }

@@ -43,7 +43,8 @@ TEMPLATE_TEST_CASE("attention agrees with f64 on the CPU", "[kernels][attention]
 TEST_CASE("attention on the CPU agrees with f64 on every instruction set", "[kernels][attention]") {
   const Exec& exec = test::devices().front();
   for (const int64_t target : {HWY_SSE4, HWY_AVX2, HWY_AVX3}) {
-    if ((hwy::SupportedTargets() & target) == 0) continue;  // not on this machine
+    // This machine lacks the instruction set.
+    if ((hwy::SupportedTargets() & target) == 0) continue;
     hwy::SetSupportedTargetsForTest(target);
     hwy::GetChosenTarget().Update(hwy::SupportedTargets());
     for (const AttentionShape& shape : kShapes) {

@@ -1,4 +1,4 @@
-// Compares with block_codes/nf4.json, made by test/fixtures/make_block_codes.py.
+// Compares NF4 codes with block_codes/nf4.json, made by test/fixtures/make_block_codes.py.
 #include <algorithm>
 #include <cstring>
 #include <vector>

@@ -27,7 +27,7 @@ float float_of(uint32_t word) {
   return std::bit_cast<float>(word);
 }
 
-// Words of all lanes, `count` per lane, by fn(word, lane).
+// Returns the words of all lanes, `count` per lane, made by fn(word, lane).
 template <typename Fn>
 Words words(int count, Fn&& fn) {
   Words out;
@@ -46,7 +46,7 @@ int small_integer(uint64_t seed, int64_t index) {
 
 // ---- Conversions by integer arithmetic: no float is rounded here ----
 
-// f32 to a format with the given exponent and mantissa bits: to nearest, ties to even.
+// Converts f32 to a format with the given exponent and mantissa bits: to nearest, ties to even.
 uint32_t narrowed(uint32_t word, int exponent_bits, int mantissa_bits) {
   const uint32_t sign = word >> 31 << (exponent_bits + mantissa_bits);
   const uint32_t infinity = ((1u << exponent_bits) - 1) << mantissa_bits;
@@ -61,7 +61,7 @@ uint32_t narrowed(uint32_t word, int exponent_bits, int mantissa_bits) {
   } else {
     exponent = 1;
   }
-  // The value is mantissa * 2^(exponent - 150), and the target counts in units of 2^unit.
+  // The value is mantissa * 2^(exponent - 150). The target format counts in units of 2^unit.
   const int unit = std::max(exponent - 127, 1 - bias) - mantissa_bits;
   const int shift = unit - (exponent - 150);
   if (shift > 40) return sign;
@@ -73,7 +73,7 @@ uint32_t narrowed(uint32_t word, int exponent_bits, int mantissa_bits) {
   return sign | uint32_t(std::min<uint64_t>(bits, infinity));
 }
 
-// f32 to tf32: ten mantissa bits, to nearest, ties away from zero.
+// Converts f32 to tf32: ten mantissa bits, to nearest, ties away from zero.
 uint32_t to_tf32(uint32_t word) {
   if ((word & 0x7f800000u) == 0x7f800000u) return word;
   return (word + 0x1000u) & 0xffffe000u;
@@ -84,10 +84,10 @@ uint32_t widened_f16(uint32_t half) {
   if (exponent == 31) return sign | 0x7f800000u | mantissa << 13;
   const double value =
       exponent == 0 ? std::ldexp(mantissa, -24) : std::ldexp(1024 + mantissa, int(exponent) - 25);
-  return sign | word_of(float(value));  // exact
+  return sign | word_of(float(value));  // the conversion is exact
 }
 
-// Maps every NaN to the same one, as PTX leaves its bits unspecified.
+// Maps every NaN to the same one, because PTX leaves the bits of a NaN unspecified.
 uint32_t one_nan_f32(uint32_t word) {
   return (word & 0x7fffffffu) > 0x7f800000u ? 0x7fffffffu : word;
 }
@@ -97,12 +97,13 @@ uint32_t one_nan_f32(uint32_t word) {
 Words interesting_floats() {
   return {0x00000000, 0x80000000, 0x3f800000, 0xbf800000,  // 0, -0, 1, -1
           0x7f800000, 0xff800000, 0x7fc00000, 0xff800001,  // infinities, quiet and signalling NaN
-          0x3f808000, 0x3f818000, 0x3f808001, 0x3f807fff,  // ties in bf16, and next to one
-          0x3f801000, 0x3f803000, 0x3f801001, 0x3f800fff,  // the same in f16 and tf32
-          0x477fe000, 0x477fefff, 0x477ff000, 0x477fffff,  // the largest f16, and what rounds to it
-          0x7f7f0000, 0x7f7f7fff, 0x7f7f8000, 0x7f7fffff,  // the same in bf16
-          0x38800000, 0x387fffff, 0x33800000, 0x33000000,  // subnormal in f16
-          0x33000001, 0x00000001, 0x007fffff, 0x00800000};  // subnormal in f32
+          0x3f808000, 0x3f818000, 0x3f808001, 0x3f807fff,  // ties in bf16, and numbers next to one
+          0x3f801000, 0x3f803000, 0x3f801001, 0x3f800fff,  // the same ties in f16 and tf32
+          // The largest f16, and numbers that round to it or beyond.
+          0x477fe000, 0x477fefff, 0x477ff000, 0x477fffff, 0x7f7f0000, 0x7f7f7fff, 0x7f7f8000,
+          0x7f7fffff,                                       // the same for bf16
+          0x38800000, 0x387fffff, 0x33800000, 0x33000000,   // subnormal numbers in f16
+          0x33000001, 0x00000001, 0x007fffff, 0x00800000};  // subnormal numbers in f32
 }
 
 // ---- The primitives ----
@@ -132,8 +133,8 @@ void add_matrix_moves(std::vector<Golden>& out) {
   }
 }
 
-// d [16, 8] += a [16, depth] b [depth, 8] of small integers: exact in any order. Elements and
-// positions of fragments are numbered as in the PTX ISA, "Matrix Fragments for mma".
+// Tests d [16, 8] += a [16, depth] b [depth, 8] with small integers, which are exact in any order.
+// Elements and positions of fragments are numbered as in the PTX ISA, "Matrix Fragments for mma".
 struct Place {
   int row, column;
 };
@@ -173,7 +174,7 @@ Words product(int depth) {
   });
 }
 
-// `half` gives the bits of a small integer.
+// Returns the fragments for 16-bit operands. `half` gives the bits of a small integer.
 template <typename Half>
 Words fragments_16(Half&& half) {
   return words(10, [&](int i, int lane) {
@@ -300,7 +301,7 @@ constexpr const char* kHead =
     "# What a warp reads and writes around each primitive, as test/kernels/simt/primitives.cu\n"
     "# says: hash of its words, how many in, how many out, name.\n";
 
-// Emulated and real GPUs; there is always at least one.
+// Returns emulated and real GPUs; there is always at least one.
 std::vector<Exec> gpus() {
   std::vector<Exec> execs = test::devices_with({});
   std::erase_if(execs, [](const Exec& exec) { return exec.device.type == DeviceType::kCpu; });
@@ -335,7 +336,7 @@ TEST_CASE("primitives give what PTX defines", "[kernels][simt]") {
         for (uint32_t& word : got) word = one_nan_f32(word);
         for (uint32_t& word : want) word = one_nan_f32(word);
       }
-      if (golden.name == "narrow") {  // tf32 of a NaN
+      if (golden.name == "narrow") {  // one of the words is the tf32 of a NaN
         for (size_t i = 64; i < 96; ++i) got[i] = one_nan_f32(got[i]);
         for (size_t i = 64; i < 96; ++i) want[i] = one_nan_f32(want[i]);
       }
@@ -356,7 +357,7 @@ TEST_CASE("fast functions stay within their bounds", "[kernels][simt]") {
   for (int lane = 0; lane < kLanes; ++lane) {
     in.push_back(word_of(float(std::ldexp(1 + test::uniform_at(9, lane), lane / 4 - 4))));
   }
-  // Errors in ulps of the result; 2^x has an absolute error in x too.
+  // Errors are in ulps of the result; 2^x also has the absolute error of x.
   const auto error = [](uint32_t got, double want) {
     return std::abs(double(float_of(got)) - want) / std::ldexp(1, std::ilogb(want) - 23);
   };

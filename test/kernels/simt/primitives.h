@@ -14,7 +14,8 @@ using RunPrimitive = void (*)(const Exec& exec, const uint32_t* in, uint32_t* ou
 
 }  // namespace shale::test
 
-// Finds a kernel by name; null if there is none. The cuda version exists only in builds with CUDA.
+// Returns a kernel by name; null if there is none. The cuda version exists only in builds with
+// CUDA.
 namespace shale::kernels::emu {
 test::RunPrimitive find_primitive(std::string_view name);
 }

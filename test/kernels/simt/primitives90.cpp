@@ -32,7 +32,7 @@ std::vector<Exec> hopper_devices() {
   return execs;
 }
 
-// Kernels compiled for the device.
+// Functions whose kernels are compiled for the device.
 struct Primitives {
   decltype(&kernels::emu::run_hopper_boxes) run_boxes;
   decltype(&kernels::emu::run_hopper_runs) run_runs;
@@ -53,9 +53,9 @@ Primitives primitives([[maybe_unused]] const Exec& exec) {
 
 // ---- Boxes ----
 
-// Offset in shared memory of byte `byte` in line `line` of a box. Lines are consecutive; with the
-// swizzle, the eight 16-byte chunks of a line are permuted by the line's number, in a pattern of
-// eight lines (PTX ISA, "Tensors", "Swizzling modes", 128B).
+// Returns the offset in shared memory of byte `byte` in line `line` of a box. Lines are
+// consecutive; with the swizzle, the eight 16-byte chunks of a line are permuted by the line's
+// number, in a pattern of eight lines (PTX ISA, "Tensors", "Swizzling modes", 128B).
 int64_t place_in_box(const HopperBoxes& boxes, int64_t line, int64_t byte) {
   const int64_t line_bytes = boxes.box[0] * dtype_size(boxes.dtype);
   if (!boxes.swizzle) return line * line_bytes + byte;
@@ -93,7 +93,7 @@ int64_t array_words(const HopperBoxes& boxes) {
   return int64_t{boxes.sizes[last]} * boxes.strides[last] * dtype_size(boxes.dtype) / 4;
 }
 
-// Boxes inside the array, across its last edges, and across its first edges.
+// Returns boxes inside the array, across its last edges, and across its first edges.
 std::vector<HopperBoxes> all_boxes() {
   return {
       {DType::kBF16, 2, true, {90, 20}, {1, 96}, {64, 16}, {{{8, 2}, {40, 10}, {-24, -3}}}},
@@ -123,8 +123,9 @@ std::vector<HopperBoxes> all_boxes() {
   };
 }
 
-// Name such as "tma_load 2-D bf16 swizzled, array 90x20 by 96, box 64x16, at 8,2 40,10 -24,-3":
-// sizes and coordinates innermost first, strides from the second dimension on, in elements.
+// Returns a name such as "tma_load 2-D bf16 swizzled, array 90x20 by 96, box 64x16, at 8,2 40,10
+// -24,-3": sizes and coordinates innermost first, strides from the second dimension on, in
+// elements.
 std::string named(const char* what, const HopperBoxes& boxes) {
   const auto joined = [&](const std::array<int, 4>& list, const char* between, int first = 0) {
     std::string text;
@@ -139,7 +140,7 @@ std::string named(const char* what, const HopperBoxes& boxes) {
   return name;
 }
 
-// Words whose 16-bit halves are all different and not zero.
+// Returns words whose 16-bit halves are all different and not zero.
 Words counted_words(int64_t count) {
   Words words;
   for (int64_t i = 0; i < count; ++i) words.push_back(uint32_t((2 * i + 1) | (2 * i + 2) << 16));
@@ -157,8 +158,8 @@ void copy_element(void* to, int64_t to_byte, const void* from, int64_t from_byte
 
 namespace {
 
-// Shared memory after the box was loaded from each of its positions; elements outside the array are
-// zeros (PTX ISA, "Tensors", "Bounding box" and "Out-of-boundary access").
+// Returns shared memory after the box was loaded from each of its positions; elements outside the
+// array are zeros (PTX ISA, "Tensors", "Bounding box" and "Out-of-boundary access").
 Golden loaded_boxes(const HopperBoxes& boxes) {
   const int64_t each = box_words(boxes), bytes = dtype_size(boxes.dtype);
   Golden golden = {named("tma_load", boxes), counted_words(array_words(boxes)),
@@ -173,7 +174,8 @@ Golden loaded_boxes(const HopperBoxes& boxes) {
   return golden;
 }
 
-// The array after the box was stored at its first two positions; nothing is written outside.
+// Returns the array after the box was stored at its first two positions; nothing is written
+// outside.
 Golden stored_boxes(const HopperBoxes& boxes) {
   const int64_t bytes = dtype_size(boxes.dtype);
   Golden golden = {named("tma_store", boxes), counted_words(box_words(boxes)),
@@ -213,7 +215,7 @@ Golden phases() {
   return golden;
 }
 
-// Sums of rounds in order: lost or reordered turns would change them.
+// Expected sums of the rounds in order: lost or reordered rounds would change them.
 Golden roles() {
   constexpr int kThreads = 128;
   Golden golden = {"roles", counted_words(int64_t{kThreads} * test::kRounds), {}};
@@ -301,7 +303,7 @@ namespace {
 
 constexpr int kRows = 64, kDepth = 64, kThreads = 128;
 
-// Small integers, so that every order and width of accumulation gives the same result.
+// Returns small integers, so that every order and width of accumulation gives the same result.
 int element(uint64_t seed, int64_t index) {
   return int(test::uniform_at(seed, index) * 17) - 8;
 }
@@ -320,7 +322,8 @@ uint32_t pair_of(int low, int high) {
   return uint32_t{T(float(low)).bits} | uint32_t{T(float(high)).bits} << 16;
 }
 
-// An operand [count, 64] of element(i, k) in device memory, two per word: k-major or mn-major.
+// Returns an operand [count, 64] of element(i, k) in device memory, two elements per word: k-major
+// or mn-major.
 template <typename T, typename Element>
 Words operand(int count, bool mn_major, Element&& element_of) {
   const int lines = mn_major ? kDepth : count, length = mn_major ? count : kDepth;
@@ -334,8 +337,9 @@ Words operand(int count, bool mn_major, Element&& element_of) {
   return words;
 }
 
-// The same operand, 64 lines of 64, in shared memory: lines of 128 bytes with TMA's swizzle (PTX
-// ISA, "Asynchronous warpgroup level matrix shared memory layout", 128-byte swizzle).
+// Returns an operand, given as 64 lines of 64 elements, as it is in shared memory: lines of 128
+// bytes with TMA's swizzle (PTX ISA, "Asynchronous warpgroup level matrix shared memory layout",
+// 128-byte swizzle).
 Words tile_of(const Words& lines) {
   const HopperBoxes boxes = {.box = {64, 64}};
   Words tile(lines.size());
@@ -347,8 +351,8 @@ Words tile_of(const Words& lines) {
   return tile;
 }
 
-// a as registers for four steps of 16: register i of thread t is at (4 step + i) 128 + t (PTX ISA,
-// "Register fragments for wgmma.mma_async.m64nNk16", of A in bf16 and f16).
+// Returns operand a as registers for four steps of 16: register i of thread t is at (4 step + i)
+// 128 + t (PTX ISA, "Register fragments for wgmma.mma_async.m64nNk16", of A in bf16 and f16).
 template <typename T>
 Words a_fragments() {
   Words words;
@@ -364,7 +368,8 @@ Words a_fragments() {
   return words;
 }
 
-// Registers of factor a b: register i of thread t is at 128 i + t (same section, of D).
+// Returns the registers of factor * a b: register i of thread t is at 128 i + t (PTX ISA, the same
+// section, of D).
 Words d_fragments(int columns, int factor, int depth = kDepth) {
   Words words;
   for (int i = 0; i < columns / 2; ++i) {
@@ -397,7 +402,7 @@ void check_product(HopperProduct p) {
   }
 }
 
-// Two tiles as threads write them to shared memory, and their product.
+// Returns two tiles as threads write them to shared memory, and their product.
 template <typename T>
 Golden written_product(bool mn_major) {
   Golden golden = {cat("wgmma ", mn_major ? "mn" : "k", "-major ", dtype_name(dtype_of<T>)),
@@ -409,7 +414,7 @@ Golden written_product(bool mn_major) {
 
 // ---- wgmma with 8-bit operands ----
 
-// A tile [64, 128] of integers in shared memory, as E4M3 (3) or E5M2 (2).
+// Returns a tile [64, 128] of integers in shared memory, as E4M3 (3 mantissa bits) or E5M2 (2).
 template <typename Element>
 Words byte_tile(int mantissa_bits, Element&& element_of) {
   constexpr int kBytes = 128;
@@ -418,7 +423,7 @@ Words byte_tile(int mantissa_bits, Element&& element_of) {
   for (int i = 0; i < kRows * kBytes; ++i) {
     const int value = element_of(i / kBytes, i % kBytes, kBytes);
     if (value == 0) continue;
-    int exponent = 0;  // of a number in [1/2, 1)
+    int exponent = 0;  // value = half * 2^exponent, half in [1/2, 1)
     const double half = std::frexp(std::abs(value), &exponent);
     const auto mantissa = uint32_t((2 * half - 1) * (1 << mantissa_bits));
     const int biased = exponent - 1 + (mantissa_bits == 3 ? 7 : 15);
@@ -460,7 +465,7 @@ TEMPLATE_TEST_CASE("wgmma reads tiles that threads wrote and fenced, byte for by
   check_golden(written_product<TestType>(true));
 }
 
-// f16 differs from bf16 only in the bits of its elements.
+// The table has no f16 products, which differ from bf16 only in the bits of the elements.
 TEST_CASE("the table of Hopper's primitives is what the definitions give", "[kernels][simt]") {
   std::vector<Golden> all;
   for (const HopperBoxes& boxes : all_boxes()) {

@@ -33,7 +33,7 @@ struct Place {
   int x, y, z, w;
 };
 
-// out: shared memory after loading the box at each position, one after the other.
+// Tests tma_load. out: shared memory after loading the box at each position, one after the other.
 template <int kDims>
 __global__ void load_boxes_kernel(const __grid_constant__ TensorMap map, const Place first,
                                   const Place second, const Place third, int bytes, uint32_t* out) {
@@ -56,11 +56,11 @@ __global__ void load_boxes_kernel(const __grid_constant__ TensorMap map, const P
     }
     mbarrier_wait(full, turn % 2);
     for (int i = thread_id(); i < count; i += kThreads) out[turn * count + i] = words[i];
-    __syncthreads();  // all have read before the next box arrives
+    __syncthreads();  // all threads have read before the next box arrives
   }
 }
 
-// in: shared memory, which is stored as the box at each position.
+// Tests tma_store. in: shared memory, which is stored as the box at each position.
 template <int kDims>
 __global__ void store_boxes_kernel(const uint32_t* in, const __grid_constant__ TensorMap map,
                                    const Place first, const Place second, int bytes) {
@@ -97,7 +97,7 @@ __global__ void copy_runs_kernel(const uint32_t* in, uint32_t* out, int bytes) {
   MBarrier& full = make_barrier();
   auto* const words = dynamic_shared<uint32_t>();
   if (thread_id() > 0) return;
-  const int half = bytes / 8;  // words
+  const int half = bytes / 8;  // words in half of the data
   mbarrier_arrive_expect(full, bytes);
   bulk_load(words, in, bytes / 2, full);
   bulk_load(words + half, in + half, bytes / 2, full);
@@ -152,11 +152,11 @@ void store_boxes(const Exec& exec, const test::HopperBoxes& boxes, const uint32_
 
 // ---- wgmma ----
 
-constexpr int kDepth = 64;      // of the operands: four wgmma steps
+constexpr int kDepth = 64;      // k of the operands: four wgmma steps
 constexpr int kBox = 64 * 128;  // bytes of 64 lines
 
-// One wgmma group: d (+)= a [64, 64] b [64, kColumns], tiles k-major or mn-major, or a in
-// registers.
+// Computes one wgmma group: d (+)= a [64, 64] b [64, kColumns], with tiles k-major or mn-major, or
+// with a in registers.
 template <typename T, int kColumns, bool kARegisters, bool kAMnMajor, bool kBMnMajor>
 __device__ __forceinline__ void multiply_tiles(float (&d)[kColumns / 2],
                                                const uint32_t (&a_registers)[4][4],
@@ -185,15 +185,16 @@ __device__ __forceinline__ void multiply_tiles(float (&d)[kColumns / 2],
   wgmma_commit();
 }
 
-// out: register i of thread t of the warpgroup at i * 128 + t.
+// Writes d to out: register i of thread t of the warpgroup at i * 128 + t.
 template <int kColumns>
 __device__ __forceinline__ void write_registers(const float (&d)[kColumns / 2], float* out) {
 #pragma unroll
   for (int i = 0; i < kColumns / 2; ++i) out[i * kThreads + thread_id()] = d[i];
 }
 
-// d = 2 a b: computed in one group and added again in a second. Both operands come by TMA; or a
-// from a_words, as registers of each step of 16: register i of thread t at (4 step + i) 128 + t.
+// Computes d = 2 a b: once in one group, and added again in a second. Both operands come by TMA; or
+// a comes from a_words, as registers of each step of 16: register i of thread t at (4 step + i) 128
+// + t.
 template <typename T, int kColumns, bool kARegisters, bool kAMnMajor, bool kBMnMajor>
 __global__ void wgmma_kernel(const uint32_t* a_words, const __grid_constant__ TensorMap a_map,
                              const __grid_constant__ TensorMap b_map, float* out) {
@@ -247,7 +248,7 @@ __global__ void wgmma_written_kernel(const uint32_t* in, float* out) {
   write_registers<64>(d, out);
 }
 
-// The same with 8-bit operands: two tiles of [64, 128].
+// Does the same with 8-bit operands: two tiles of [64, 128].
 template <typename TA, typename TB>
 __global__ void wgmma_bytes_kernel(const uint32_t* in, float* out) {
   await_previous_grid();
@@ -289,7 +290,8 @@ TensorMap operand_map(DType dtype, const uint32_t* words, int lines, int length,
                           .box = {64, box_lines}});
 }
 
-// in: a, then b, as [64, 64] and [columns, 64], transposed if mn-major; or a as its registers.
+// Launches a wgmma kernel. in: a, then b, as [64, 64] and [columns, 64], transposed if mn-major; or
+// a as its registers.
 template <typename T, int kColumns, bool kARegisters, bool kAMnMajor, bool kBMnMajor>
 void multiply(const Exec& exec, const uint32_t* in, uint32_t* out) {
   constexpr DType kType = std::is_same_v<T, bf16> ? DType::kBF16 : DType::kF16;
@@ -320,8 +322,8 @@ struct PhaseData {
   alignas(16) uint32_t words[4 * test::kPhases];
 };
 
-// Phases of an mbarrier with 32 arrivals. In phase p, warp p % 4 writes four words: those of `in`,
-// by a bulk copy that the phase waits for, if p % 3 is 2; otherwise the sums of those and the
+// Runs phases of an mbarrier with 32 arrivals. In phase p, warp p % 4 writes four words: those of
+// `in`, by a bulk copy that the phase waits for, if p % 3 is 2; otherwise the sums of those and the
 // previous phase's words. out: the words as every thread sees them after the phase.
 __global__ void phases_kernel(const uint32_t* in, uint32_t* out) {
   await_previous_grid();
@@ -332,8 +334,8 @@ __global__ void phases_kernel(const uint32_t* in, uint32_t* out) {
     fence_mbarrier_init();
   }
   __syncthreads();
-  mbarrier_wait(data.turn, 1);  // the phase before the first is complete
-  __syncthreads();              // here and below: none is two phases late
+  mbarrier_wait(data.turn, 1);  // phase -1 counts as complete
+  __syncthreads();              // so that no thread is two phases late
   for (int p = 0; p < test::kPhases; ++p) {
     if (warp == p % 4) {
       uint32_t* const words = data.words + 4 * p;
@@ -390,7 +392,7 @@ __global__ void __launch_bounds__(3 * kThreads, 1) roles_kernel(const uint32_t* 
     }
   } else {
     grow_registers<232>();
-    const int mine = group, other = 3 - group;            // barriers
+    const int mine = group, other = 3 - group;            // numbers of named barriers
     if (group == 2) barrier_arrive(other, 2 * kThreads);  // warpgroup 1 has the first turn
     for (int round = group - 1; round < test::kRounds; round += 2) {
       const int stage = round % kStages, turn = round / kStages;

@@ -19,17 +19,17 @@ struct HopperBoxes {
   std::array<std::array<int, 4>, 3> places{};
 };
 
-// A product of [64, 64] by [64, columns] with wgmma.
+// Operands of a wgmma test: a [64, 64] times b [64, columns].
 struct HopperProduct {
   DType dtype = DType::kBF16;
   int columns = 8;
   bool a_registers = false, a_mn_major = false, b_mn_major = false;
 };
 
-// Content of `out` before anything is stored; 1 as f32.
+// Content of `out` before a test stores to it: 1 as f32.
 inline constexpr uint32_t kNotStored = 0x3f800000u;
 
-// Numbers of phases and rounds in the kernels "mbarrier phases" and "roles" of primitives90.cu.
+// Numbers of phases and of rounds in the kernels "mbarrier phases" and "roles" of primitives90.cu.
 inline constexpr int kPhases = 12, kRounds = 12;
 
 }  // namespace shale::test
@@ -40,11 +40,12 @@ namespace shale::kernels::emu {
 // stores `in` as the boxes at the first two positions of the array `out`.
 void run_hopper_boxes(const Exec& exec, const test::HopperBoxes& boxes, bool store,
                       const uint32_t* in, uint32_t* out, int out_words);
-// Copies `bytes` bytes, or adds them as f32.
+// Copies `bytes` bytes from `in` to `out`, or adds them as f32.
 void run_hopper_runs(const Exec& exec, bool add, const uint32_t* in, uint32_t* out, int bytes);
-test::RunPrimitive find_wgmma(const test::HopperProduct& product);  // null if no test uses it
-// Finds kernels such as "mbarrier phases", "roles", "wgmma k-major bf16", "wgmma e4m3 e5m2"; null
-// for another name.
+// Null if no test uses the product.
+test::RunPrimitive find_wgmma(const test::HopperProduct& product);
+// Returns a kernel such as "mbarrier phases", "roles", "wgmma k-major bf16", "wgmma e4m3 e5m2";
+// null for another name.
 test::RunPrimitive find_hopper_primitive(std::string_view name);
 }  // namespace shale::kernels::emu
 namespace shale::kernels::cuda {

@@ -1,5 +1,5 @@
-// Cluster kernels with deliberate mistakes. The emulator must find each under every order of
-// threads, or, where noted, under some.
+// Runs cluster kernels with deliberate mistakes. The emulator must find each mistake under every
+// order of threads, or, where noted, under some orders.
 #include <algorithm>
 
 #include "shale/kernels/simt/hopper.h"
@@ -38,7 +38,7 @@ __device__ int thread_id() {
 }
 
 // ---- Two blocks each load half of a tile and multicast it; both read the whole tile. ----
-// out: [turns, blocks, 2 kHalf].
+// Output: [turns, blocks, 2 kHalf].
 __global__ void shared_tiles_kernel(const __grid_constant__ TensorMap map, float* out,
                                     unsigned mistakes) {
   await_previous_grid();
@@ -78,7 +78,7 @@ __global__ void shared_tiles_kernel(const __grid_constant__ TensorMap map, float
   if (!does(kNoLastSync)) cluster_sync();
 }
 
-// ---- Block 0 sends words to both blocks in turn, and all threads read them. ----
+// ---- Block 0 sends words, in turn, to itself and to block 1, and all threads read them. ----
 struct Mail {
   MBarrier full, read;
   uint32_t word;
@@ -108,7 +108,7 @@ __global__ void mail_kernel(uint32_t* out, bool waits) {
   cluster_sync();
 }
 
-// ---- Others ----
+// ---- Other kernels ----
 
 __global__ void half_a_cluster_syncs_kernel() {
   if (cluster_rank() == 0) cluster_sync();
@@ -134,7 +134,7 @@ __global__ void write_there_kernel(bool syncs, float* out) {
   out[blockIdx.x * kThreads + threadIdx.x] = float(cluster_rank());
 }
 
-// ---- Running them ----
+// ---- Running the kernels ----
 
 template <typename... Params, typename... Args>
 test::FoundFault run(const emulator::Options& options, int blocks, int cluster,
@@ -157,7 +157,7 @@ void expect(std::initializer_list<Fault> faults, const char* text, void (*kernel
   }
 }
 
-// Lines of 32 floats with consecutive values; clusters read the first 16 kTurns lines.
+// Lines of 32 floats with consecutive values; a cluster reads the first 16 kTurns lines.
 struct Tiles {
   Tiles() : in(32 * 16 * kTurns) {
     for (size_t i = 0; i < in.size(); ++i) in[i] = float(i);
@@ -173,7 +173,8 @@ struct Tiles {
   std::vector<float> in;
 };
 
-// False, with a warning, if the build lacks the tracker, which alone can see some mistakes.
+// Returns false, with a warning, if the build lacks the tracker; some mistakes can only be seen by
+// it.
 bool tracked() {
   if (emulator::has_instrumented_kernels()) return true;
   WARN("skipped: this build's kernels are not instrumented");
@@ -228,9 +229,9 @@ TEST_CASE("misused barriers of a cluster are reported and do not hang", "[kernel
   expect({Fault::kDeadlock}, "block 1 of the cluster: threads 0-63 have ended",
          half_a_cluster_syncs_kernel);
   if (!tracked()) return;
-  // The static object that contains the barriers may not exist yet.
+  // If threads do not wait first, the static object that contains the barriers may not exist yet.
   tile({Fault::kRace, Fault::kBarrierMisuse, Fault::kOutOfBounds}, "shared", kNoFirstSync);
-  // One half may have arrived without the other.
+  // One half of the tile may have arrived without the other.
   tile({Fault::kAsyncCopy, Fault::kUninitialised, Fault::kRace}, "dynamic shared memory",
        kExpectsHalf);
   tile({Fault::kAsyncCopy, Fault::kUninitialised, Fault::kRace}, "dynamic shared memory",
@@ -248,7 +249,8 @@ TEST_CASE("a tile is not loaded anew before all blocks of the cluster have read 
          out.data(), unsigned{kOwnArrivalOnly});
 }
 
-// Found only under some orders: in others, the block that ends still exists long enough.
+// The emulator finds this only under some orders: in others, the block that ends still exists long
+// enough.
 TEST_CASE("nobody reaches into a block of the cluster that has ended", "[kernels][emulator]") {
   const Tiles tiles;
   std::vector<float> out(kTurns * 2 * 2 * kHalf);

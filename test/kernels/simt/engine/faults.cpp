@@ -1,5 +1,5 @@
-// Kernels with one bug each. The emulator must find each under every order of threads, or, where
-// noted, under some.
+// Runs kernels with one bug each. The emulator must find each bug under every order of threads, or,
+// where noted, under some orders.
 #include "shale/base/gpu_model.h"
 #include "shale/kernels/dry_run.h"
 #include "shale/kernels/simt/simt.h"
@@ -147,7 +147,7 @@ using emulator::Fault;
 
 struct Expected {
   Fault fault;
-  const char* text;  // part of the message
+  const char* text;  // part of the expected message
 };
 
 template <typename... Params, typename... Args>
@@ -159,7 +159,8 @@ void expect(const Expected& expected, void (*kernel)(Params...), const simt::Lau
     CAPTURE(test::describe(options), found.message);
     CHECK((found.found && found.fault == expected.fault));
     CHECK(test::contains(found.message, expected.text));
-    CHECK(test::contains(found.message, "engine/faults.cpp:"));  // the launch, at least
+    // The message names at least the launch.
+    CHECK(test::contains(found.message, "engine/faults.cpp:"));
   }
 }
 
@@ -242,7 +243,7 @@ TEST_CASE("a store outside shared memory is a fault", "[kernels][emulator]") {
          write_behind_a_static_object, {.grid = 1, .block = 32}, 128);
   expect({Fault::kOutOfBounds, "dynamic shared memory (512 bytes) + 512"},
          write_behind_the_dynamic_part, {.grid = 1, .block = 32, .smem_bytes = 512}, 128);
-  // Without the tracker, guard bytes detect it.
+  // Without the tracker, guard bytes detect the write.
   const auto found = test::fault_of({.track = false}, [](const Exec& exec) {
     simt::launch(write_behind_the_dynamic_part, {.grid = 1, .block = 32, .smem_bytes = 512}, exec,
                  129);
@@ -313,8 +314,8 @@ TEST_CASE("no launch passes the limits of the GPU that is emulated", "[kernels][
   CHECK(test::contains(refused(100, 228, false), "a block has 232448"));
 }
 
-// The limit is the CUDA runtime's: it counts static objects too, rounded up to whole kilobytes, as
-// the dynamic part starts at a kilobyte boundary.
+// The emulator's limit is that of the CUDA runtime: it counts static objects too, rounded up to
+// whole kilobytes, because the dynamic part starts at a kilobyte boundary.
 TEST_CASE("shared memory above 48 KiB has to be asked for", "[kernels][emulator]") {
   const auto refused = [](size_t dynamic_bytes, bool asked) {
     return test::fault_of({}, [&](const Exec& exec) {

@@ -1,5 +1,5 @@
-// Kernels that misuse global memory, each next to a correct one: out-of-bounds accesses, reads of
-// uninitialized memory, races between blocks.
+// Runs kernels that misuse global memory, each next to a correct one: out-of-bounds accesses, reads
+// of uninitialized memory, races between blocks.
 #include <algorithm>
 #include <numeric>
 
@@ -28,8 +28,8 @@ enum class By { kLoad, kStore, kPack, kAtomic, kCpAsync, kBulkLoad, kBulkStore, 
 struct Reach {
   By by;
   int at;         // first element accessed by thread 37
-  float* p;       // kCount elements
-  TensorMap map;  // of p
+  float* p;       // array of kCount elements
+  TensorMap map;  // map of the array p
 };
 
 __global__ void reach_kernel(const __grid_constant__ Reach reach) {
@@ -90,7 +90,7 @@ void expect_outside(const emulator::Options& options, By by, int at, const char*
   CHECK(test::contains(found.message, "[block (0,0,0), thread (37,0,0)"));
 }
 
-// Memory that is not global but may be accessed.
+// These accesses are allowed although their memory is not global.
 constexpr float kConstants[] = {2, 3, 5, 7};
 
 struct Arguments {
@@ -179,7 +179,7 @@ test::FoundFault blocks_go(const emulator::Options& options, Way way) {
   });
 }
 
-// ---- Blocks that wait for each other ----
+// ---- Blocks that depend on each other ----
 
 enum Missing { kNothing, kFenceBefore, kFenceAfter };
 
@@ -255,7 +255,8 @@ TEST_CASE("a primitive outside of global memory is a fault", "[kernels][emulator
           expect_outside(options, by, 52, "208 bytes into an allocation of 256 bytes");
         }
       }
-      // Elements of a box outside the array are not read; a box of a missing array is an error.
+      // Elements of a box that are outside the array are not read; a box of an array that is not
+      // allocated is an error.
       CHECK_FALSE(reach(options, By::kBox, 60).found);
       expect_outside(options, By::kBox, 60, "240 bytes into an allocation of 256 bytes", 68);
     }
@@ -356,7 +357,8 @@ TEST_CASE("blocks of a launch leave each other's global memory alone", "[kernels
   expect(Way::kBulkStores, "64 bytes of global memory");
 }
 
-// Launch numbers have 16 bits and repeat; memory cells may have old ones.
+// Launch numbers have 16 bits and repeat; memory cells may still hold an old launch with the same
+// number.
 TEST_CASE("what a launch left is not taken for a later one of its number", "[kernels][emulator]") {
   if (!tracked()) return;
   const auto found = test::fault_of({}, [](const Exec& exec) {

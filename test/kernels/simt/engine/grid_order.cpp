@@ -1,5 +1,5 @@
-// Dependent launches (PDL): what a grid may do before it has waited for the previous grid. The
-// emulator must find everything else.
+// Tests dependent launches (PDL): what a grid may do before it has waited for the previous grid.
+// The emulator must find everything that it may not do.
 #include <algorithm>
 #include <vector>
 
@@ -12,9 +12,9 @@ namespace shale::kernels::emu {
 namespace {
 
 constexpr int kThreads = 64, kBlocks = 3;
-constexpr int kRun = 64;  // bytes
+constexpr int kRun = 64;  // bytes of a bulk copy
 
-// Access that a thread makes too early.
+// What a thread does before it has waited, though it must not.
 enum class Early {
   kNothing,
   kLoad,
@@ -33,7 +33,7 @@ struct Operands {
   Early early;
   int culprit;      // thread that accesses too early
   float scale[40];  // large enough for a memcpy
-  TensorMap map;    // `in`, in boxes of kRun bytes
+  TensorMap map;    // map of `in`, in boxes of kRun bytes
   const float* in;
   float* out;
   uint32_t* count;
@@ -87,7 +87,8 @@ __device__ float touch(const Operands& o, Shared& shared) {
   return 0;
 }
 
-// out[i] = scale[1] * in[i]. All accesses before the wait are allowed, except the culprit's.
+// Computes out[i] = scale[1] * in[i]. All accesses before the wait are allowed, except those of
+// thread `culprit`.
 __global__ void scale_kernel(const __grid_constant__ Operands o) {
   Shared& shared = *dynamic_shared<Shared>();
   const int thread = static_cast<int>(threadIdx.x);
@@ -156,7 +157,7 @@ void expect(const emulator::Options& options, Early early, const char* text) {
   CHECK(test::contains(found.message, text));
   CHECK(test::contains(found.message, "engine/grid_order.cpp:"));
   CHECK(test::contains(found.message, "[block (2,0,0), thread (37,0,0)"));
-  // Without a dependent launch the grid is correct.
+  // Without a dependent launch the same grid is correct.
   CHECK_FALSE(run(options, arrays, early, /*is_dependent=*/false).found);
 }
 

@@ -1,4 +1,4 @@
-// Kernels that misuse Hopper's primitives, each next to a correct one, which must pass. The
+// Runs kernels that misuse Hopper's primitives, each next to a correct kernel, which must pass. The
 // emulator must find every mistake under every order of threads.
 #include <cmath>
 
@@ -68,7 +68,7 @@ __global__ void ring_kernel(const float* in, float* out, unsigned mistakes) {
   }
 }
 
-// ---- Stores ----
+// ---- Bulk stores ----
 
 __global__ void store_kernel(float* out, unsigned mistakes) {
   float* const row = dynamic_shared<float>();
@@ -142,7 +142,7 @@ __global__ void operand_outside_kernel() {
   wgmma<bf16, 8>(d, k_major(dynamic_shared() + 1024, 0), k_major(dynamic_shared(), 0), false);
 }
 
-// Register reallocations in 384 threads that start with 168 registers each.
+// Changes of register counts in 384 threads that start with 168 registers each.
 enum class Registers { kFit, kTooMany, kNobodyShrinks, kShrinkToMore, kGrowToFewer, kOneWarp };
 __global__ void registers_kernel(Registers how) {
   if (threadIdx.x < 128) {
@@ -184,8 +184,8 @@ __global__ void prefetch_kernel(const __grid_constant__ TensorMap map) {
   if (threadIdx.x == 0) prefetch_tensor_map(map);
 }
 
-// Two wgmma groups in flight; the first one's operand may be overwritten once that group is done,
-// the second's not.
+// Runs two wgmma groups in flight. The operand of the first group may be overwritten once that
+// group is done, the operand of the second may not.
 __global__ void two_groups_kernel(float* out, bool frees_second) {
   auto* const tiles = dynamic_shared<uint32_t>();
   const int thread = static_cast<int>(threadIdx.x);
@@ -207,7 +207,7 @@ __global__ void two_groups_kernel(float* out, bool frees_second) {
   out[thread] += e[0];
 }
 
-// ---- Running them ----
+// ---- Running the kernels ----
 
 template <typename... Params, typename... Args>
 test::FoundFault run(const emulator::Options& options, void (*kernel)(Params...), int threads,
@@ -238,7 +238,8 @@ void expect_none(void (*kernel)(Params...), int threads, Args... args) {
   }
 }
 
-// False, with a warning, if the build lacks the tracker, which alone can see some mistakes.
+// Returns false, with a warning, if the build lacks the tracker; some mistakes can only be seen by
+// it.
 bool tracked() {
   if (emulator::has_instrumented_kernels()) return true;
   WARN("skipped: this build's kernels are not instrumented");
@@ -283,10 +284,11 @@ TEST_CASE("shared memory is used only between a bulk copy and the next", "[kerne
   const std::vector<float> in = counted(384);
   std::vector<float> out(384);
   if (!tracked()) return;
-  // A thread that does not wait finds nothing yet, a pending copy, or one that just arrived.
+  // A thread that does not wait finds unwritten memory, a pending copy, or a copy that just
+  // arrived.
   expect({Fault::kUninitialised, Fault::kAsyncCopy, Fault::kRace}, "thread", ring_kernel, 128,
          in.data(), out.data(), unsigned{kNoWait});
-  // A thread that reports too early that it has read conflicts with the next copy.
+  // A thread that signals too early that it has read conflicts with the next copy.
   expect({Fault::kAsyncCopy, Fault::kRace}, "a bulk copy for mbarrier 0", ring_kernel, 128,
          in.data(), out.data(), unsigned{kArrivesEarly});
 }
@@ -325,7 +327,7 @@ TEST_CASE("bulk stores read what was written and fenced, until they are waited f
 TEST_CASE("wgmma's registers are left alone until the wait", "[kernels][emulator]") {
   std::vector<float> out(128);
   expect_none(product_kernel, 128, out.data(), unsigned{kNone});
-  for (const float x : out) REQUIRE(x == 64);  // 32 terms of 1 * 2
+  for (const float x : out) REQUIRE(x == 64);  // a sum of 32 terms 1 * 2
   const auto product = [&](Fault fault, const char* text, Mistake mistake) {
     expect({fault}, text, product_kernel, 128, out.data(), unsigned{mistake});
   };
@@ -339,7 +341,7 @@ TEST_CASE("wgmma's registers are left alone until the wait", "[kernels][emulator
   product(Fault::kWgmma, "reads 4 bytes of a's registers before their wgmma_wait()", kReadsA);
 }
 
-// The checks that remain if plain accesses are not tracked.
+// These checks remain if plain accesses are not tracked.
 TEST_CASE("without the tracker wgmma's registers are looked at in the wait",
           "[kernels][emulator]") {
   std::vector<float> out(128);

@@ -6,9 +6,9 @@
 namespace shale::kernels::emu {
 namespace {
 
-// d [16, 8] = a [16, kDepth] b + c: a is row-major and b is [kDepth, 8] or [8, kDepth], both in
-// shared memory. The layouts are written a second time here, from the PTX manual by element index
-// instead of register, so that a mistake is not repeated.
+// Computes d [16, 8] = a [16, kDepth] b + c: a is row-major and b is [kDepth, 8] or [8, kDepth],
+// both in shared memory. The layouts are written independently of the kernels' headers, by element
+// index as in the PTX manual, so that a mistake is not repeated.
 template <typename T, bool kColumnMajorB>
 __global__ void mma_16_kernel(const T* a, const T* b, const float* c, float* d) {
   struct Tiles {
@@ -55,7 +55,8 @@ __global__ void mma_8_kernel(const float* a, const float* b, const float* c, flo
   for (int i = 0; i < 4; ++i) d[(group + (i >= 2 ? 8 : 0)) * 8 + in_group * 2 + (i & 1)] = sum[i];
 }
 
-// Loads kCount matrices to registers and stores them, transposed on load, on store, or not.
+// Loads kCount matrices to registers and stores them: transposed on load (kIn), on store (kOut), or
+// not.
 template <int kCount, bool kIn, bool kOut>
 __global__ void matrix_copy_kernel(const uint16_t* in, uint16_t* out) {
   struct Tiles {
@@ -75,7 +76,7 @@ __global__ void matrix_copy_kernel(const uint16_t* in, uint16_t* out) {
 
 using test::Emulator;
 
-// Small integers, so that every order and width of accumulation gives the same result.
+// Operands are small integers, so that every order and width of accumulation gives the same result.
 template <typename T>
 struct Product {
   int depth;
@@ -153,7 +154,7 @@ TEST_CASE("mma in tf32 and in f32 multiplies matrices", "[kernels][emulator]") {
   Product<float> p{8};
   CHECK(run_mma({}, mma_8_kernel<true>, p, p.b) == p.reference());
   CHECK(run_mma({}, mma_8_kernel<false>, p, p.b) == p.reference());
-  // 2^-20 is lost in tf32, which has 10 bits, but kept in f32.
+  // 1 + 2^-20 loses its last part in tf32, which has 10 mantissa bits, but keeps it in f32.
   for (float& x : p.a) x = 1 + 0x1p-20f;
   for (float& x : p.b) x = 1;
   for (float& x : p.c) x = 0;

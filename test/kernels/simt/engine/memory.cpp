@@ -9,8 +9,8 @@
 namespace shale::kernels::emu {
 namespace {
 
-// Copies an array in tiles through kStages stages of shared memory; the next tiles load while one
-// is written. The last tile is ragged: missing elements become zero.
+// Copies an array in tiles through kStages stages of shared memory; the next tiles are loaded while
+// one is written. The last tile is ragged: missing elements become zero.
 template <int kBytes, int kStages>
 __global__ void pipeline_kernel(const float* in, float* out, int n) {
   constexpr int kEach = kBytes / sizeof(float);
@@ -22,7 +22,7 @@ __global__ void pipeline_kernel(const float* in, float* out, int n) {
     if (index < tiles) {
       cp_async<kBytes>(stages + index % kStages * tile + mine, in + (at < n ? at : 0), at < n);
     }
-    cp_async_commit();  // an empty group keeps the count right
+    cp_async_commit();  // an empty group keeps the count of groups right
   };
   for (int i = 0; i < kStages - 1; ++i) fetch(i);
   for (int i = 0; i < tiles; ++i) {
@@ -66,7 +66,7 @@ __global__ void atomics_kernel(Atomics* result, uint32_t* owner) {
   atomic_increment(&result->modulo, 6);
 }
 
-// A lock taken by compare-and-swap, for which the emulator must let other threads run.
+// Takes a lock by compare-and-swap, for which the emulator must let other threads run.
 __global__ void lock_kernel(uint32_t* lock, int* value) {
   if (threadIdx.x % kWarpSize == 0) {
     while (atomic_cas(lock, 0, 1) != 0) {
@@ -207,7 +207,7 @@ TEST_CASE("every thread of every block runs once", "[kernels][emulator]") {
 }
 
 TEST_CASE("shared memory starts as NaN", "[kernels][emulator]") {
-  // Without the tracker, which would report the read.
+  // The tracker is off, because it would report the read.
   constexpr auto kernel = +[](float* out) { *out = dynamic_shared<float>()[0]; };
   float out = 0;
   Emulator emulator({.track = false});

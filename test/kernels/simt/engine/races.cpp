@@ -1,4 +1,5 @@
-// Races that the tracker must find, each next to the same kernel without the race, which must pass.
+// Runs kernels with races that the tracker must find, each next to the same kernel without the
+// race, which must pass.
 #include "shale/kernels/simt/simt.h"
 #include "shale/test/support/catch.h"
 #include "shale/test/support/emulator.h"
@@ -26,7 +27,7 @@ __global__ void exchange(float* out, int distance, bool first, bool second) {
   }
 }
 
-// The same exchange within each warp.
+// Does the same exchange within each warp.
 __global__ void exchange_in_warp(float* out, bool first, bool second) {
   float* row = shared<Row>().of;
   const int lane = threadIdx.x % kWarpSize, base = threadIdx.x - lane;
@@ -60,7 +61,7 @@ __global__ void read_without_write(float* out) {
   out[threadIdx.x] = shared<Row>().of[threadIdx.x];
 }
 
-// The last of many threads' reads of a value is not ordered before the write.
+// Without the barrier, the write by thread 40 is not ordered after the reads by the other threads.
 __global__ void write_after_broadcast(float* out, bool barrier) {
   float* row = shared<Row>().of;
   if (threadIdx.x == 0) row[0] = 1;
@@ -93,7 +94,7 @@ __global__ void copy_in(const float* in, float* out, bool wait, bool barrier) {
   if (!wait) cp_async_wait<0>();
 }
 
-// Two stages; with kNewest 1 the stage that is read has arrived, with 2 it may not have.
+// Copies in two stages. With kNewest 1 the stage that is read has arrived, with 2 it may not have.
 template <int kNewest>
 __global__ void copy_two_stages(const float* in, float* out) {
   float* row = dynamic_shared<float>();
@@ -128,8 +129,8 @@ __global__ void copy_struct(Large* out, bool barrier) {
   if (threadIdx.x == 0) *out = large;
 }
 
-// Accesses memory as a whole, then a single word, then as a whole again. Thread 2 reads all of it,
-// or the word next to the one that thread 1 wrote.
+// Accesses a struct as a whole, then a single word, then as a whole again. Thread 2 reads the whole
+// struct, or the word next to the one that thread 1 wrote.
 struct Whole {
   uint32_t of[64];
 };
@@ -171,7 +172,8 @@ test::FoundFault run(const emulator::Options& options, void (*kernel)(Params...)
   });
 }
 
-// Checks that the race is found in every order of threads: happens-before is not about timing.
+// Checks that the emulator finds the race in every order of threads: happens-before does not depend
+// on timing.
 template <typename... Params, typename... Args>
 void expect(Fault fault, const char* text, void (*kernel)(Params...), int threads, Args... args) {
   if (!emulator::has_instrumented_kernels()) {
@@ -276,7 +278,7 @@ TEST_CASE("a wait for a cp.async and then a barrier precede the read", "[kernels
     WARN("skipped: this build's kernels are not instrumented");
     return;
   }
-  // The other thread's copy may not be issued yet, be pending, or have arrived unordered.
+  // The other thread's copy may not be issued yet, may be pending, or may have arrived unordered.
   for (const auto& options : test::emulator_orders()) {
     const auto found = run(options, copy_in, 128, g_in.data(), g_out.data(), wait, false);
     CAPTURE(test::describe(options), found.message);

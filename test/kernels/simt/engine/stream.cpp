@@ -21,8 +21,8 @@ Exec exec_on(Stream* stream) {
 }
 constexpr simt::LaunchConfig kWarp = {.grid = 1, .block = 32};
 
-// One stream produces, another consumes and returns the buffer; `full` and `empty` say which
-// handover uses an event.
+// One stream writes a buffer twice, and another stream reads it after each write. `full`: reads
+// wait for the write; `empty`: the second write waits for the first read.
 int consume_after_produce(const Options& options, bool full, bool empty) {
   StreamSet streams(options);
   Stream *producer = streams.create(), *consumer = streams.create();
@@ -30,7 +30,7 @@ int consume_after_produce(const Options& options, bool full, bool empty) {
   simt::launch(set_kernel, kWarp, exec_on(producer), buffer, 1);
   if (full) streams.wait(consumer, streams.record(producer));
   simt::launch(copy_kernel, kWarp, exec_on(consumer), first, buffer);
-  // The producer reuses the buffer for something else.
+  // The producer overwrites the buffer, which the consumer must have read.
   if (empty) streams.wait(producer, streams.record(consumer));
   simt::launch(set_kernel, kWarp, exec_on(producer), buffer, 2);
   if (full) streams.wait(consumer, streams.record(producer));
@@ -39,7 +39,7 @@ int consume_after_produce(const Options& options, bool full, bool empty) {
   return first[31] * 10 + second[31];
 }
 
-// Number of orders whose result differs from 12.
+// Returns the number of orders whose result differs from 12.
 int visible(bool full, bool empty) {
   int count = 0;
   for (const Options& options : test::emulator_orders()) {
@@ -65,7 +65,7 @@ TEST_CASE("arguments are taken by value when a kernel is launched", "[kernels][e
   int value = 7;
   simt::launch(set_kernel, kWarp, emulator.exec(), out, value);
   value = 8;
-  CHECK(out[0] == 0);  // deferred
+  CHECK(out[0] == 0);  // the launch is deferred
   emulator.finish();
   CHECK(out[0] == 7);
 }

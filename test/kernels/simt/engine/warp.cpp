@@ -17,7 +17,7 @@ __global__ void shuffle_kernel(const T* in, T* xors, T* downs, T* ups, T* rotate
   rotated[i] = shfl(in[i], (lane + 1) % kWarpSize);
 }
 
-// Halves of a warp vote separately.
+// The two halves of a warp vote separately.
 __global__ void vote_kernel(uint32_t* ballots, int* anys, int* alls) {
   const int lane = threadIdx.x % kWarpSize;
   const uint32_t half = lane < 16 ? 0x0000ffffu : 0xffff0000u;
@@ -42,7 +42,7 @@ __global__ void reduce_kernel(const T* in, T* warp_sums, T* quad_max, T* block_s
   block_maxs[i] = block_max(in[i]);
 }
 
-// Each lane stores a value for its neighbour, with only __syncwarp in between.
+// Each lane stores a value for its neighbour; only __syncwarp is between the store and the read.
 __global__ void exchange_kernel(int* out) {
   struct Values {
     int of[64];
@@ -135,7 +135,7 @@ TEMPLATE_TEST_CASE("reductions give every thread the result", "[kernels][emulato
       const size_t warp = i / 32 * 32, quad = i / 4 * 4;
       const size_t block = i / size_t(threads) * size_t(threads);
       const auto end = from(block + size_t(threads));
-      // Small integers: every order of addition gives the same result.
+      // Values are small integers, so every order of addition gives the same result.
       wrong += warp_sums[i] != std::accumulate(from(warp), from(warp + 32), TestType(0));
       wrong += quad_max[i] != *std::max_element(from(quad), from(quad + 4));
       wrong += block_sums[i] != std::accumulate(from(block), end, TestType(0));
