@@ -1,4 +1,4 @@
-// Convolutions by cuDNN graphs, with a library stand-in, on emulated devices.
+// Tests convolutions by cuDNN graphs, with a library stand-in, on emulated devices.
 #include "shale/kernels/conv.h"
 
 #include <dlfcn.h>
@@ -23,7 +23,7 @@ Function* from_stand_in(const char* name) {
   void* const handle = dlopen(std::getenv("SHALE_CUDNN"), RTLD_NOW | RTLD_LOCAL);
   REQUIRE(handle != nullptr);
   auto* const function = reinterpret_cast<Function*>(dlsym(handle, name));
-  REQUIRE(function != nullptr);  // otherwise SHALE_CUDNN names a real one
+  REQUIRE(function != nullptr);  // otherwise SHALE_CUDNN names a real cuDNN
   return function;
 }
 test::CudnnCounts& stand_in_counts() {
@@ -112,11 +112,11 @@ TEMPLATE_TEST_CASE("graphs of cuDNN compute what our kernels do", "[cudnn]", flo
   CHECK(counts.non_deterministic == 0);
   const int64_t plans = counts.plans;
   REQUIRE(kernels::emu::conv_by_cudnn(exec, weight_grad(dw2)));
-  CHECK(counts.plans == plans);  // cached
+  CHECK(counts.plans == plans);  // the plan was cached
 }
 
 TEST_CASE("a graph of cuDNN adds a bias, cuts at 0 and gathers statistics", "[cudnn]") {
-  // One image of 2 x 1 pixels, one channel to two with weights 2 and -1.
+  // A graph for one image of 2 x 1 pixels, from one channel to two, with weights 2 and -1.
   const ConvGraph graph = {.dtype = DType::kF32,
                            .images = 1,
                            .rows = 2,
@@ -166,7 +166,8 @@ TEST_CASE("the stand-in for cuDNN refuses what its documentation forbids", "[cud
     return lib.set_attribute(of, name, AttributeType::kInt64, std::ssize(values), values.data());
   };
   const Descriptor tensor = make(DescriptorType::kTensor);
-  CHECK(set(tensor, Attribute::kForwardX, {1}) == kBadParam);  // of another descriptor
+  // An attribute of another descriptor type.
+  CHECK(set(tensor, Attribute::kForwardX, {1}) == kBadParam);
   const float wrong = 1;
   CHECK(lib.set_attribute(tensor, Attribute::kTensorUniqueId, AttributeType::kFloat, 1, &wrong) ==
         kBadParam);

@@ -149,7 +149,7 @@ std::vector<Operation> operations_of(const Object& graph) {
   return operations;
 }
 
-// ---- Requirements of a descriptor when it is finalized ----
+// ---- What each descriptor requires when it is finalized ----
 
 namespace {
 

@@ -29,16 +29,16 @@ inline void want(bool holds, const std::string& rule, Status status = kBadParam)
 
 struct Rule {
   T type;
-  int64_t least = 1, most = 1;  // elements
+  int64_t least = 1, most = 1;  // minimum and maximum number of elements
   bool required = true;
 };
 using Rules = std::map<A, Rule>;
 
-// Attributes of a descriptor type. Throws Refused for an unknown type.
+// Returns the attributes of a descriptor type. Throws Refused for an unknown type.
 const Rules& rules_of(D type);
 size_t bytes_of(T type);
 
-// State of a tensor when it was finalized.
+// What a tensor descriptor described when it was finalized.
 struct Tensor {
   int64_t uid = 0, alignment = 1;
   DataType type = DataType::kFloat;
@@ -79,15 +79,16 @@ struct Object {
   }
 };
 
-// All existing descriptors.
+// Returns all existing descriptors.
 std::map<Descriptor, std::shared_ptr<Object>>& objects();
 std::shared_ptr<Object> object_of(Descriptor descriptor);
-// Descriptor stored in another one's attribute.
+// Returns the descriptor that is stored in an attribute of another one.
 const Object& part(const Object& of, A name, size_t index = 0);
 Tensor tensor_of(const Object& of, A name);
 
 bool is_convolution(D type);
-// Convolution operation attribute: alpha, beta, the convolution, W, X, Y or their counterparts.
+// Returns an attribute of a convolution operation by number: alpha, beta, the convolution, W, X, Y
+// or their counterparts.
 A attribute(const Object& conv, int number);
 std::vector<Operation> operations_of(const Object& graph);
 

@@ -20,7 +20,7 @@ void store(const Tensor& t, void* data, int64_t i, double value) {
   if (t.type == DataType::kBfloat16) static_cast<bf16*>(data)[i] = bf16(f);
 }
 
-// Tensors by id, as arrays of f64 in the order of their dimensions.
+// Tensors by id: arrays of f64 in the order of the tensor's dimensions.
 struct Values {
   std::map<int64_t, std::vector<double>> of;
 

@@ -6,9 +6,10 @@
 
 namespace shale::test {
 
-inline constexpr int64_t kWorkspaceBytes = 96;  // of every plan, which overwrites all of it
+// Workspace of every plan, which overwrites all of it.
+inline constexpr int64_t kWorkspaceBytes = 96;
 
-// Data of an execution, independent of its descriptors, which may be gone when it runs.
+// What an execution needs, independent of its descriptors, which may be gone when it runs.
 struct Execution {
   std::vector<std::shared_ptr<Object>> kept;
   std::vector<Operation> operations;
@@ -17,11 +18,11 @@ struct Execution {
   int engine = 0;
 };
 
-// Throws Refused for a variant pack that does not fit the plan.
+// Returns the execution of a plan. Throws Refused for a variant pack that does not fit the plan.
 Execution execution_of(const Object& plan, const Object& pack);
 
 using Written = std::function<void(const void* data, size_t bytes)>;
-// Computes in f64, from memory to memory, and reports the memory that it writes to `tell`.
+// Computes in f64, from memory to memory, and calls `tell` for the memory that it writes.
 void execute(Execution& run, const Written& tell);
 
 }  // namespace shale::test

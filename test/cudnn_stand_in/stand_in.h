@@ -12,11 +12,12 @@ namespace shale::test {
 // Engines that the stand-in offers for every graph, its first choice first.
 inline constexpr int kEngines = 2, kNonDeterministicEngine = 0;
 
-// Calls that the stand-in has counted, and functions that it needs from the program.
+// Counts of calls to the stand-in, and functions that it needs from the program.
 struct CudnnCounts {
   int64_t plans = 0, executions = 0;
-  int64_t non_deterministic = 0;  // executions with such an engine
-  // Runs work in stream order (immediately without a stream), and is told what memory it wrote.
+  int64_t non_deterministic = 0;  // executions with engine kNonDeterministicEngine
+  // Runs work in stream order (immediately without a stream); the second function gets the memory
+  // that was written.
   std::function<void(void* stream, std::function<void()> work)> queue{};
   std::function<void(void* stream, const void* data, size_t bytes)> written{};
 };

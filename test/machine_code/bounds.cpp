@@ -13,17 +13,17 @@ namespace {
 
 constexpr double kLanes = 32;
 
-// SM cycles per warp instruction, by lanes per cycle (CUDA C++ Programming Guide, "Arithmetic
-// Instructions"): 128, 64 and 16.
+// SM cycles per warp instruction, for pipes with 128, 64 and 16 lanes per cycle (CUDA C++
+// Programming Guide, "Arithmetic Instructions").
 constexpr double kFull = kLanes / 128, kHalf = kLanes / 64, kSpecial = kLanes / 16;
-constexpr double kIssue = 0.25;  // four schedulers
+constexpr double kIssue = 0.25;  // of four schedulers, one issue per cycle each
 constexpr double kSharedBytesPerCycle = 128;
 
 std::string stem_of(const std::string& opcode) {
   return opcode.substr(0, opcode.find('.'));
 }
 
-// Bytes per lane.
+// Returns the bytes per lane that a load or store moves.
 double width_of(const std::string& opcode) {
   if (opcode.find(".128") != std::string::npos) return 16;
   if (opcode.find(".64") != std::string::npos) return 8;
@@ -32,7 +32,8 @@ double width_of(const std::string& opcode) {
   return 4;
 }
 
-// FMAs of a warp: a quarter of "HGMMA.64x128x16.F32.BF16", or all of "HMMA.16816.F32.BF16".
+// Returns the FMAs of one warp: a quarter of "HGMMA.64x128x16.F32.BF16", or all of
+// "HMMA.16816.F32.BF16".
 double tensor_fma_of(const std::string& opcode) {
   static const std::regex warpgroup(R"(HGMMA\.(\d+)x(\d+)x(\d+).*)");
   std::smatch match;
@@ -50,7 +51,7 @@ const std::set<std::string> kIntegers = {
     "IADD3", "LOP3",      "ISETP", "SHF",  "PRMT",  "SEL",    "FSEL",   "FSETP", "FMNMX", "IMNMX",
     "LEA",   "MOV",       "CS2R",  "F2FP", "VIADD", "VIMNMX", "PLOP3",  "I2FP",  "IABS",  "P2R",
     "R2P",   "VIADDMNMX", "SGXT",  "FCHK", "BMSK",  "HSETP2", "HMNMX2", "LOP",   "IADD",  "F2IP"};
-// Instructions that only use an issue slot: control, barriers, the uniform datapath, constants.
+// Instructions that occupy only an issue slot: control, barriers, the uniform datapath, constants.
 const std::set<std::string> kIssued = {
     "BRA",       "EXIT",          "BSSY",   "BSYNC",     "BAR",   "NOP",          "WARPSYNC",
     "WARPGROUP", "DEPBAR",        "SYNCS",  "LDGDEPBAR", "CALL",  "RET",          "YIELD",
@@ -68,7 +69,8 @@ std::string format(const char* pattern, double value) {
 }
 
 const std::vector<Gpu>& gpus() {
-  // Data sheets: dense bf16 of 312 and 989 TFLOP/s is 1024 and 2048 FMAs a cycle at boost clock.
+  // Numbers from the data sheets: dense bf16 of 312 and 989 TFLOP/s is 1024 and 2048 FMAs a cycle
+  // at boost clock.
   static const std::vector<Gpu> all = {{"A100", 108, 1.41e9, 1024, 2.039e12},
                                        {"H100", 132, 1.83e9, 2048, 3.35e12},
                                        {"H200", 132, 1.83e9, 2048, 4.8e12}};

@@ -6,15 +6,15 @@
 
 #include "shale/test/machine_code/sass.h"
 
-// Performance bounds from machine code, without running it: how long a loop occupies each pipe of
-// an SM. Nothing here was measured.
+// Performance bounds of a kernel from its machine code, without running it: how long a loop
+// occupies each pipe of an SM. Nothing here was measured.
 namespace shale::machine_code {
 
-// A GPU by its manufacturer's data.
+// A GPU, by the data that its manufacturer publishes.
 struct Gpu {
   std::string name;
   double multiprocessors = 0, clock_hz = 0;
-  double tensor_fma = 0;  // 16-bit operands, per SM cycle, dense
+  double tensor_fma = 0;  // FMAs of 16-bit operands per SM cycle, dense
   double bytes_per_s = 0;
 
   double flops() const { return 2 * tensor_fma * multiprocessors * clock_hz; }
@@ -22,41 +22,43 @@ struct Gpu {
 };
 const std::vector<Gpu>& gpus();  // A100, H100, H200
 
-// Work of one warp for each pipe.
+// Work of one warp, per pipe.
 struct Work {
-  double issued = 0;                     // instructions
-  double tensor_fma = 0;                 // the warp's part of a warpgroup's GEMM
-  double fma = 0, alu = 0;               // SM cycles of the FMA pipe (also IMAD) and the ALU
-  double special = 0;                    // SM cycles of MUFU and the like
-  double shared_bytes = 0;               // between shared memory and registers, shuffles included
-  double global_bytes = 0;               // loaded and stored
-  std::map<std::string, int> unknown{};  // opcodes missing in the tables
+  double issued = 0;        // number of instructions
+  double tensor_fma = 0;    // the warp's part of a warpgroup's FMAs
+  double fma = 0, alu = 0;  // SM cycles of the FMA pipe (also IMAD) and the ALU
+  double special = 0;       // SM cycles of the special-function pipe, such as MUFU
+  // Moved between shared memory and registers, also by shuffles.
+  double shared_bytes = 0;
+  double global_bytes = 0;               // loaded and stored in global memory
+  std::map<std::string, int> unknown{};  // opcodes missing in the tables, with their counts
 
   Work& operator+=(const Work& other);
-  Work& operator*=(double times);  // all but `unknown`
+  Work& operator*=(double times);  // multiplies all but `unknown`
 };
 Work work_of(const Instruction& instruction);
 Work work_of(const Kernel& kernel, const Loop& loop);
 
-// Cycles that each pipe of an SM is busy with the work of a number of warps.
+// SM cycles for which the work of a number of warps occupies each pipe.
 struct Cycles {
   double tensor = 0, special = 0, alu = 0, fma = 0, shared = 0, issue = 0, memory = 0;
 
   double longest_besides_tensor() const;
-  // Tensor core utilization if everything overlaps, and if nothing does.
+  // Tensor core utilization if all pipes overlap, and if none do.
   double best_share() const;
   double worst_share() const { return tensor / (tensor + longest_besides_tensor()); }
-  std::string limit() const;  // the busiest pipe
+  std::string limit() const;  // name of the busiest pipe
 };
 Cycles cycles_of(const Work& work, double warps, const Gpu& gpu);
 
-// Thread blocks that fit an SM's registers and shared memory.
+// Returns the thread blocks that fit an SM's registers and shared memory.
 int64_t resident_blocks(const Resources& needs, int64_t dynamic_bytes, int arch);
 
-std::string format(const char* pattern, double value);  // like printf(), up to 31 characters
+// Formats like printf(), up to 31 characters.
+std::string format(const char* pattern, double value);
 
-// The page docs/contributing/bounds.md for the objects in a folder, compiled by that version of
-// CUDA.
+// Returns the page docs/contributing/bounds.md for the objects in a folder, compiled by this
+// version of CUDA.
 std::string bounds_page(const std::string& objects, const std::string& cuda_version);
 
 }  // namespace shale::machine_code

@@ -1,4 +1,4 @@
-// The bounds page: its kernels and its layout.
+// Writes the bounds page: the kernels on it and its layout.
 #include <cstdio>
 
 #include "shale/base/error.h"
@@ -8,7 +8,8 @@
 namespace shale::machine_code {
 namespace {
 
-// A GEMM kernel, with `warps` multiplying warps per block and `dynamic_kib` of shared memory.
+// A GEMM kernel with `warps` multiplying warps per block and `dynamic_kib` KiB of dynamic shared
+// memory.
 struct ProductKernel {
   std::string file, architecture, name;
   const char* tile;
@@ -67,7 +68,8 @@ const std::vector<ProductKernel> kProducts = {
      4, 32, "A100"},
 };
 
-// A kernel that reads and writes arrays once; measured by its loop over them, or by all its code.
+// A kernel that reads and writes arrays once. Its bound is for its loop over the arrays, or for all
+// its code.
 struct StreamingKernel {
   std::string file, name;
 };
@@ -96,7 +98,7 @@ const Kernel& find_kernel(const std::string& objects, const std::string& file,
   throw InternalError(cat(file, " has no ", name, " for ", architecture));
 }
 
-// The loop with the most matmul work; the shortest (without masks) if there are several.
+// Returns the loop with the most matmul work; among several, the shortest (which has no masks).
 Loop product_loop(const Kernel& kernel) {
   Loop best;
   Work most;
@@ -126,7 +128,7 @@ std::string number(double value, int digits = 0) {
   return text;
 }
 
-// Name as code in a table.
+// Formats a name as code in a table.
 std::string code_of(const std::string& name) {
   return cat("`", name, "`");
 }
@@ -147,7 +149,7 @@ std::string product_rows(const std::string& objects, std::string& pipes) {
     const Work work = known(kernel, work_of(kernel, product_loop(kernel)));
     const Gpu& gpu = gpu_named(row.gpu);
     Cycles cycles = cycles_of(work, row.warps, gpu);
-    cycles.memory = 0;  // operands come from the L2 cache
+    cycles.memory = 0;  // the operands come from the L2 cache
     const double best = cycles.best_share(), worst = cycles.worst_share();
     const double peak = gpu.flops() / 1e12;
     text += cat("| ", code_of(kernel.name), ", ", row.gpu, " | ", row.tile, " | ", needs.registers,
@@ -161,7 +163,7 @@ std::string product_rows(const std::string& objects, std::string& pipes) {
   return text;
 }
 
-// The longest loop that accesses global memory, or all code if there is none.
+// Returns the longest loop that accesses global memory, or all code if there is none.
 Loop streaming_loop(const Kernel& kernel) {
   Loop best{0, kernel.code.size() - 1};
   double most = 0;

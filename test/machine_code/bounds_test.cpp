@@ -1,4 +1,4 @@
-// The bounds page matches the current kernels, and its calculations are correct.
+// Tests that the bounds page matches the current kernels, and that its calculations are correct.
 #include <fstream>
 #include <sstream>
 
@@ -36,7 +36,7 @@ TEST_CASE("a loop's instructions are counted by their pipes", "[machine_code]") 
   CHECK(work.fma == 0.25 + 0.5);
   CHECK(work.shared_bytes == 512);
   CHECK(work.global_bytes == 512);
-  // Two warpgroups on an H100: 128 cycles of tensor cores, 16 of special functions.
+  // Two warpgroups on an H100 take 128 cycles of tensor cores and 16 of special functions.
   const Cycles cycles = cycles_of(work, 8, gpus()[1]);
   CHECK(cycles.tensor == 128);
   CHECK(cycles.special == 16);
@@ -47,7 +47,7 @@ TEST_CASE("a loop's instructions are counted by their pipes", "[machine_code]") 
   CHECK(cycles.limit() == "memory");
 }
 
-// A loop over tiles that contains one over k, then a path with a box store in a loop, and one
+// A loop over tiles contains a loop over k, then a path with a box store in a loop, and a path
 // without.
 constexpr const char* kTiles = R"(
 	code for sm_90a
@@ -70,7 +70,7 @@ TEST_CASE("an epilogue is the way through a tile's code that stores most", "[mac
   REQUIRE(kernels.size() == 1);
   for (const EpilogueKind kind : {EpilogueKind::kPlain, EpilogueKind::kGelu}) {
     const Work work = epilogue_of(kernels[0], kind, 4);
-    CHECK(work.issued == 2 + 2 * 3 + 2);  // before and after the loop; the loop twice; to the end
+    CHECK(work.issued == 2 + 2 * 3 + 2);  // before and after the loop; the loop, twice; to the end
     CHECK(work.tensor_fma == 0);
     CHECK(work.special == 2 * 2);
     CHECK(work.shared_bytes == 2 * 512);
@@ -78,7 +78,7 @@ TEST_CASE("an epilogue is the way through a tile's code that stores most", "[mac
   CHECK_THROWS_AS(epilogue_of(read_sass(kText)[0], EpilogueKind::kPlain, 4), InternalError);
 }
 
-// Rows within parts within slabs; the loop over rows has two back edges.
+// Loops over slabs, parts and rows are nested; the loop over rows has two back edges.
 constexpr const char* kParts = R"(
 	code for sm_90a
 		Function : parts_kernel
@@ -110,7 +110,7 @@ TEST_CASE("an epilogue beside another tile's products costs what is longer than 
   CHECK(share_at(tile, 64) == 0.25);
   CHECK(share_at(tile, 3 * 64) == 0.5);
   tile.overlaps = true;
-  CHECK(share_at(tile, 64) == 0.5);  // two tiles in 400 cycles
+  CHECK(share_at(tile, 64) == 0.5);  // two tiles take 400 cycles
   CHECK(share_at(tile, 3 * 64) == 1);
 }
 
@@ -134,7 +134,7 @@ TEST_CASE("the page of bounds is that of this build's kernels", "[machine_code]"
     WARN("skipped: the page is of another version of CUDA than " << version);
     return;
   }
-  // If this fails: build/release/test/machine_code_bounds > docs/contributing/bounds.md
+  // If this fails, run: build/release/test/machine_code_bounds > docs/contributing/bounds.md
   CHECK(page.str() == bounds_page(SHALE_CUDA_OBJECTS, version));
 }
 

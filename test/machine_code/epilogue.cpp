@@ -11,7 +11,7 @@
 namespace shale::machine_code {
 namespace {
 
-// Criteria for the best path, most important first.
+// Values by which paths are compared, most important first.
 using Merit = std::array<double, 3>;
 
 Merit merit_of(const Instruction& instruction, EpilogueKind kind) {
@@ -23,9 +23,9 @@ Merit merit_of(const Instruction& instruction, EpilogueKind kind) {
 }
 
 struct Way {
-  Loop within, main;  // loop over tiles, and its loop over k
+  Loop within, main;  // loop over tiles, and its inner loop over k
   EpilogueKind kind;
-  double parts;  // per tile
+  double parts;  // parts per tile
 };
 
 bool holds(const Loop& outer, const Loop& inner) {
@@ -33,7 +33,7 @@ bool holds(const Loop& outer, const Loop& inner) {
          (outer.first < inner.first || outer.last > inner.last);
 }
 
-// The best path from a loop's first instruction to its last.
+// Finds the best path from a loop's first instruction to its last.
 class Ways {
  public:
   Ways(const Kernel& kernel, const Way& way)
@@ -43,7 +43,8 @@ class Ways {
       const double times = height_of(loop, loops) == 1 ? way.parts : 2;
       for (size_t i = loop.first; i <= loop.last; ++i) passes_[i] *= times;
     }
-    for (size_t i = way.main.first; i <= way.main.last; ++i) passes_[i] = 0;  // counted separately
+    // The main loop is counted separately.
+    for (size_t i = way.main.first; i <= way.main.last; ++i) passes_[i] = 0;
     best_.resize(kernel.code.size());
     state_.resize(kernel.code.size(), State::kNew);
     find(way.kind);
@@ -65,7 +66,7 @@ class Ways {
  private:
   enum class State { kNew, kOpen, kDone };
 
-  // Loops besides the main one, one per target of back edges.
+  // Returns the loops on a path besides the main one, one per target of back edges.
   std::vector<Loop> loops_of(const Way& way) const {
     std::map<size_t, size_t> ends;
     for (const Loop& loop : kernel_.loops()) {
@@ -76,7 +77,7 @@ class Ways {
     for (const auto& [first, last] : ends) loops.push_back({first, last});
     return loops;
   }
-  // Nesting depth of the loops inside it.
+  // Returns the nesting depth of the loops inside `loop`.
   static int height_of(const Loop& loop, const std::vector<Loop>& loops) {
     int height = 0;
     for (const Loop& inner : loops) {
@@ -86,11 +87,12 @@ class Ways {
   }
 
   struct Step {
-    Merit merit{};  // from here to the end
+    Merit merit{};  // of the best path from here to the end
     size_t next = 0;
   };
 
-  // Iterative depth-first search; back edges to open instructions are ignored.
+  // Finds the best paths by an iterative depth-first search; it ignores back edges to open
+  // instructions.
   void find(EpilogueKind kind) {
     std::vector<size_t> stack = {within_.first};
     while (!stack.empty()) {
@@ -166,14 +168,15 @@ double parts_of(const Kernel& kernel) {
 
 TileCycles tile_cycles(const Work& main_loop, const Work& epilogue, double warps, bool overlaps,
                        const Gpu& gpu) {
-  // A warp alone on its scheduler issues at most one instruction a cycle.
+  // A warp that is alone on its scheduler issues at most one instruction a cycle.
   Cycles rest = cycles_of(epilogue, warps, gpu);
   return {.products = cycles_of(main_loop, warps, gpu).tensor,
           .epilogue = rest.longest_besides_tensor(),
           .overlaps = overlaps};
 }
 
-// Two tiles alternate: tensor cores run both tiles' matmuls, and each tile then its epilogue.
+// With two overlapping tiles, the tensor cores run both tiles' matmuls, and each tile then runs its
+// epilogue.
 double share_at(const TileCycles& tile, double k) {
   const double products = tile.products * k / 64;
   const double both = tile.overlaps ? std::max(2 * products, products + tile.epilogue)

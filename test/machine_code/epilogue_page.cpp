@@ -1,4 +1,4 @@
-// Section of the bounds page on epilogues, and how much of the peak they leave.
+// Writes the section of the bounds page on epilogues, and how much of the peak they leave.
 #include <vector>
 
 #include "shale/base/error.h"
@@ -7,7 +7,7 @@
 namespace shale::machine_code {
 namespace {
 
-// A tile on which `warps` work.
+// A tile of c, and the `warps` that work on it.
 struct Tile {
   const char* kernel;
   double rows, cols, warps;
@@ -20,8 +20,8 @@ const std::vector<Tile> kTiles = {
 constexpr double kDepths[] = {768, 1600, 4096};
 
 struct Shares {
-  std::string rows;          // of the table
-  std::vector<double> at{};  // kDepths
+  std::string rows;          // rows of the table
+  std::vector<double> at{};  // utilization at each k of kDepths
 };
 
 const Kernel& kernel_of(const std::vector<Kernel>& kernels, const Tile& tile) {
@@ -37,7 +37,7 @@ Shares shares_of(const std::vector<Kernel>& kernels, const Tile& tile, EpilogueK
   const Work main = work_of(kernel, kernel.inner_loops("HGMMA").at(0));
   const TileCycles cycles = tile_cycles(main, epilogue_of(kernel, kind, parts_of(kernel)),
                                         tile.warps, tile.overlaps, gpu);
-  constexpr double kStageBytes = 128;  // of a row or column
+  constexpr double kStageBytes = 128;  // bytes of a row or column of a stage
   Shares shares{cat("| `", kernel.name, "` | ", kind == EpilogueKind::kPlain ? "plain" : "GELU",
                     " | ", format("%.0f", cycles.products), " | ", format("%.0f", cycles.epilogue),
                     " | ", format("%.0f", (tile.rows + tile.cols) * kStageBytes / cycles.products),

@@ -13,7 +13,7 @@
 namespace shale::machine_code {
 namespace {
 
-// Kernels of one object of the library. bf16 stands for f16, which has the same source.
+// Returns the kernels of one object of the library. bf16 stands for f16, which has the same source.
 const std::vector<Kernel>& kernels_of(const std::string& file) {
   const bool hopper = file.find("90") != std::string::npos;
   const auto& kernels =
@@ -39,7 +39,8 @@ const std::vector<std::string> kHopper = {"attention90_fwd_bf16", "attention90_b
 const std::vector<std::string> kStreaming = {
     "loss", "dropout", "embedding", "norm_fwd",  "norm_bwd", "elementwise", "optim",
     "rope", "softmax", "index",     "moe_route", "moe_sort", "moe"};
-// Operands with arbitrary strides, where finding an element needs integer division.
+// These kernels have operands with arbitrary strides, where finding an element needs integer
+// division.
 const std::vector<std::string> kStrided = {"pointwise", "reduce_dims"};
 
 const Kernel& kernel_named(const std::string& file, const std::string& name) {
@@ -50,7 +51,7 @@ const Kernel& kernel_named(const std::string& file, const std::string& name) {
   throw 0;
 }
 
-// Number of loops with matmuls that also contain this instruction.
+// Returns the number of loops with matmuls that also contain this instruction.
 size_t product_loops_with(const std::vector<std::string>& files, std::string_view opcode) {
   size_t found = 0;
   for (const std::string& file : files) {
@@ -69,19 +70,19 @@ TEST_CASE("exponentials of Hopper's attention run beside products", "[machine_co
   };
   hold(kAttention, [&](const Kernel& kernel) {
     if (!is_by_keys(kernel)) return exponentials_beside_products(kernel);
-    // With softcap and heads of 64, ptxas caps scores before issuing work that should overlap.
+    // With a softcap and heads of 64, ptxas caps scores before it issues work that should overlap.
     const bool caps_before = kernel.name.starts_with("attention90_bwd_keys_kernel<bf16, 64, ") &&
                              kernel.name.ends_with(", true>");
     return caps_before ? Findings{} : work_beside_products(kernel);
   });
-  // Loops that the rule covers. For each of five head sizes: a masked and an unmasked forward loop,
-  // one for dQ, and two for dK and dV (with and without dQ); for size 192, dK and dV have them for
-  // each of two warpgroups. All with and without softcap.
+  // Checks the number of loops that the rule covers. For each of five head sizes: a masked and an
+  // unmasked forward loop, one for dQ, and two for dK and dV (with and without dQ); for size 192,
+  // dK and dV have them for each of two warpgroups. All with and without softcap.
   CHECK(product_loops_with(kAttention, "MUFU.EX2") == 2 * (5 * 2 + 5 + 5 * 2 + 2));
 }
 
-// 128 keys give 64 scores per thread, every seventh of which uses the FMA pipe. Two multiplications
-// scale the row maxima.
+// A thread has 64 scores of 128 keys; every seventh exponential uses the FMA pipe. Two
+// multiplications scale the row maxima.
 TEST_CASE("exponentials of heads of 64 are shared by two pipes", "[machine_code]") {
   CHECK(few_exponentials(
             kernel_named("attention90_fwd_bf16", "attention90_fwd_kernel<bf16, 64, false>"), 54, 2)
@@ -136,7 +137,7 @@ TEST_CASE("blocks of a cluster read each part of b once and wait for stages alon
     CHECK((multicasts > 0) != is_narrow);
     found += multicasts > 0;
   }
-  CHECK(found == 3 * 3 + 3);  // three tiles in three layouts, and SwiGLU
+  CHECK(found == 3 * 3 + 3);  // three tiles in three layouts, and three for SwiGLU
 }
 
 TEST_CASE("two tiles of Hopper's products take turns, whose epilogues cost nothing",
@@ -166,7 +167,7 @@ TEST_CASE("the next row of logits comes while gradients of this one are written"
     CAPTURE(kernel.name);
     size_t loops = 0;
     for (const Loop& loop : kernel.inner_loops("STG.E.128")) {
-      if (kernel.count("MUFU.EX2", loop) == 0) continue;  // zeros of ignored rows
+      if (kernel.count("MUFU.EX2", loop) == 0) continue;  // writes zeros for ignored rows
       ++loops;
       CHECK(kernel.count("LDGSTS", loop) > 0);
       CHECK(kernel.count("LDG.", loop) == 0);
@@ -174,22 +175,22 @@ TEST_CASE("the next row of logits comes while gradients of this one are written"
     CHECK(loops >= 1);
     ++found;
   }
-  CHECK(found == 3 * 3 * 2);  // dtypes, packs in registers, softcap or not
+  CHECK(found == 3 * 3 * 2);  // 3 dtypes, 3 numbers of packs in registers, softcap or not
 }
 
 TEST_CASE("convolutions multiply by the tensor cores what they copy", "[machine_code]") {
   const std::vector<Kernel>& kernels = kernels_of("conv_bf16");
-  CHECK(kernels.size() == 2 * 3);  // tiles of a forward kernel and two gradients
+  CHECK(kernels.size() == 2 * 3);  // 3 tiles of 2 kernels: forward, and the two gradients
   for (const Kernel& kernel : kernels) {
     CAPTURE(kernel.name);
     CHECK_FALSE(kernel.inner_loops("HMMA").empty());
     CHECK(kernel.count("LDGSTS") > 0);
-    CHECK(kernel.count("LDL") + kernel.count("STL") == 0);  // no local memory
+    CHECK(kernel.count("LDL") + kernel.count("STL") == 0);  // the kernel uses no local memory
   }
 }
 
-// Budgets are the sizes with CUDA 13.0, plus a quarter for other compilers. A larger kernel was
-// unrolled or specialized unexpectedly.
+// Budgets are the sizes of kernels with CUDA 13.0, plus a quarter for other compilers. A larger
+// kernel was unrolled or specialized unexpectedly.
 TEST_CASE("kernels keep within their budgets of instructions", "[machine_code]") {
   std::ifstream file(SHALE_BUDGETS);
   std::map<std::string, size_t> sizes;
@@ -221,10 +222,11 @@ TEST_CASE("kernels keep within their budgets of instructions", "[machine_code]")
       }
     }
   }
-  CHECK(found == sizes.size());  // or the file lists a kernel that is gone
+  CHECK(found == sizes.size());  // otherwise the file lists a kernel that no longer exists
 }
 
-// ---- Each rule detects its violation, in this build's kernels changed as compilers once did ----
+// ---- Each rule detects its violation, in kernels of this build that the test changes as compilers
+// once did ----
 
 TEST_CASE("a wait that moved above the exponentials is found", "[machine_code]") {
   Kernel kernel = kernel_named("attention90_fwd_bf16", "attention90_fwd_kernel<bf16, 128, false>");
@@ -256,7 +258,7 @@ TEST_CASE("a step of backward that waits for more than it needs is found", "[mac
   for (size_t i = loop.first; i <= loop.last; ++i) {
     std::string& operands = kernel.code[i].operands;
     if (!kernel.code[i].opcode.starts_with("WARPGROUP.DEPBAR")) continue;
-    operands.back() = '0';  // for dV too, although only dP should be
+    operands.back() = '0';  // changes dV too, although only dP should be affected
     break;
   }
   CHECK_FALSE(work_beside_products(kernel).empty());

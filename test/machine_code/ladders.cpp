@@ -35,8 +35,8 @@ Rung::Rest rest_of(const std::string& word) {
   return found->second;
 }
 
-// Tensor core utilization over whole tiles, at a multiple of the boost clock. Stores wait for
-// memory, which has a clock of its own.
+// Returns the tensor core utilization over whole tiles, at a multiple of the boost clock. Stores
+// wait for memory, which has a clock of its own.
 double share_with_stores(const Rung& rung, const PlayedKernel& kernel, double clock) {
   const Gpu& gpu = gpus()[1];
   const HopperTimes times;

@@ -6,25 +6,24 @@
 
 #include "shale/test/machine_code/timing.h"
 
-// Compares play() (timing.h) with measurements: kernels of other projects, each slightly faster
-// than the previous one for a single reason, with published speeds.
+// Compares the predictions of play() (timing.h) with measurements: kernels of other projects, each
+// slightly faster than the previous one for a single reason, with published speeds.
 namespace shale::machine_code {
 
-// One kernel of a ladder, with the facts that are not in its machine code.
+// One kernel of a series, with the facts that are not in its machine code.
 struct Rung {
   std::string ladder, step;
-  std::string object, kernel;  // file, and part of the kernel's name without spaces
-  PlayedLoop loop{};           // without the kernel and its loop
-  double m = 0, n = 0, k = 0;  // per block; 0: not a GEMM
+  std::string object, kernel;  // object file, and part of the kernel's name without spaces
+  PlayedLoop loop{};           // all but the kernel and its loop, which are filled in later
+  double m = 0, n = 0, k = 0;  // GEMM of a block; 0: not a GEMM
   double tiles = 0, multiprocessors = 0;
   // Work after a tile's main loop: stores at memory bandwidth, in blocks of one tile (kStores) or
-  // in blocks that continue with the next, already being copied (kStoresOfMany); or nothing
-  // (kNone).
+  // in blocks whose next tile is already being copied (kStoresOfMany); or nothing (kNone).
   enum class Rest { kStores, kStoresOfMany, kNone } rest = Rest::kNone;
-  double published = 0;  // TFLOP/s
+  double published = 0;  // published speed, TFLOP/s
 };
 
-// Estimated cycles per box request of the producer warp, if there is one.
+// Returns the estimated cycles per box request of the producer warp; 0 if there is none.
 double request_cycles(int stages);
 
 // Reads ladders.txt. Throws DataError for a malformed line.
@@ -35,20 +34,21 @@ struct PlayedKernel {
   Kernel kernel;
   Played played;
 };
-// Plays a kernel of an object for compute capability 9.0. Throws DataError if there is none.
+// Simulates a kernel of an object for compute capability 9.0. Throws DataError if there is none.
 PlayedKernel played(const std::string& object, const std::string& kernel, PlayedLoop loop);
 
-// Clock in Hz that an H100's power limit allows for a kernel with `flops_at(clock)` operations a
-// second. Power grows with operations and with the squared voltage, which is proportional to clock.
+// Returns the clock in Hz that an H100's power limit allows for a kernel with `flops_at(clock)`
+// operations a second. Power grows with operations and with the squared voltage, which is
+// proportional to clock.
 double allowed_clock(const std::function<double(double)>& flops_at);
 
-// Prediction for an H100 at its power-limited clock, and at its boost clock.
+// Predicted speeds for an H100 at its power-limited clock, and at its boost clock.
 struct Prediction {
   double flops = 0, clock_hz = 0, flops_at_boost = 0;
 };
 Prediction predicted(const Rung& rung, const PlayedKernel& kernel);
 
-// The table of ladders for the objects in a folder.
+// Returns the table of predictions and measurements, for the objects in a folder.
 std::string ladders_table(const std::vector<Rung>& rungs, const std::string& folder);
 
 }  // namespace shale::machine_code

@@ -19,7 +19,8 @@ std::string place(const Kernel& kernel, size_t index) {
   return cat(kernel.name, address, ": ");
 }
 
-// True for the wait until at most `left` matmul groups are pending: "gsb0, 0x1".
+// Returns true for the wait until at most `left` matmul groups are pending, whose operands are such
+// as "gsb0, 0x1".
 bool waits_for_all_but(const Instruction& instruction, int left) {
   return instruction.opcode.starts_with("WARPGROUP.DEPBAR") &&
          instruction.operands.ends_with(cat("0x", left));
@@ -53,8 +54,8 @@ Findings work_beside_products(const Kernel& kernel) {
   Findings findings;
   for (const Loop& loop : kernel.inner_loops("HGMMA")) {
     if (kernel.count("MUFU.EX2", loop) == 0) continue;
-    int groups = 0;         // pending
-    bool in_group = false;  // its last matmul is still to come
+    int groups = 0;         // pending matmul groups
+    bool in_group = false;  // in a group whose last matmul is still to come
     for (size_t i = loop.first; i <= loop.last; ++i) {
       const Instruction& instruction = kernel.code[i];
       if (instruction.opcode.starts_with("HGMMA")) {
@@ -90,10 +91,11 @@ Findings few_exponentials(const Kernel& kernel, size_t most, size_t most_product
 }
 
 Findings whole_stores(const Kernel& kernel) {
-  // "desc[UR4][R2.64+0x8], R5"
+  // Matches operands such as "desc[UR4][R2.64+0x8], R5".
   static const std::regex address(R"((.*\[\w+\.64)(?:\+(-?0x[0-9a-f]+))?\], .*)");
   Findings findings;
-  std::map<std::string, std::vector<int64_t>> offsets;  // stores without a jump in between
+  // Offsets of stores without a jump in between.
+  std::map<std::string, std::vector<int64_t>> offsets;
   for (size_t i = 0; i < kernel.code.size(); ++i) {
     const Instruction& instruction = kernel.code[i];
     if (instruction.opcode.starts_with("BRA") || instruction.opcode.starts_with("EXIT")) {
@@ -121,10 +123,11 @@ Findings whole_stores(const Kernel& kernel) {
 
 Findings uniform_descriptors(const Kernel& kernel) {
   Findings findings;
-  for (const char* opcode : {"HGMMA", "QGMMA"}) {  // 16-bit and 8-bit
+  for (const char* opcode : {"HGMMA", "QGMMA"}) {  // opcodes of 16-bit and 8-bit matmuls
     for (const Loop& loop : kernel.inner_loops(opcode)) {
       const size_t products = kernel.count(opcode, loop), moves = kernel.count("R2UR", loop);
-      // Heads of 256 have more descriptors than uniform registers exist: two of three are moved.
+      // Heads of 256 have more descriptors than there are uniform registers: two of three are
+      // moved.
       const size_t most = products >= 20 ? products * 2 / 3 : products / 6;
       if (moves <= most) continue;
       findings.push_back(cat(place(kernel, loop.first), moves, " registers are moved for ",
@@ -155,7 +158,7 @@ Findings no_division(const Kernel& kernel) {
   Findings findings;
   for (const Loop& loop : kernel.inner_loops()) {
     for (size_t i = loop.first; i <= loop.last; ++i) {
-      // Integer division starts with a reciprocal estimate that rounds up; nothing else does.
+      // Integer division starts with a reciprocal estimate that rounds up; no other code does.
       const std::string& opcode = kernel.code[i].opcode;
       if (opcode.starts_with("I2F") && opcode.ends_with(".RP")) {
         findings.push_back(cat(place(kernel, i), "an integer division in a loop"));
@@ -218,7 +221,8 @@ Findings next_tile_behind_copies(const Kernel& kernel) {
            !waits(kernel.code[at])) {
       ++at;
     }
-    // Blocks that share a tile also count with an atomic, and need the answer immediately.
+    // Blocks that share a tile also count their parts with an atomic operation, and need the result
+    // immediately.
     if (at == kernel.code.size() || !waits(kernel.code[at])) return {};
     findings.push_back(cat(place(kernel, at), "waits for the next tile before this one is copied"));
   }

@@ -5,7 +5,7 @@
 
 #include "shale/test/machine_code/sass.h"
 
-// Intentions of the kernel sources that a compiler may defeat. Each rule returns a line per
+// Rules for what the kernel sources intend and a compiler may defeat. Each rule returns a line per
 // violation that it finds in a kernel.
 namespace shale::machine_code {
 
@@ -20,15 +20,15 @@ Findings exponentials_beside_products(const Kernel& kernel);
 Findings work_beside_products(const Kernel& kernel);
 
 // One of the loops with matmuls and exponentials has at most `most` exponentials on the
-// special-function pipe and `most_products` float multiplications: the others use FMA, and sums are
-// scaled elsewhere.
+// special-function pipe and `most_products` float multiplications: the other exponentials use FMA,
+// and sums are scaled elsewhere.
 Findings few_exponentials(const Kernel& kernel, size_t most, size_t most_products);
 
-// No four 4-byte stores to adjacent words, which should be a single 16-byte store.
+// There are no four 4-byte stores to adjacent words, which should be a single 16-byte store.
 Findings whole_stores(const Kernel& kernel);
 
-// In warpgroup matmul loops, at most one register per six matmuls is moved to a uniform one, so
-// descriptors are computed in uniform registers.
+// In warpgroup matmul loops, at most one register per six matmuls is moved to a uniform register,
+// so descriptors are computed in uniform registers.
 Findings uniform_descriptors(const Kernel& kernel);
 
 // Loops with 8-bit matmuls exist, accumulate their results, and never wait for all matmul groups,
@@ -41,16 +41,16 @@ Findings no_division(const Kernel& kernel);
 // No conversion uses the special-function pipe, which takes four times as long as the ALU.
 Findings fast_rounding(const Kernel& kernel);
 
-// A results box is filled by four stmatrix: a path between two box stores has at most `most`
+// Four stmatrix fill a box of results: a path between two box stores has at most `most`
 // instructions.
 Findings boxes_from_registers(const Kernel& kernel, size_t most);
 
-// In kernels whose warpgroups alternate on the tensor cores, the turn is passed on after the matmul
-// loop and before the wait for the last matmuls.
+// In kernels whose warpgroups alternate on the tensor cores, a warpgroup passes the turn on after
+// its matmul loop and before the wait for the last matmuls.
 Findings turns_pass_before_waits(const Kernel& kernel);
 
 // The next tile's number, fetched by an atomic operation, is not used before the current tile's
-// operands are being copied, as its use waits for it.
+// operands are being copied, because the first use waits for the number.
 Findings next_tile_behind_copies(const Kernel& kernel);
 
 // Pipeline stages are filled and released, also across a cluster, without GPU-wide memory fences,

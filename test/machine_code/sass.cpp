@@ -22,7 +22,7 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(" \t") - begin + 1);
 }
 
-// "        /*00e0*/              @!P0 BRA P1, 0x2a0 ;           /* 0x... */"
+// Parses a line such as "        /*00e0*/              @!P0 BRA P1, 0x2a0 ;           /* 0x... */".
 bool read_instruction(std::string_view line, Instruction& out) {
   const size_t open = line.find("/*"), close = line.find("*/"), end = line.find(';');
   if (open == std::string_view::npos || close < open || end == std::string_view::npos ||
@@ -64,7 +64,8 @@ class Flow {
       const std::string &opcode = code[i].opcode, &operands = code[i].operands;
       bool goes_on = code[i].predicated;
       if (const size_t at = operands.rfind("0x"); opcode.starts_with("BRA")) {
-        goes_on = goes_on || operands.find(',') != std::string::npos;  // "P1, 0x40"
+        // Operands such as "P1, 0x40"
+        goes_on = goes_on || operands.find(',') != std::string::npos;
         if (at == std::string::npos) continue;
         const auto target = places.find(std::strtoull(operands.c_str() + at, nullptr, 16));
         if (target == places.end()) continue;
@@ -80,8 +81,8 @@ class Flow {
   const std::vector<std::vector<size_t>>& next() const { return next_; }
   const std::vector<Loop>& back_jumps() const { return back_jumps_; }
 
-  // True if the last instruction is reachable from the kernel's start only through the loop's
-  // first. Wait loops after a kernel's end jump back too, but to targets of other code.
+  // Returns true if the last instruction is reachable from the kernel's start only through the
+  // loop's first. Wait loops after a kernel's end jump back too, but to targets of other code.
   bool is_loop(const Loop& jump) const {
     std::vector<bool> seen(before_.size());
     std::vector<size_t> open = {jump.last};
@@ -148,7 +149,7 @@ std::vector<Kernel> read_kernels(const std::string& object, const std::string& a
   return read_sass(output_of(cat(SHALE_CUOBJDUMP " -sass -arch ", architecture, " ", object)));
 }
 
-// Cached result of kRead for an object and an architecture.
+// Calls kRead for an object and an architecture, and caches the result.
 template <auto kRead>
 const auto& once(const std::string& object, const std::string& architecture) {
   static std::map<std::pair<std::string, std::string>, decltype(kRead(object, architecture))> all;

@@ -11,53 +11,59 @@ namespace shale::machine_code {
 
 struct Instruction {
   uint64_t address = 0;
-  std::string opcode;       // with its modifiers: "MUFU.EX2"
-  std::string operands;     // "R3, R4"
-  bool predicated = false;  // has a prefix such as "@!P0"
-  // Scheduling information from the compiler, since Volta: bits 105 to 121 of the instruction.
+  std::string opcode;       // opcode with its modifiers: "MUFU.EX2"
+  std::string operands;     // such as "R3, R4"
+  bool predicated = false;  // true: has a prefix such as "@!P0"
+  // Scheduling information that the compiler writes, since Volta: bits 105 to 121 of the
+  // instruction.
   uint32_t control = 0x7e0;
 
-  int stall() const { return static_cast<int>(control & 15); }  // cycles to the next issue
-  // Scoreboards (of a warp's six) set when the result is ready and when the operands were read; 7:
-  // none. And the scoreboards to wait for, as bits.
+  // Cycles until the next instruction is issued.
+  int stall() const { return static_cast<int>(control & 15); }
+  // Scoreboards (of a warp's six) that are set when the result is ready and when the operands were
+  // read; 7: none. The third function returns the scoreboards to wait for, as bits.
   int write_board() const { return static_cast<int>(control >> 5 & 7); }
   int read_board() const { return static_cast<int>(control >> 8 & 7); }
   uint32_t awaited_boards() const { return control >> 11 & 63; }
 };
 
-// Instructions first to last; the last jumps back to the first, through which all paths enter.
+// A loop of the instructions first to last. The last one jumps back to the first, through which all
+// paths enter the loop.
 struct Loop {
   size_t first = 0, last = 0;
 };
 
 struct Kernel {
-  std::string name;          // "norm_fwd_kernel<float, 2, false>"
-  std::string architecture;  // "sm_90a"
+  std::string name;          // such as "norm_fwd_kernel<float, 2, false>"
+  std::string architecture;  // such as "sm_90a"
   std::vector<Instruction> code{};
 
   size_t count(std::string_view opcode) const { return count(opcode, {0, code.size() - 1}); }
   // Counts instructions whose opcode starts with `opcode`.
   size_t count(std::string_view opcode, const Loop& within) const;
   std::vector<Loop> loops() const;
-  // Possible successors of each instruction.
+  // Returns the possible successors of each instruction.
   std::vector<std::vector<size_t>> next() const;
-  // Innermost loops that contain such an instruction; all innermost loops if `opcode` is empty.
+  // Returns the innermost loops that contain an instruction whose opcode starts with `opcode`; all
+  // innermost loops if it is empty.
   std::vector<Loop> inner_loops(std::string_view opcode = "") const;
 };
 
 // Parses the kernels in the output of `cuobjdump -sass`.
 std::vector<Kernel> read_sass(std::string_view text);
 
-// Kernels of an object file, by cuobjdump, run once per process. Throws InternalError on failure.
+// Returns the kernels of an object file, by cuobjdump, which runs once per process. Throws
+// InternalError on failure.
 const std::vector<Kernel>& disassemble(const std::string& object, const std::string& architecture);
 
 // Resources that a kernel needs per SM, from its object file.
 struct Resources {
-  int64_t registers = 0, shared = 0;  // per thread; static, bytes per block
-  int64_t max_threads = 1024;         // __launch_bounds__
+  int64_t registers = 0, shared = 0;  // registers per thread; static shared bytes per block
+  int64_t max_threads = 1024;         // from __launch_bounds__
 };
 
-// Resources of an object's kernels, by short name; also cached. Empty if the file has no kernels.
+// Returns the resources of an object's kernels, by short name, also cached. Empty if the file has
+// no kernels.
 const std::map<std::string, Resources>& resources_of(const std::string& object,
                                                      const std::string& architecture);
 
@@ -65,7 +71,7 @@ const std::map<std::string, Resources>& resources_of(const std::string& object,
 // mangled or not, or the emulator's name of the kernel, to "axpby_kernel<float>".
 std::string short_name(const std::string& symbol);
 
-// Output of a command. Throws InternalError if it does not exit with 0.
+// Returns the output of a command. Throws InternalError if the command does not exit with 0.
 std::string output_of(const std::string& command);
 
 }  // namespace shale::machine_code

@@ -1,4 +1,4 @@
-// Section of the bounds page on GEMMs with too few tiles for all SMs.
+// Writes the section of the bounds page on GEMMs with too few tiles for all SMs.
 #include "shale/base/error.h"
 #include "shale/kernels/gemm_plan.h"
 #include "shale/kernels/gemm_problem.h"
@@ -13,9 +13,9 @@ using kernels::GemmProblem;
 struct Product {
   const char* name;
   int64_t m, n, k;
-  bool is_gradient;  // weight gradient, in f32
+  bool is_gradient;  // a weight gradient, whose c is f32
 };
-// GEMMs of steps of 16,384 tokens, and of one of 8,192.
+// GEMMs of training steps of 16,384 tokens, and of one step of 8,192.
 constexpr Product kProducts[] = {
     {"width 768, attention's output, gradient", 768, 768, 16384, true},
     {"width 768, queries, keys and values, gradient", 2304, 768, 16384, true},
@@ -43,7 +43,7 @@ std::string row_of(const Product& product, const Gpu& gpu) {
   const auto [all, shared] = tiles_of(problem, plan.tile, plan.cluster);
   const auto clusters = double(int(gpu.multiprocessors) / plan.cluster);
   const double rounds = double((all + int64_t(clusters) - 1) / int64_t(clusters));
-  // Cycles of one tile.
+  // Cycles that one tile takes.
   const double cycles =
       double(rows_of(plan.tile) * cols_of(plan.tile) * product.k) / gpu.tensor_fma;
   const bool shares = plan.shares > 0;

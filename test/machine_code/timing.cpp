@@ -15,34 +15,34 @@ namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
-// Effect of an instruction besides its issue slot.
+// What an instruction does besides using an issue slot.
 enum class Event : uint8_t {
   kNone,
-  kProduct,        // tensor core work
-  kAwaitProducts,  // until few enough groups are pending
+  kProduct,        // starts tensor core work
+  kAwaitProducts,  // waits until few enough matmul groups are pending
   kAwaitBox,       // waits on a barrier for copies
-  kArrive,         // at a barrier: frees a box
-  kRequest,        // requests a box
-  kAwaitTurn,      // named barrier that another warpgroup arrives at
+  kArrive,         // arrives at a barrier, which frees a box
+  kRequest,        // requests the copy of a box
+  kAwaitTurn,      // waits at a named barrier at which another warpgroup arrives
   kPassTurn,
-  kMeet,  // barrier of all warpgroups of the block
+  kMeet,  // waits at a barrier of all warpgroups of the block
 };
 
 struct Step {
   Event event = Event::kNone;
   int stall = 1;
-  double latency = 0;  // until its scoreboard is set
+  double latency = 0;  // cycles until its scoreboard is set
   int write_board = 7, read_board = 7;
   uint32_t awaited = 0;
-  int pipe = 0;  // index below kPipes
+  int pipe = 0;  // index of its pipe, below kPipes
   double pipe_cycles = 0;
   double tensor_cycles = 0;
   bool ends_group = false;
   int groups = 0;
-  bool frees = false;  // first arrival after a wait for matmuls
+  bool frees = false;  // the first arrival after a wait for matmuls
 };
 
-constexpr int kPipes = 4;  // FMA, integers, special functions, shared memory
+constexpr int kPipes = 4;  // pipes for FMA, integers, special functions, shared memory
 
 double latency_of(const std::string& opcode, const HopperTimes& times) {
   const auto is = [&](std::initializer_list<const char*> stems) {
@@ -87,7 +87,7 @@ Step step_of(const Instruction& instruction, const HopperTimes& times) {
             .read_board = instruction.read_board(),
             .awaited = instruction.awaited_boards()};
   const Work work = work_of(instruction);
-  constexpr double kSchedulers = 4;  // each with its own quarter of the pipes
+  constexpr double kSchedulers = 4;  // schedulers of an SM, each with a quarter of the pipes
   constexpr double kSharedBytes = 128;
   const std::array<double, kPipes> cycles = {work.fma, work.alu, work.special,
                                              work.shared_bytes / kSharedBytes};
@@ -96,30 +96,31 @@ Step step_of(const Instruction& instruction, const HopperTimes& times) {
     step.pipe = pipe;
     step.pipe_cycles = kSchedulers * cycles[size_t(pipe)];
   }
-  // 512 FMAs of 16-bit operands a cycle.
+  // The tensor cores of an SM do 2048 FMAs of 16-bit operands a cycle, those of a scheduler 512.
   step.tensor_cycles = work.tensor_fma / (gpus()[1].tensor_fma / kSchedulers);
   step.ends_group = instruction.operands.find("gsb0") != std::string::npos;
   if (step.event == Event::kAwaitProducts) step.groups = number_at_end(instruction.operands);
   return step;
 }
 
-// The warp of a warpgroup on the simulated scheduler.
+// The one warp of a warpgroup that runs on the simulated scheduler.
 struct Warp {
-  int block = 0, place = 0;  // block; warpgroup's place in it
+  int block = 0, place = 0;  // number of the block; place of the warpgroup in it
   size_t at = 0;
   int turns = 0;
   double ready = 0;
   std::array<double, 8> boards{};
-  std::deque<double> groups{};  // end times of groups not yet awaited
-  int64_t boxes = 0;            // number of awaited boxes
-  size_t meeting = 0;           // last meeting reached; 0 if all others have reached it
-  double credit = 0;            // when its turn came
+  std::deque<double> groups{};  // end times of matmul groups not yet waited for
+  int64_t boxes = 0;            // number of boxes waited for
+  size_t meeting = 0;           // last meeting reached; 0 if all other warps have reached it
+  double credit = 0;            // time at which its turn came
   int credits = 0;
 };
 
 struct Block {
-  std::vector<double> boxes;                        // arrival time of each
-  std::vector<std::vector<double>> freed{}, met{};  // times by warpgroup: boxes, meetings
+  std::vector<double> boxes;  // arrival time of each box
+  // Times by warpgroup: boxes freed, meetings reached.
+  std::vector<std::vector<double>> freed{}, met{};
 };
 
 class Player {
@@ -137,7 +138,7 @@ class Player {
       for (int place = 0; place < loop.warpgroups; ++place) {
         warps_.push_back({.block = block, .place = place});
         if (place == 0 || are_exchanges_) warps_.back().credits = 1;
-        // Blocks start at different times.
+        // Blocks start at different times, 97 cycles apart.
         warps_.back().ready = 97.0 * block;
       }
       for (int box = 0; box < loop.stages; ++box) request(block, 0);
@@ -161,11 +162,12 @@ class Player {
   }
 
  private:
-  // Finds the arrivals that free a box: warps that wait for their own boxes may arrive there too.
+  // Finds the arrivals that free a box: warps that wait for their own boxes may arrive at these
+  // barriers too.
   void find_frees() {
     int64_t waits = 0, frees = 0;
     bool awaited = false;
-    for (const bool is_second : {false, true}) {  // two turns, as earlier steps matter
+    for (const bool is_second : {false, true}) {  // two iterations, because earlier steps matter
       waits = frees = 0;
       for (Step& step : steps_) {
         if (step.event == Event::kAwaitProducts) awaited = true;
@@ -184,13 +186,13 @@ class Player {
     of_arrival_ = waits / frees;
   }
 
-  // Determines the role of named barriers. If no warp merely arrives, all wait there for each
-  // other. If one does, with matmuls between a wait and the next arrival, warpgroups alternate on
-  // the matmuls, one having the first turn. Otherwise they exchange results, starting with an
-  // exchange done.
+  // Determines what named barriers are for. If no warp merely arrives, all warps wait there for
+  // each other. If a warp merely arrives and has matmuls between a wait and the next arrival,
+  // warpgroups take turns at the matmuls; one of them has the first turn. Otherwise they exchange
+  // results, and the first exchange counts as done.
   void find_meetings() {
     bool passes = false, waits = false, holds_products = false;
-    for (int turn = 0; turn < 2; ++turn) {  // two, as earlier steps matter
+    for (int turn = 0; turn < 2; ++turn) {  // two iterations, because earlier steps matter
       for (const Step& step : steps_) {
         if (step.event == Event::kAwaitTurn) waits = true, holds_products = false;
         if (step.event == Event::kProduct) holds_products = true;
@@ -204,7 +206,7 @@ class Player {
     }
   }
 
-  // Earliest time to issue a warp's next instruction, as far as is known.
+  // Returns the earliest known time at which a warp can issue its next instruction.
   double earliest(const Warp& warp) const {
     const Step& step = steps_[warp.at];
     double time = warp.ready;
@@ -215,7 +217,7 @@ class Player {
     return std::max({time, released(warp, step), met(warp)});
   }
 
-  // Time at which the event that the instruction waits for has happened.
+  // Returns the time at which the event that the instruction waits for has happened.
   double released(const Warp& warp, const Step& step) const {
     const Block& block = blocks_[size_t(warp.block)];
     switch (step.event) {
@@ -232,7 +234,8 @@ class Player {
     }
   }
 
-  // Time at which all warps have reached the meeting of the warp's last instruction, if it was one.
+  // Returns the time at which all warps have reached the meeting of the warp's last instruction, if
+  // it was a meeting.
   double met(const Warp& warp) const {
     double all = 0;
     if (warp.meeting == 0) return all;
@@ -264,7 +267,7 @@ class Player {
     scheduler_ = now_ + 1;
     if (step.pipe_cycles > 0) pipes_[size_t(step.pipe)] = now_ + step.pipe_cycles;
     warp.boards[size_t(step.write_board)] = now_ + step.latency;
-    // Operands have been read once the pipe has accepted them.
+    // An instruction's operands have been read once the pipe has accepted it.
     warp.boards[size_t(step.read_board)] = now_ + std::max(step.pipe_cycles, 8.0);
     warp.ready = now_ + step.stall;
     carry_out(warp, step);
@@ -329,7 +332,7 @@ class Player {
   PlayedLoop loop_;
   HopperTimes times_;
   std::vector<Step> steps_;
-  int64_t of_arrival_ = 1;  // boxes freed by one arrival
+  int64_t of_arrival_ = 1;  // boxes that one arrival frees
   bool are_exchanges_ = true;
   std::vector<Warp> warps_;
   std::vector<Block> blocks_;
@@ -341,8 +344,8 @@ class Player {
 
 std::vector<size_t> usual_way(const Kernel& kernel, const Loop& loop) {
   const std::vector<std::vector<size_t>> next = kernel.next();
-  // Best path from an instruction to the loop's last: its counted instructions, its length, and the
-  // next instruction.
+  // The best path from an instruction to the loop's last: its counted instructions, its length, and
+  // the next instruction on it.
   struct Way {
     int counted = -1, length = 0;
     size_t next = 0;

@@ -12,16 +12,18 @@
 // description the latencies.
 namespace shale::machine_code {
 
-// Hopper SM cycles at the boost clock, the same for all kernels.
+// Latencies and rates of a Hopper SM, in cycles at the boost clock; the same for all kernels.
 struct HopperTimes {
-  // Latencies from issue until the scoreboard is set: of shared memory, uniform registers, special
+  // Latencies from issue until the scoreboard is set, for shared memory, uniform registers, special
   // functions and the L2 cache, close to microbenchmarks (arXiv:2402.13499, arXiv:2501.12084).
   double shared = 33, uniform = 12, special = 23, second_level = 273;
-  // Estimate, like the next three. Barrier latency, from an arrival until the waiter knows of it.
+  // An estimate, like the next three numbers. Barrier latency, from an arrival until the waiter
+  // knows of it.
   double barrier = 40;
-  // Matmuls: from issue until a free tensor core starts; from its end until a wait returns.
+  // Matmuls: cycles from issue until a free tensor core starts, and from the end of a matmul until
+  // a wait returns.
   double product_start = 24, product_end = 36;
-  // Copies: from a box request until its first bytes arrive; bytes per cycle at peak, and on
+  // Copies: cycles from a box request until its first bytes arrive; bytes per cycle at peak, and on
   // average when 132 SMs share the L2 cache, which delivers 5120 bytes (NVIDIA's A100 whitepaper)
   // per cycle of an H100's highest clock.
   double copy = 650, copy_bytes = 64, shared_copy_bytes = 5120.0 / 132 * (1.98 / 1.83);
@@ -31,24 +33,25 @@ struct HopperTimes {
 struct PlayedLoop {
   const Kernel* kernel = nullptr;
   Loop loop{};
-  int warpgroups = 1;    // multiplying, per block
-  int blocks = 1;        // per SM
+  int warpgroups = 1;    // multiplying warpgroups per block
+  int blocks = 1;        // blocks per SM
   int stages = 0;        // most boxes in flight; 0: the loop requests its own boxes
-  double box_bytes = 0;  // per wait
+  double box_bytes = 0;  // bytes per wait for a box
   double request = 0;    // producer cycles per box
 };
 
-// Instructions, in order, of the usual path through a loop: the one with the most matmuls, waits
-// for them, barrier arrivals and copies, and the shortest of those, which excludes rare code such
-// as masks and retries. Throws InternalError if there is none.
+// Returns the instructions, in order, of the usual path through a loop: the one with the most
+// matmuls, waits for them, barrier arrivals and copies, and the shortest of such paths, which
+// excludes rare code such as masks and retries. Throws InternalError if there is none.
 std::vector<size_t> usual_way(const Kernel& kernel, const Loop& loop);
 
 struct Played {
-  double cycles = 0;      // per iteration of one warpgroup, at the boost clock
-  double own_cycles = 0;  // the same with unlimited L2 bandwidth
-  double tensor = 0;      // busy tensor core cycles meanwhile, of all warpgroups and blocks
+  double cycles = 0;      // cycles per iteration of one warpgroup, at the boost clock
+  double own_cycles = 0;  // the same if the L2 bandwidth were unlimited
+  double tensor = 0;      // busy tensor core cycles in that time, for all warpgroups and blocks
   double share() const { return tensor / cycles; }
-  // Cycles at a multiple of the boost clock: the L2 cache has a clock of its own.
+  // Returns the cycles per iteration at a multiple of the boost clock: the L2 cache has a clock of
+  // its own.
   double cycles_at(double clock) const {
     return cycles > own_cycles ? std::max(own_cycles, cycles * clock) : own_cycles;
   }

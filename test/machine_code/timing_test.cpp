@@ -10,7 +10,7 @@
 namespace shale::machine_code {
 namespace {
 
-// An instruction that delays the next one by `stall` cycles, and waits for scoreboards.
+// Makes an instruction that delays the next one by `stall` cycles, and waits for scoreboards.
 Instruction code(const std::string& opcode, const std::string& operands = "", int stall = 1,
                  int write_board = 7, uint32_t awaited = 0) {
   return {.opcode = opcode,
@@ -23,13 +23,13 @@ const Instruction kFreeBox = code("SYNCS.ARRIVE.TRANS64.A1T0", "RZ, [UR4], RZ");
 const Instruction kWait = code("WARPGROUP.DEPBAR.LE", "gsb0, 0x0");
 const Instruction kWaitBehind = code("WARPGROUP.DEPBAR.LE", "gsb0, 0x1");
 
-constexpr double kProduct = 64;  // cycles
+constexpr double kProduct = 64;  // cycles of a matmul
 Instruction product(bool ends_group) {
   return code("HGMMA.64x128x16.F32.BF16",
               ends_group ? "R24, gdesc[UR8], R24, gsb0" : "R24, gdesc[UR8], R24");
 }
 
-// An endless loop over the body.
+// Makes an endless loop over the body.
 Kernel loop_of(std::vector<Instruction> body) {
   Kernel kernel{.name = "by hand", .code = {code("NOP")}};
   for (Instruction& one : body) kernel.code.push_back(std::move(one));
@@ -65,7 +65,7 @@ std::vector<Instruction> turn(const Instruction& wait, const std::vector<Instruc
   return body;
 }
 
-// 16 lanes per SM: 8 cycles each.
+// An exponential takes 8 cycles, because an SM has 16 lanes for them.
 std::vector<Instruction> exponentials(int count) {
   return std::vector<Instruction>(size_t(count), code("MUFU.EX2", "R3, R4"));
 }
@@ -81,7 +81,7 @@ TEST_CASE("a played turn that waits for its products pays for their way in and o
   CHECK(waits.cycles < 4 * kProduct + times.product_start + times.product_end + 30);
   const Played behind = play_body(turn(kWaitBehind));
   CHECK(behind.share() == Approx(1).epsilon(0.001));
-  // Matmuls of another warpgroup fill the gap.
+  // Matmuls of another warpgroup fill the gap in which one warpgroup waits.
   CHECK(play_body(turn(kWait), {.warpgroups = 2}).share() == Approx(1).epsilon(0.001));
 }
 
@@ -89,11 +89,11 @@ TEST_CASE("a played turn waits for its boxes, by their latency and by their byte
           "[machine_code]") {
   const HopperTimes times;
   const std::vector<Instruction> body = turn(kWait);
-  // One stage: a box is requested once the previous one is free.
+  // With one stage, a box is requested once the previous one is free.
   CHECK(play_body(body, {.stages = 1}).cycles > times.copy + 4 * kProduct);
   CHECK(play_body(body, {.stages = 8, .box_bytes = 32 << 10}).cycles ==
         Approx((32 << 10) / times.shared_copy_bytes));
-  // Blocks that request their own boxes have one in flight each.
+  // Blocks that request their own boxes have one box in flight each.
   std::vector<Instruction> own = {code("UTMALDG.2D", "[UR8], [UR6]")};
   own.insert(own.end(), body.begin(), body.end());
   const Played one = play_body(own, {.stages = 0});
@@ -120,8 +120,8 @@ TEST_CASE("an H100's clock falls as the cube root of what products take of its t
   };
   CHECK(of_share(1) == Approx(kBoost * kFastest / kPeak));
   CHECK(of_share(0.7) == Approx(of_share(1) / std::cbrt(0.7)));
-  CHECK(of_share(0.5) == Approx(kBoost));  // but not more
-  // Work that is independent of the clock needs a lower clock the more there is.
+  CHECK(of_share(0.5) == Approx(kBoost));  // not above the boost clock
+  // The more work is done in a time that does not depend on the clock, the lower the allowed clock.
   const auto of_flops = [](double flops) { return allowed_clock([=](double) { return flops; }); };
   CHECK(of_flops(700e12) == Approx(of_share(1) * std::sqrt(kFastest / 700e12)));
 }
@@ -132,7 +132,7 @@ TEST_CASE("exponentials of a played turn run beside products if nothing waits", 
   const Played waits = play_body(both(kWait)), behind = play_body(both(kWaitBehind));
   CHECK(waits.cycles > 4 * kProduct + alone - 8);
   CHECK(behind.share() == Approx(1).epsilon(0.001));
-  // If they take longer than the matmuls, they determine the iteration time.
+  // If exponentials take longer than the matmuls, they determine the iteration time.
   CHECK(play_body(turn(kWaitBehind, exponentials(64))).cycles == Approx(64 * 8).epsilon(0.02));
 }
 
@@ -161,15 +161,16 @@ TEST_CASE("warpgroups of a played loop meet, or take turns", "[machine_code]") {
   const double apart = cycles(with(none, body, none)), meet = cycles(with(none, body, sync));
   CHECK(meet > apart + 50);
   CHECK(cycles(with(none, body, all)) == meet);
-  // If a whole iteration belongs to one warpgroup, the tensor core idles with it; not if the turn
-  // passes after the matmuls were issued.
+  // If one warpgroup has the turn for a whole iteration, the tensor core idles when that warpgroup
+  // waits; not if the turn passes after the matmuls were issued.
   const HopperTimes times;
   CHECK(cycles(with(sync, body, pass)) >
         2 * (4 * kProduct + times.product_start + times.product_end));
   std::vector<Instruction> early = with(sync, body, none);
   early.insert(early.begin() + 6, pass);
   CHECK(cycles(early) == Approx(2 * 4 * kProduct).epsilon(0.01));
-  // Without a matmul in between, a warpgroup waits for what the other one passed an iteration ago.
+  // Without a matmul in between, a warpgroup waits for what the other warpgroup passed an iteration
+  // ago.
   std::vector<Instruction> given = with(sync, body, none);
   given.insert(given.begin() + 1, pass);
   CHECK(cycles(given) < apart + 10);
@@ -191,15 +192,15 @@ TEST_CASE("the usual way through a loop has its waits and none of what is rare",
 }
 
 TEST_CASE("a loop whose warps would wait for ever is an error", "[machine_code]") {
-  CHECK_THROWS_AS(play_body({kWaitForBox, product(true)}), InternalError);  // no box is ever freed
+  CHECK_THROWS_AS(play_body({kWaitForBox, product(true)}), InternalError);  // never frees a box
   CHECK_THROWS_AS(play_body({product(true), code("BAR.SYNC", "R5, 0x100"),
                              code("BAR.SYNC", "R5, 0x100"), code("BAR.ARV", "R5, 0x100")},
                             {.stages = 0}),
                   InternalError);
 }
 
-// The model has no shared-memory port (docs/contributing/ladders.md), so these shares are upper
-// bounds. A lower share means that a source change has serialized a loop.
+// The model has no shared-memory port (docs/contributing/ladders.md), so these utilizations are
+// upper bounds. A lower one means that a source change has serialized a loop.
 TEST_CASE("loops of Hopper's kernels keep the tensor cores busy, as they are played",
           "[machine_code]") {
   const std::string folder = SHALE_CUDA_OBJECTS;

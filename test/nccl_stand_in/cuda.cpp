@@ -1,4 +1,4 @@
-// The CUDA runtime functions used by comm/nccl and GPU clocks, for machines without CUDA: a device
+// CUDA runtime functions that comm/nccl and GPU clocks use, for machines without CUDA: a device
 // that is always idle, and whose events are a millisecond apart.
 #include <cuda_runtime.h>
 
@@ -9,7 +9,7 @@
 #include "shale/base/error.h"
 #include "shale/kernels/simt/cuda/cuda_error.h"
 
-#ifndef SHALE_HAVE_CUDA  // otherwise the kernels define it
+#ifndef SHALE_HAVE_CUDA  // with CUDA, the kernels' library defines these
 
 namespace shale::kernels::cuda {
 

@@ -1,9 +1,9 @@
-// The CUDA runtime functions that kernels and the device backend link to in builds with CUDA. None
-// of them runs without a GPU, but kernels register themselves at program start.
+// CUDA runtime functions that kernels and the device backend link to in builds with CUDA. None of
+// them runs without a GPU, but kernels register themselves at program start.
 #include <cstdio>
 #include <cstdlib>
 
-// CUDA's headers are not needed: prototypes do not matter for functions that are never called.
+// CUDA's headers are not included: prototypes do not matter for functions that are never called.
 #define SHALE_IGNORED(name) \
   void* name() {            \
     static void* handle;    \

@@ -1,5 +1,5 @@
-// Host cost of launches over NCCL, and how they end when a rank is missing, measured with a library
-// stand-in that counts calls.
+// Tests what launches over NCCL cost the host, and how they end when a rank is missing, with a
+// library stand-in that counts calls.
 #include <dlfcn.h>
 #include <pthread.h>
 #include <time.h>
@@ -108,7 +108,7 @@ NcclCounts& counts() {
     REQUIRE(library != nullptr);
     const auto of_stand_in =
         reinterpret_cast<NcclCounts* (*)()>(dlsym(library, "shale_test_nccl_counts"));
-    REQUIRE(of_stand_in != nullptr);  // otherwise the search path has a real one
+    REQUIRE(of_stand_in != nullptr);  // otherwise the search path finds a real NCCL
     return of_stand_in;
   }();
   return *get();
@@ -138,7 +138,8 @@ struct Fixture {
   std::unique_ptr<comm::NcclGroup> group;
 };
 
-// Rank 0 of four; the simulated others contribute the same values, and message only each other.
+// A HostGroup as rank 0 of four. The other ranks are simulated: they contribute the same values,
+// and message only each other.
 class FirstOfFour final : public comm::HostGroup {
  public:
   FirstOfFour(std::shared_ptr<comm::WorldContext> context, const comm::GroupOptions& options)
@@ -170,7 +171,7 @@ class FirstOfFour final : public comm::HostGroup {
   std::shared_ptr<comm::WorldContext> context_;
 };
 
-// A link with both ends in this process.
+// A link between two ranks whose ends are both in this process.
 struct LinkedEnds {
   explicit LinkedEnds(double timeout_s = 60)
       : group(timeout_s),
@@ -214,7 +215,7 @@ struct LinkedEnds {
   std::unique_ptr<comm::NcclLink> sender, receiver;
 };
 
-// Error message once the work has failed; empty if it has not after some seconds.
+// Returns the error message of work that has failed; empty if it has not failed after some seconds.
 std::string failure_of(const comm::Work& work) {
   for (int i = 0; i < 5000; ++i) {
     try {
@@ -255,7 +256,7 @@ TEST_CASE("the stand-in's launch on a communicator that does not block starts a 
   CHECK(nccl.all_reduce(nullptr, nullptr, 0, ncclFloat, ncclSum, comm, nullptr) == ncclInProgress);
   CHECK(counts().threads == 1);
   wait();
-  // A split is only started when it returns, also for a rank without a color.
+  // ncclCommSplit has only been started when it returns, also for a rank without a color.
   ncclConfig_t blocking = NCCL_CONFIG_INITIALIZER;
   for (const int color : {NCCL_SPLIT_NOCOLOR, 0}) {
     ncclComm_t child = comm;
@@ -325,7 +326,8 @@ TEST_CASE("a launch is one call of the library, with no thread, no sleep, and no
   CHECK(threads_started == threads);
   CHECK(times_slept == slept);
   CHECK(counts().locks_held == 0);
-  // Locks of traffic statistics, the watchdog's record, and reserved and released SMs.
+  // The locks are those of traffic statistics, of the watchdog's record, and of reserved and
+  // released SMs.
   CHECK(locks_taken - locks <= 4 * kLaunches);
 }
 
@@ -355,7 +357,8 @@ TEST_CASE(
   CAPTURE(message);
   CHECK(Clock::now() - start < std::chrono::seconds(5));
   CHECK(contains(message, "waited 0.2 s in all_reduce_sum 1 of fp32[4] for 'gradient'"));
-  CHECK(contains(message_of_launch(fixture), "waited 0.2 s"));  // the group is unusable now
+  // After the failure the group is unusable.
+  CHECK(contains(message_of_launch(fixture), "waited 0.2 s"));
   fixture.group.reset();
   CHECK(counts().revoked == 1);
   CHECK(counts().freed == 2);
@@ -398,7 +401,7 @@ TEST_CASE("a GPU's clock reads pairs of events, and uses them again") {
     clock->mark(&device);
     clock->read();
   }
-  // Marks are a millisecond apart.
+  // The stand-in's events are a millisecond apart.
   CHECK(clock->seconds(first, first + 1) == Approx(1e-3));
   CHECK(clock->seconds(first, first + 40) == Approx(40e-3));
   CHECK(clock->seconds(first + 40, first + 39) == Approx(-1e-3));
@@ -417,7 +420,8 @@ TEST_CASE("a trace has a collective when the device ran it, once, and what waite
     comm::add_slice(timeline, entry, 0);
   });
   fixture.all_reduce().wait();
-  std::this_thread::sleep_for(std::chrono::milliseconds(100));  // the watchdog has seen its end
+  // By then the watchdog has seen the end of the work.
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
   fixture.context->recent.listen({});
   fixture.context->timeline = nullptr;
   timeline.stop();

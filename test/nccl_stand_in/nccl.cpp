@@ -1,7 +1,7 @@
 // A libnccl.so.2 for machines without GPUs. It moves no data, but behaves as NCCL does where that
-// matters to the host. A blocking communicator returns from a launch once launched, and waits for
-// missing ranks until it is aborted. A non-blocking one behaves as in NCCL 2.28.9 (src/init.cc and
-// src/group.cc; the same in 2.19.3 and in later versions):
+// matters to the host. A launch on a blocking communicator returns at once, unless a rank is
+// missing: then it waits until the communicator is aborted. A non-blocking one behaves as in NCCL
+// 2.28.9 (src/init.cc and src/group.cc; the same in 2.19.3 and in later versions):
 //
 // - every launch starts a thread and returns ncclInProgress;
 // - ncclCommInitRankConfig returns the communicator's state, which is ncclInProgress at first;
@@ -23,8 +23,8 @@
 
 struct ncclComm {
   bool blocking = false;
-  int busy_polls = 0;                 // of ncclCommGetAsyncError until that call is done
-  std::function<void()> finish = {};  // runs when that call is done
+  int busy_polls = 0;                 // polls of ncclCommGetAsyncError until the call is done
+  std::function<void()> finish = {};  // runs when the pending call is done
   std::atomic<bool> aborted{false};
   std::atomic<int> inside{0};
 };
@@ -83,7 +83,7 @@ ncclResult_t release(ncclComm_t comm) {
   ++counts.freed;
   if (comm->inside > 0) {
     ++counts.freed_in_use;
-    return ncclSuccess;  // leaks it, so that the test can report it
+    return ncclSuccess;  // does not free it, so that the test can report the use
   }
   delete comm;
   return ncclSuccess;

@@ -1,9 +1,10 @@
-// A profiler that NVTX finds in the program itself; it records ranges. NVTX's interface is declared
-// by hand here, as its headers would also declare the functions defined here.
+// A profiler in the program itself, which NVTX finds; it records ranges. NVTX's interface is
+// declared by hand here, because its headers would also declare the functions that this file
+// defines.
 #include <cstdint>
 #include <string>
 
-std::string shale_test_ranges;  // "outer(inner())"
+std::string shale_test_ranges;  // recorded ranges, such as "outer(inner())"
 
 namespace {
 
