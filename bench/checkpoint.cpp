@@ -61,10 +61,11 @@ void drop_from_memory(const fs::path& folder) {
   }
 }
 
-// Disk access of plain programs: dd's default, or its oflag=direct.
+// How plain programs access the disk: through the page cache, like dd, or with direct I/O, like
+// dd's oflag=direct.
 enum class Way { kThroughCache, kPastCache };
 
-// Writes large pieces, and syncs at the end.
+// Writes `bytes` in large pieces, and syncs the file at the end.
 void write_plainly(const Folder& folder, const std::string& name, std::span<const std::byte> bytes,
                    Way way) {
   File file = File::create(folder, name);
@@ -85,7 +86,7 @@ void write_plainly(const Folder& folder, const std::string& name, std::span<cons
   file.close();
 }
 
-// `into` has room up to a multiple of kDirectAlignment.
+// Reads a file into `into`, which has room up to a multiple of kDirectAlignment.
 void read_plainly(const Folder& folder, const std::string& name, std::span<std::byte> into,
                   Way way) {
   File file = File::open(folder, name);
@@ -100,7 +101,7 @@ void read_plainly(const Folder& folder, const std::string& name, std::span<std::
   }
 }
 
-// Training state of a model on the ranks, and a plain buffer of the same size.
+// The training state of a model on the ranks, and a plain buffer of the same size.
 class Bench {
  public:
   Bench(const BenchConfig& config, comm::World& world)
@@ -122,16 +123,16 @@ class Bench {
     std::memset(to_.get(), 2, size);
   }
 
-  // Returns the bytes of all ranks.
+  // Returns the bytes of the state, summed over all ranks.
   int64_t total_bytes() {
     int64_t sum = bytes_;
     group_->all_reduce_sum(make_view(&sum, {1}));
     return sum;
   }
 
-  // Seconds of the slowest rank. Each round measures all of them in turn, so that disturbances
-  // affect all of them. The order rotates, as each may leave work for the disk to the next. The
-  // first round maps memory, and does not count.
+  // Seconds that the slowest rank took for each task. Each round measures all tasks in turn, so
+  // that disturbances affect all of them. Their order rotates, because each task may leave work for
+  // the disk to the next one. The first round maps memory, and does not count.
   struct Times {
     Samples copy, stall, save, cached_write, direct_write, load, cached_read, direct_read;
   };
@@ -196,8 +197,8 @@ class Bench {
   std::string plain_name(Way way) const {
     return cat(way == Way::kPastCache ? "direct_" : "cached_", group_->rank());
   }
-  // Measures the tasks, starting with the one whose turn it is. Syncs the disk before each, so that
-  // deleted files are freed there too.
+  // Measures the tasks, starting with task number step % 3. Syncs the disk before each task, so
+  // that the disk has freed deleted files.
   std::array<double, 3> in_turns(int64_t step,
                                  const std::array<std::function<double()>, 3>& tasks) {
     std::array<double, 3> seconds{};

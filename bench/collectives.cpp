@@ -76,17 +76,17 @@ void describe(ConfigSpec& spec, BenchConfig& c) {
       "--cluster deploy/clusters/cpu_host.json --cluster-out here.json");
 }
 
-// A compared operation. `bytes` is the whole buffer: each rank's buffer for all-reduce, broadcast
-// and reduce, the input for reduce-scatter and all-to-all, the output for all-gather, the root's
-// output for gather.
+// A collective of a size that is compared. `bytes` is the whole buffer: each rank's buffer for
+// all-reduce, broadcast and reduce, the input for reduce-scatter and all-to-all, the output for
+// all-gather, the root's output for gather.
 struct Case {
   std::string op;
   int64_t bytes = 0;
-  int64_t count(int ranks) const { return bytes / 4 / ranks * ranks; }  // f32
+  int64_t count(int ranks) const { return bytes / 4 / ranks * ranks; }  // number of f32 elements
 };
 
-// Returns the minimum traffic on a rank's link, relative to the buffer, as in nccl-tests, which
-// makes different rank counts comparable.
+// Returns the minimum traffic on a rank's link, relative to the buffer, as nccl-tests does; this
+// makes numbers of ranks comparable.
 double bus_factor(const std::string& op, int ranks) {
   const double n = ranks;
   if (op == "all_reduce_sum") return 2 * (n - 1) / n;
@@ -96,7 +96,7 @@ double bus_factor(const std::string& op, int ranks) {
 
 struct Memory {
   float* whole = nullptr;
-  float* other = nullptr;  // same length
+  float* other = nullptr;  // as long as `whole`
   float* slice = nullptr;
 };
 
@@ -144,7 +144,7 @@ void run_mpi(int ranks, const Case& test, const Memory& memory) {
   }
 }
 
-// An implementation: Shale on shared memory, Shale on other memory, or MPI.
+// An implementation to compare: Shale on shared memory, Shale on other memory, or MPI.
 struct Side {
   const char* impl;
   const char* memory_name;
@@ -164,7 +164,7 @@ void refill(const Memory& memory, int64_t count, int ranks) {
 double time_run(ProcessGroup& group, const Side& side, const Case& test) {
   refill(side.memory, test.count(group.size()), group.size());
   MPI_Barrier(MPI_COMM_WORLD);
-  group.barrier();  // synchronizes the ranks more closely
+  group.barrier();  // synchronizes the ranks more closely than MPI
   double seconds = time_once([&] { side.run(side.memory); });
   MPI_Allreduce(MPI_IN_PLACE, &seconds, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
   return seconds;
@@ -199,7 +199,7 @@ std::vector<Side> measure(const BenchConfig& config, World& world, ProcessGroup&
   std::vector<Side> sides = {{"shale", "group", shared, on_shale, {}},
                              {"shale", "any", local(0), on_shale, {}},
                              {"mpi_plain", "any", local(3), on_mpi, {}}};
-  // The first run of each maps memory, and does not count.
+  // The first run of each implementation maps memory, and does not count.
   for (int i = -1; i < repeats_of(config, test.bytes); ++i) {
     for (Side& side : sides) {
       const double seconds = time_run(group, side, test);
@@ -240,9 +240,10 @@ void add_rows(Results& results, const Case& test, const std::vector<Side>& sides
   }
 }
 
-// ---- Axes ----
+// ---- Axes of a mesh ----
 
-// Returns the median of the slowest rank. All groups of an axis run repeatedly at the same time.
+// Returns the median over runs of the slowest rank's time. All groups of an axis run at the same
+// time.
 double group_seconds(const BenchConfig& config, ProcessGroup& group, ProcessGroup& all,
                      const Case& test) {
   const auto bytes = static_cast<size_t>(test.count(group.size())) * 4;
@@ -301,7 +302,7 @@ int run_axes(World& world, const BenchConfig& config) {
   std::printf("%d ranks on %s\nmedian of the slowest rank; fp32; all groups of an axis at once\n%s",
               world.size(), summary(describe_machine()).c_str(), table.text().c_str());
   if (config.cluster_out.empty()) return 0;
-  static_cast<void>(models::read_cluster(config.cluster));  // checks the file
+  static_cast<void>(models::read_cluster(config.cluster));  // throws if the file is invalid
   Json cluster = Json::parse(MappedFile(config.cluster).text(), {}, config.cluster);
   cluster["links"] = models::to_json(links);
   write_file_atomically(config.cluster_out, cluster.dump(2) + "\n");

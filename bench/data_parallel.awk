@@ -1,8 +1,8 @@
 # awk -f bench/data_parallel.awk ROWS.jsonl > data_parallel.svg
 # Draws the rows of bench_data_parallel: for each model the MiB that rank 0 sends and receives in a
-# step, and the MiB of its memory, over the number of ranks, a line for each way. POSIX awk.
+# step, and the MiB of its memory, over the number of ranks, with a line for each method. POSIX awk.
 
-# What stands behind `key` in a line of JSON, without quotes; empty if there is none.
+# Returns the value of `key` in a line of JSON, without quotes; empty if there is none.
 function value(key, rest) {
   if (!match($0, "\"" key "\":\"?")) return ""
   rest = substr($0, RSTART + RLENGTH)
@@ -18,7 +18,7 @@ function line(x1, y1, x2, y2, style) {
   printf "<path d=\"M%.1f %.1fL%.1f %.1f\" %s/>\n", x1, y1, x2, y2, style
 }
 
-# The least of 1, 2 or 5 times a power of ten that is not below the value.
+# Returns the smallest number of the form 1, 2 or 5 times a power of ten that is at least `most`.
 function round_up(most, unit) {
   unit = 1
   while (unit < most) unit *= 10
@@ -28,7 +28,7 @@ function round_up(most, unit) {
   return unit
 }
 
-# A panel of a figure of one model, its upper left corner at (x0, y0).
+# Draws a figure for one model; its upper left corner is at (x0, y0).
 function panel(model, figure, title, x0, y0, most, i, w, high, y, x, before_x, before_y, key) {
   most = 0
   for (i = 1; i <= rank_counts; i++) for (w = 1; w <= ways; w++) {

@@ -1,5 +1,6 @@
-// Compares data parallelism with a parameter owner to DDP and ZeRO: traffic on links, and needs of
-// each rank. mpirun -np 4 --bind-to none bench_data_parallel
+// Compares data parallelism with a parameter owner (one rank updates all parameters) to DDP and
+// ZeRO: traffic on links, memory and time of each rank. Run it with
+//   mpirun -np 4 --bind-to none bench_data_parallel
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -39,7 +40,7 @@ struct BenchConfig {
 
 struct Way {
   const char* name;
-  std::optional<int> zero;  // empty: with an owner
+  std::optional<int> zero;  // empty: data parallelism with an owner
 };
 constexpr Way kWays[] = {{"owner", {}}, {"DDP", 0}, {"ZeRO-1", 1}, {"ZeRO-2", 2}, {"ZeRO-3", 3}};
 
@@ -72,19 +73,20 @@ TrainWork small_language_work(const BenchConfig& config) {
   return language_work("gpt2-6x384", sizes, {}, config.seq_len, /*seed=*/3);
 }
 
-// Resources that a rank used in a step.
+// What a step used on a rank.
 struct Used {
-  double sent = 0, received = 0;  // bytes
-  double link = 0;                // bytes over a link: of the star in both directions, of a ring
-  double memory = 0;              // peak bytes in use
+  double sent = 0, received = 0;  // bytes of this rank
+  // Bytes over a link: in both directions for a star, in one for a ring.
+  double link = 0;
+  double memory = 0;  // peak bytes in use
   double cpu_s = 0;
   double step_s = 0;
-  double loss = 0;  // of the last step, over this rank's rows
+  double loss = 0;  // loss of the last step, over this rank's rows
 };
 
 models::RunConfig run_config(int zero) {
   models::RunConfig run;
-  run.seed = 0;  // initial values as with an owner
+  run.seed = 0;  // the same initial values as with an owner
   run.zero = zero;
   run.clip = 0;
   run.loss_scale = 0;
@@ -92,7 +94,8 @@ models::RunConfig run_config(int zero) {
   return run;
 }
 
-// Measures steps of `step(i, batch)`, which returns the rank's loss on the batch of make(i).
+// Runs `step(i, batch)` for the batches of make(i), and measures the steps. step() returns the
+// rank's loss.
 template <typename Make, typename Step>
 Used measure(const BenchConfig& config, comm::ProcessGroup& group, Context& context,
              const Make& make, const Step& step) {
@@ -118,7 +121,7 @@ Used measure(const BenchConfig& config, comm::ProcessGroup& group, Context& cont
   return used;
 }
 
-// The model is destroyed before the context that owns its memory.
+// Makes the task. The model must be destroyed before the context that owns its memory.
 using MakeWork = std::function<TrainWork()>;
 
 Used run_owner(const BenchConfig& config, const MakeWork& make, comm::World& world) {
@@ -182,7 +185,7 @@ Used run_sharded(const BenchConfig& config, const MakeWork& make, comm::World& w
       });
 }
 
-// Gathers the figures of all ranks.
+// Gathers the measurements of all ranks.
 std::vector<Used> gather(comm::ProcessGroup& group, const Used& mine) {
   const std::string bytes(reinterpret_cast<const char*>(&mine), sizeof mine);
   std::vector<Used> all;
@@ -230,7 +233,8 @@ void add_row(Table& table, const Json& row) {
              number("step_ms")});
 }
 
-// All methods compute the same training: their losses agree up to rounding.
+// Checks that a method's loss equals the others' up to rounding, because all methods compute the
+// same training.
 void check_loss(const Json& row, double want) {
   const double loss = row["loss"].real();
   if (std::abs(loss - want) <= 1e-4 * std::abs(want)) return;

@@ -63,7 +63,7 @@ class Report {
  public:
   Report(const BenchDevice& device, const Peaks& peaks, size_t name_width)
       : vendor_(device.vendor_name()),
-        // Larger units for fast devices.
+        // Fast devices use larger units.
         tera_(device.device().type == DeviceType::kCuda),
         peaks_(peaks),
         width_(int(name_width)) {
@@ -201,8 +201,8 @@ void write_rows(const BenchConfig& config, const Machine& machine, const BenchDe
   write_file_atomically(config.json, document.text() + "\n");
 }
 
-// Returns true if kernels still run. Some faults, such as an illegal address, break the device
-// until the program ends; others are reported once.
+// Returns true if the device still runs kernels. Some errors, such as an illegal address, break the
+// device until the program ends; others are reported once.
 bool still_works(const BenchDevice& device) {
   for (int tries = 2; tries > 0; --tries) {
     try {

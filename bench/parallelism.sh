@@ -22,7 +22,7 @@ export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 ranks=${RANKS:-2 4 8}
 steps=${STEPS:-5}
 page=${PAGE:-$root/bench/results/parallelism.md}
-skipped=2  # steps before the measured ones; the first builds the model
+skipped=2  # steps before the measured ones; the first one builds the model
 tokens=2048
 shared=(--seq-len 256 --global-batch 8 --micro-batch 1 --threads 1 --dtype fp32
   --steps $((skipped + steps)) --report-every $((skipped + steps)) --no-save --quiet)
@@ -35,7 +35,7 @@ column() {
     awk -v skipped=$skipped '$1 > skipped { print $2 }'
 }
 mean() { awk '{ sum += $1; n++ } END { if (n > 0) printf "%.6f", sum / n; else print 0 }'; }
-# Prints the median over ranks of a share of time, in percent, from the report of ranks.
+# Prints the median over ranks of a share of the time, in percent, from the report of ranks.
 share() {
   sed -nE "s/.*\"$1_median\": ([0-9.e+-]+).*/\1/p" "$work/out/metrics.jsonl" | tail -n 1 |
     awk '{ printf "%.0f", 100 * $1 }'
@@ -46,7 +46,7 @@ seconds() {
   { time "$@" >"$work/log" 2>&1 || touch "$work/failed"; } 2>&1 | awk '{ print $1 + $2 }'
 }
 # later_seconds STEPS COMMAND...: prints the processor time of a run's steps after the first; leaves
-# its $work/out.
+# the run's files in $work/out.
 later_seconds() {
   local count=$1 first all
   shift
@@ -58,7 +58,8 @@ later_seconds() {
   awk -v a="$first" -v b="$all" 'BEGIN { print b - a }'
 }
 
-# measure AXIS RANKS FLAGS...: adds a row. A run without steps shows the cost besides the steps.
+# measure AXIS RANKS FLAGS...: adds a row. A run of one step shows the cost besides the measured
+# steps.
 measure() {
   local axis=$1 n=$2 later key=all flag
   shift 2
@@ -139,7 +140,7 @@ step() {
     "$planned" | tee -a "$work/rows" >&2
 }
 
-# processor_step GROUP CASE RANKS FLAGS...: adds such a row with the processor time of a step,
+# processor_step GROUP CASE RANKS FLAGS...: adds a "step" row with the processor time of a step,
 # summed over all ranks, of one thread each.
 processor_step() {
   local group=$1 case=$2 n=$3 later
@@ -152,7 +153,7 @@ processor_step() {
     tee -a "$work/rows" >&2
 }
 
-# Compares two ranks of one thread with one rank of two threads on the same cores.
+# Compares two ranks of one thread with one rank of two threads, on the same two cores.
 measure_two_cores() {
   local gpt2=(--model gpt2-124m --vocab 50304 --seq-len 256 --micro-batch 4) kind
   step layers "one rank" 1 "${gpt2[@]}" --global-batch 8
@@ -188,7 +189,8 @@ else
 fi
 if [[ -n ${ROWS_ONLY:-} ]]; then cp "$work/rows" "$ROWS_ONLY"; exit 0; fi
 
-# table FROM TO: formats the rows of these lines, relative to the processor time of the first.
+# table FROM TO: formats lines FROM to TO of the rows, relative to the processor time of the first
+# one.
 table() {
   cat <<'END'
 
@@ -201,7 +203,7 @@ END
         $4, $4 / cpu, $6, $5, ($7 > 0 ? sprintf("%.0f%%", 100 * $7 / $8) : ""), $9, $10 }'
 }
 
-# steps_table GROUP: formats the rows of a group, relative to the speed of the first.
+# steps_table GROUP: formats the rows of a group, relative to the speed of the first one.
 steps_table() {
   sed -n "s/^step|$1|//p" "$work/rows" | awk -F'|' '
     NR == 1 { base = $3; plan = $4 }

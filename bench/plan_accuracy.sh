@@ -31,7 +31,7 @@ fi
 steps() {
 echo "| configuration | ranks x threads | measured ms | planned ms | error |"
 echo "|---|---:|---:|---:|---:|"
-# Ranks, then options common to both programs.
+# Each line has the number of ranks, then the options that both programs have.
 while read -r ranks flags; do
   threads=$((2 / ranks))
   # shellcheck disable=SC2086 # options are words
@@ -70,16 +70,16 @@ done <<'RUNS'
 RUNS
 }
 
-# value KEY: prints a value of the plan's line
+# value KEY: prints the value of this key in the plan's line
 value() { grep -o "\"$1\": *[0-9.e-]*" "$work/plan.json" | tail -1 | sed 's/.*: *//'; }
-# median FILE COLUMN
+# median FILE COLUMN: prints the median of a column
 median() { sort -n -k"$2,$2" "$1" | awk -v c="$2" '{ v[NR] = $c } END { print v[int((NR + 1) / 2)] }'; }
 
-# ticks MPIRUN: prints the processor time of its ranks so far
+# ticks MPIRUN: prints the processor time that this mpirun's ranks have used so far
 ticks() {
   local stats=()
   mapfile -t stats < <(pgrep -P "$1" -x train_lm | sed 's,.*,/proc/&/stat,')
-  if [[ ${#stats[@]} == 0 ]]; then return; fi  # they have ended
+  if [[ ${#stats[@]} == 0 ]]; then return; fi  # the ranks have ended
   awk '{ sum += $14 + $15 } END { print sum }' "${stats[@]}" 2>/dev/null || true
 }
 
@@ -135,7 +135,8 @@ RUNS
     # shellcheck disable=SC2086
     "$bin/shale" plan --cluster "$cluster" --measure --ranks "${ranks[i]}" --threads 1 $model \
       ${flags[i]} --json | tail -1 >"$work/plan.json"
-    # Cores move the exchanged data, too; only waits for other stages leave them idle.
+    # Cores are busy when they move exchanged data, too; only waits for other pipeline stages leave
+    # them idle.
     awk -v flags="${flags[i]//--/}" -v ranks="${ranks[i]}" -v m="$(median "$work/steps$i" 1)" \
       -v cpu="$(median "$work/steps$i" 2)" -v p="$(value step_s)" -v idle="$(value bubble_s)" \
       -v cores="$cores" \
@@ -147,8 +148,9 @@ RUNS
   order 6 "processor time"
 }
 
-# order COLUMN NAME: counts the pairs of layouts that this column orders as measured. On shared
-# cores a waiting rank leaves its core to others, so planned processor time predicts both columns.
+# order COLUMN NAME: counts the pairs of layouts that this column orders like the measured times. On
+# shared cores a waiting rank leaves its core to others, so planned processor time predicts both
+# columns.
 order() {
   for apart in 1.03 1.1 1.2; do
     awk -F'|' -v apart=$apart -v of="$1" -v name="$2" '{ ranks[NR] = $3; m[NR] = $of; p[NR] = $7

@@ -35,13 +35,13 @@ if [ "$(id -u)" = 0 ]; then
   export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 fi
 mpi() { mpirun -np "$1" --bind-to none "${@:2}"; }
-# Comparing two ranks with two threads requires two cores.
+# Comparing two ranks of one thread with one rank of two threads requires two cores.
 threads=2
 if [ "$cores" -lt 2 ]; then threads=1; fi
 
 rm -rf "$rows"
 mkdir -p "$rows"
-train() { # name, ranks, threads, flags...
+train() { # arguments: name, ranks, threads, flags...
   echo "== bench_train $*"
   local launch=()
   if [ "$2" -gt 1 ]; then launch=(mpi "$2"); fi
@@ -51,7 +51,7 @@ train() { # name, ranks, threads, flags...
 
 train fp32 1 $threads --dtype fp32
 train bf16 1 $threads --dtype bf16
-# Both sides of the comparison take turns, twice; the fastest run of each counts. One rank may
+# Runs of one and of two ranks take turns, twice; the fastest run of each counts. One rank may
 # accumulate two micro-batches or compute all sequences in one, whichever is faster.
 for round in 1 2; do
   train "fp32_ranks1_$round" 1 $threads --global-batch 8 --micro-batch 8
@@ -61,7 +61,7 @@ for round in 1 2; do
   done
 done
 train nano 1 $threads --model nano --micro-batch 8
-for dtype in fp32 bf16; do # a round is seven steps' time
+for dtype in fp32 bf16; do # a round of --breakdown takes the time of seven steps
   echo "== bench_train --breakdown --dtype $dtype"
   "$bin/bench_train" --breakdown --model "$model" --dtype "$dtype" --threads $threads \
     --steps $(((steps + 2) / 3)) --json "$rows/breakdown_$dtype.json"

@@ -45,7 +45,7 @@ budget=${BUDGET:-540}
 device=${DEVICE:-cuda}
 python=${PYTHON:-python3}
 
-# ---- Sizes ----
+# ---- Sizes of the runs ----
 
 # The kernels of bench_kernels that a GPU is judged by; bench_report has the same list.
 figures='^(attention_(fwd|bwd)/(hopper_)?causal/d(128/t8192|64/t1024|64/t8192)|gemm/(hopper_nt|square)/8192|gemm/((hopper|vendor)_)?ffn/.*/t8192)/bf16$'
@@ -85,9 +85,10 @@ steps=(tests train train_graph tests_dependent
        step_resnet50 step_resnet50_own peer_resnet50 step_vit_b16 peer_vit_b16
        step_124m_graph step_124m_dependent step_124m_both step_1558m peer_1558m breakdown
        bench_kernels own_convolutions peer_kernels memcheck initcheck synccheck)
-# Cases about kernels on any device, not about the emulator.
+# These are test cases for kernels on any device, not those for the emulator.
 device_cases='~[emulator]'
-# Small cases of every kind of kernel, for tools that slow them down a hundred times.
+# These are small test cases of every kind of kernel, for tools that make them a hundred times
+# slower.
 small_cases='[#copy],[#dropout],[#elementwise],[#embedding],[#loss_scale],[#reduce],[#rms_norm],[#tree_sum]'
 
 # ---- Arguments ----
@@ -113,7 +114,8 @@ done
 
 capability=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | head -n 1)
 if $with_build; then
-  # Builds for this machine's GPU only, if it can be determined: half the time of a build for all.
+  # Builds for this machine's GPU only, if its capability is known: this takes half the time of a
+  # build for all GPUs.
   architectures=()
   if [[ $capability =~ ^[0-9]+[.][0-9]+$ ]]; then
     architectures=("-DSHALE_CUDA_ARCHITECTURES=${capability/./}-real")
@@ -148,7 +150,8 @@ predictions=$bin_dir/predictions.json
 if [[ ! -f $predictions ]]; then predictions=$script_dir/predictions.json; fi
 if [[ -f $bin_dir/primitives.txt ]]; then export SHALE_TEST_FIXTURES=$bin_dir; fi
 
-# A small kernel tests whether these programs can use the GPU; exits with 69 if not.
+# This runs a small kernel to find out whether these programs can use the GPU; exits with 69 if they
+# cannot.
 message=$("$bench_kernels" --device "$device" --filter '^fill/' --min-time 0.001 2>&1)
 status=$?
 if [[ $status -ne 0 ]]; then
@@ -161,7 +164,7 @@ mkdir -p "$out/rows" "$out/logs" "$out/steps" || exit 74
 if [[ $device == cuda ]]; then cp "$predictions" "$out/rows/predictions.json"; fi
 page=$out/gpu.md
 
-# ---- Steps ----
+# ---- Steps of the script ----
 
 # Each step writes its line of the page's table to steps/NAME, for the next call.
 left() { echo $((budget - SECONDS)); }
@@ -178,7 +181,7 @@ due() {
   [[ $(left) -ge 10 ]]
 }
 
-# step NAME COMMAND...: runs it with output to logs/NAME.log and records its result.
+# step NAME COMMAND...: runs the command with output to logs/NAME.log and records its result.
 step() {
   local name=$1 start=$SECONDS status verdict
   shift
@@ -214,9 +217,9 @@ elif ! "$python" -c 'import torch' 2>/dev/null; then
   no_peers="$python has no torch"
 fi
 
-train() {  # NAME FLAG...
+train() {  # arguments: NAME FLAG...
   if [[ -z $train_lm ]]; then skip "$1" "there is no train_lm"; return; fi
-  # Any few megabytes of text: headers, or Python's files.
+  # The text is any few megabytes: headers, or Python's files.
   if [[ ! -s $out/text.txt ]]; then
     find /usr/include /usr/lib/python3* /usr/local/cuda/include -type f \
       \( -name '*.h' -o -name '*.py' \) -print0 2>/dev/null | sort -z | head -z -n 1000 |
@@ -226,32 +229,32 @@ train() {  # NAME FLAG...
   step "$1" "$train_lm" "${train_flags[@]}" --device "$device" --data "$out/text.txt" --no-save \
     --out "$out/$1" "${@:2}"
 }
-train_steps() {  # NAME FLAG...
+train_steps() {  # arguments: NAME FLAG...
   if [[ -z $bench_train ]]; then skip "$1" "there is no bench_train"; return; fi
   step "$1" "$bench_train" --device "$device" "${@:2}" --json "$out/rows/$1.json"
 }
-dependent_steps() {  # NAME FLAG...
+dependent_steps() {  # arguments: NAME FLAG...
   if [[ -n $no_dependent ]]; then skip "$1" "$no_dependent"; return; fi
   train_steps "$@"
 }
-peer() {  # NAME SCRIPT FLAG...
+peer() {  # arguments: NAME SCRIPT FLAG...
   if [[ -n $no_peers ]]; then skip "$1" "$no_peers"; return; fi
-  # Keeps the rows of an interrupted step: the script continues after them.
+  # --resume keeps the rows of an interrupted step: the script continues after them.
   step "$1" "$python" "$peers/$2" "${@:3}" --json "$out/rows/$1.json" --resume
 }
-sanitizer() {  # NAME
+sanitizer() {  # arguments: NAME
   if [[ $device != cuda ]]; then
     skip "$1" "it checks what runs on a GPU"
   elif ! command -v compute-sanitizer >/dev/null; then
     skip "$1" "there is no compute-sanitizer"
   else
-    # Does not overwrite new memory, otherwise nothing would be uninitialised.
+    # SHALE_TEST_POISON=0: tests do not fill new memory, otherwise no memory would be uninitialised.
     SHALE_TEST_POISON=0 step "$1" \
       compute-sanitizer --tool "$1" --error-exitcode 1 \
       "$test_kernels" --filenames-as-tags "$small_cases"
   fi
 }
-kernels() {  # NAME MIN_TIME FLAG...
+kernels() {  # arguments: NAME MIN_TIME FLAG...
   step "$1" "$bench_kernels" --device "$device" --min-time "$2" --json "$out/rows/$1.json" "${@:3}"
 }
 
@@ -294,7 +297,7 @@ run() {
   esac
 }
 
-# ---- The page ----
+# ---- The page of results ----
 
 write_page() {
   local gpu="the emulated GPU: its times mean nothing" name log

@@ -29,13 +29,14 @@ steps=${STEPS:-20}
 every=${EVERY:-10}
 page=${PAGE:-$root/bench/results/slow_links.md}
 read -ra model <<<"${MODEL:---model llama-nano --vocab 32000}"
-skipped=4  # unmeasured first steps: the first builds the model, 1-bit Adam freezes after two
+# First steps, which are not measured: the first builds the model; 1-bit Adam freezes after two.
+skipped=4
 shared=("${model[@]}" --seq-len 256 --micro-batch 1 --threads 1 --dtype fp32 --steps $((skipped + steps))
   --no-save --report-every 0 --quiet)
 
-# Name, then flags. Each host is a replica, except with ZeRO-3, which shards over all ranks. The
-# first method exchanges only gradient overflow flags between hosts, which bounds the speed of all
-# methods.
+# Each method has a name, then flags. Each host is a replica, except with ZeRO-3, which shards over
+# all ranks. The first method exchanges only gradient overflow flags between hosts, which bounds the
+# speed of all methods.
 methods=(
   "no exchange|--zero 1 --shard-ranks 2 --outer-every 1000000 --outer-start $skipped"
   "AdamW|--zero 1 --shard-ranks 2"
@@ -79,7 +80,7 @@ for rate in $rates; do
 done
 busier=$(cut -d' ' -f1 /proc/loadavg)
 
-# ---- The page ----
+# ---- The page of results ----
 
 count=${#methods[@]}
 awk -F'|' -v count="$count" '

@@ -1,5 +1,5 @@
-// Times a tokenizer on one thread: on a text, and on a text without word boundaries, the worst case
-// for merging. bench/peers/tokenizer_cpu.py compares it with tiktoken.
+// Times a tokenizer on one thread, for a text and for a text without word boundaries, which is the
+// worst case for merging. bench/peers/tokenizer_cpu.py compares it with tiktoken.
 #include <cstdio>
 #include <string>
 #include <string_view>

@@ -25,7 +25,7 @@
 namespace shale::bench {
 namespace {
 
-constexpr double kPeakSeconds = 0.3;  // per peak
+constexpr double kPeakSeconds = 0.3;  // seconds for each measured peak
 
 struct BenchConfig {
   TrainOptions train;
@@ -101,14 +101,14 @@ void describe(ConfigSpec& spec, BenchConfig& c) {
 // Results of the measured steps on this rank.
 struct Measured {
   Samples step, exposed, floor;
-  Samples optimizer, optimizer_floor;        // optimizer's part of the step and of the floor
-  double wall_seconds = 0, cpu_seconds = 0;  // of the steps only
+  Samples optimizer, optimizer_floor;        // the optimizer's part of the step and of the floor
+  double wall_seconds = 0, cpu_seconds = 0;  // time of the steps only
   float loss = 0;
-  std::string floor_missing;  // reason for a missing floor
+  std::string floor_missing;  // why there is no floor
 };
 
-// Floors of all GEMMs of a step, and of those of the optimizer; null: no GEMMs, or they cannot be
-// timed.
+// Floors (ProductFloor) of all GEMMs of a step, and of the optimizer's GEMMs; null: there are no
+// GEMMs, or they cannot be timed.
 struct Floors {
   std::unique_ptr<ProductFloor> step, optimizer;
 };
@@ -131,11 +131,11 @@ Floors make_floors(const KernelRecorder& recorder, Measured& measured) {
   return floors;
 }
 
-// Alternates steps and floors, so that disturbances affect all of them.
+// Runs steps and their floors alternately, so that disturbances affect both.
 void measure(const BenchConfig& config, TrainLoop& loop, KernelRecorder& recorder,
              const Floors& floors, Measured& measured) {
   ProductFloor* const floor = floors.step.get();
-  if (floor != nullptr) floor->run();  // warm-up
+  if (floor != nullptr) floor->run();  // a first run to warm up
   if (floors.optimizer != nullptr) floors.optimizer->run();
   recorder.reset();
   loop.reset_times();
@@ -164,12 +164,12 @@ double flops_of(const std::vector<StepRow>& parts, std::string_view slot_prefix)
   return sum;
 }
 
-// Returns "tokens_per_s", "images_per_s".
+// Returns "tokens_per_s" or "images_per_s".
 std::string rate_key(const TrainLoop& loop) {
   return cat(loop.work().item, "s_per_s");
 }
 
-// Returns the first fields of a row: model and configuration.
+// Returns the first fields of a row: the model and configuration.
 Json setup_row(const char* kind, const BenchConfig& config, int ranks, const TrainLoop& loop) {
   const bool images = is_image_preset(config.train.model);
   return {{"kind", images ? cat("image_", kind) : kind},
@@ -199,7 +199,8 @@ Json step_row(const BenchConfig& config, int ranks, const TrainLoop& loop, const
   row["optimizer_ms"] = m.optimizer.median() * 1e3;
   row["exposed_comm_ms"] = m.exposed.median() * 1e3;
   row["cpu_share"] = m.cpu_seconds / m.step.sum() / config.train.threads;
-  if (!config.train.cuda_graph) {  // kernels were observed only during capture
+  // With a CUDA graph, kernels were observed only during its capture.
+  if (!config.train.cuda_graph) {
     row["gemm_gflop"] = flops_of(parts, "gemm") / 1e9;
     row["conv_gflop"] = flops_of(parts, "conv") / 1e9;
     row["attention_gflop"] = flops_of(parts, "attention") / 1e9;
@@ -379,7 +380,8 @@ int run(comm::World& world, int argc, char** argv) {
   check(config);
   const bool with_floor =
       !config.no_floor && !config.breakdown && config.train.device.type == DeviceType::kCpu;
-  Machine machine = describe_machine();  // load of other programs, before ours starts
+  // Includes the load of other programs, before this one starts.
+  Machine machine = describe_machine();
   machine.onednn = onednn_version();
   if (config.memory) return run_memory(config, machine, world);
 
@@ -387,10 +389,11 @@ int run(comm::World& world, int argc, char** argv) {
   config.train.threads = resolve_threads(config.train.threads, world.local_size());
   const auto device = make_bench_device(config.train.device, config.train.threads);
   device->describe(machine);
-  Peaks peaks;  // all ranks measure concurrently, as in a step; before the model is allocated
+  Peaks peaks;  // measured before the model is allocated, on all ranks at once, as in a step
   if (config.breakdown) peaks = device->measure_peaks(kPeakSeconds);
   TrainLoop loop(config.train, world);
-  omp_set_num_threads(config.train.threads);  // for oneDNN; Shale's kernels have their own setting
+  // Sets oneDNN's threads; Shale's kernels have their own setting.
+  omp_set_num_threads(config.train.threads);
   if (is_main) print_heading(config, machine, loop, world.size());
   for (int64_t i = 0; i < config.warmup; ++i) {
     recorder.keep_products(with_floor && i + 1 == config.warmup);

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-# Presumably fastest first.
+# PyTorch's backends; those that should be fastest come first.
 BACKENDS = {"cuDNN": SDPBackend.CUDNN_ATTENTION, "flash": SDPBackend.FLASH_ATTENTION,
             "efficient": SDPBackend.EFFICIENT_ATTENTION, "math": SDPBackend.MATH}
 FLASH = (rivals.FLASH_3, rivals.FLASH_4, rivals.FLASH_2)
@@ -24,10 +24,10 @@ class Shape:
     causal: bool = True
     shared: int = 1
     ragged: bool = False  # sequence b has T - b T / (2 B) tokens
-    window: bool = False  # of T / 8 tokens
-    documents: bool = False  # 8 of T / 8 tokens in each sequence
-    softcap: float = 0.0  # 0: none
-    deterministic: bool = False  # backward without atomics; no forward of its own
+    window: bool = False  # each query sees T / 8 keys
+    documents: bool = False  # 8 documents of T / 8 tokens in each sequence
+    softcap: float = 0.0  # 0: no softcap
+    deterministic: bool = False  # backward without atomics; forward is the same
 
     @property
     def variant(self):
@@ -104,7 +104,8 @@ def flash_attention(module, shape, device):
 
     def attend(q, k, v):
         out = function(q, k, v, **options)
-        return out[0] if isinstance(out, tuple) else out  # some versions also return the lse
+        # Some versions also return the log-sum-exp.
+        return out[0] if isinstance(out, tuple) else out
 
     return attend
 
@@ -143,7 +144,7 @@ class AttentionCases:
     def __init__(self, cases, shape, backward):
         self.cases, self.shape, self.backward = cases, shape, backward
         self.name = f"attention_{'bwd' if backward else 'fwd'}/{shape.variant}/{shape.label}"
-        heads = shape.H * (8 if backward else 4) / 2  # half of them have q's size, half k's
+        heads = shape.H * (8 if backward else 4) / 2  # half of the tensors have q's heads, half k's
         heads += heads / shape.shared
         rows = shape.B * shape.T
         gbytes = (rows * heads * shape.D * cases.size + rows * shape.H * 4) * 1e-9
@@ -169,11 +170,11 @@ class AttentionCases:
     def add_pytorch(self):
         for backend, which in BACKENDS.items():
             if self.shape.hides_keys or self.shape.softcap:
-                break  # its fused paths support no such mask, and no softcap
+                break  # PyTorch's fused attention supports no such mask, and no softcap
             if backend == "math" and self.shape.T > 2048:
-                continue  # materializes the T x T matrix
+                continue  # it stores the T x T matrix
             if backend in ("cuDNN", "flash") and self.cases.name == "fp32":
-                continue  # 16 bits only
+                continue  # it supports only 16-bit dtypes
             self.cases.add(self.name, f"PyTorch SDPA, {backend}", self.cost, lambda which=which:
                            self.maker(scaled_dot_product(self.shape, which), heads_first=True))
         impl = f"PyTorch FlexAttention ({self.cases.language})"

@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 
 LABEL, IMAGES = "16384", 16
-# Name, edge of the image, channels in and out, edge of the kernel, stride.
+# A layer: name, edge of the image, channels in and out, edge of the kernel, stride.
 LAYERS = (("stem", 224, 3, 64, 7, 2), ("3x3/56", 56, 64, 64, 3, 1), ("1x1/56", 56, 64, 256, 1, 1),
           ("3x3/28/2", 56, 128, 128, 3, 2), ("3x3/7", 7, 512, 512, 3, 1))
 
@@ -22,7 +22,7 @@ def add_layer(cases, name, edge, inner, outer, kernel, stride):
     out_edge = (edge + 2 * padding - kernel) // stride + 1
     weight = outer * inner * kernel * kernel
     x_count, y_count = n * inner * edge * edge, n * outer * out_edge * out_edge
-    # Counts the products of each window, including those in the padding.
+    # This counts the multiplications of all windows, including those in the padding.
     gflop = 2e-9 * n * out_edge * out_edge * weight
     tensor_bytes = (x_count + y_count + weight) * cases.size
     impl = f"PyTorch ({cases.convolutions})"
@@ -82,7 +82,7 @@ def add_pooling(cases):
         return (2 * x_count + y_count) * cases.size, lambda: torch.autograd.grad(
             y, x, dy, retain_graph=True)
 
-    # Ours stores indices in bytes.
+    # The cost is that of Shale's kernel, which stores indices in bytes.
     cost = (0, ((x_count + y_count) * cases.size + y_count) * 1e-9)
     cases.add(f"max_pool/stem/{LABEL}", "PyTorch eager", cost, lambda: make)
     cases.add(f"max_pool_grad/stem/{LABEL}", "PyTorch eager", cost, lambda: make_gradient)

@@ -37,7 +37,7 @@ def plus(d_sum, gradients):
     return (gradients[0] + d_sum, *gradients[1:])
 
 
-# ---- Rivals, by kind of norm ----
+# ---- Other libraries, by kind of norm ----
 
 def pytorch(kind, compiler):
     norms = {"layer_norm": lambda x, g, b: F.layer_norm(x, x.shape[-1:], g, b, EPS),
@@ -51,7 +51,7 @@ def liger(functional, kind):
         return Norm(plain=lambda x, g, b: functional.liger_layer_norm(x, g, b, EPS))
 
     def fused(x, r, g, b):
-        # In place, it would overwrite dy, which later calls need.
+        # With in_place, the backward pass would overwrite dy, which later calls need.
         y, s = functional.liger_fused_add_rms_norm(x, r, g, EPS, in_place=False)
         return s, y
 
@@ -108,7 +108,7 @@ def apex(module, kind):
 LIBRARIES = {rivals.QUACK: quack, rivals.LIGER: liger,
              rivals.TRANSFORMER_ENGINE: transformer_engine, rivals.APEX: apex}
 
-# ---- Cases ----
+# ---- Cases of bench_kernels ----
 
 
 class NormCases:

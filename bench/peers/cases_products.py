@@ -12,7 +12,7 @@ def without_grad(function, *operands):
     return fn
 
 
-# a: [m, k], b: [k, n], each possibly a transposed view.
+# Adds the GEMM of a [m, k] and b [k, n], each of which may be a transposed view.
 def add_product(cases, name, m, n, k, a_transposed=False, b_transposed=True):
     def make():
         a = cases.randn(k, m).T if a_transposed else cases.randn(m, k)
@@ -23,7 +23,8 @@ def add_product(cases, name, m, n, k, a_transposed=False, b_transposed=True):
     cases.add(name, f"PyTorch matmul ({cases.blas})", cost, lambda: make)
 
 
-# x: [m, k], w: [n, k]. Computes both the GEMM with bias, which backward needs, and its GELU.
+# Adds a layer with x [m, k] and w [n, k]. It computes both the GEMM with bias, which backward
+# needs, and its GELU.
 def add_linear_gelu(cases, name, m, n, k):
     def layer(x, w, b):
         h = F.linear(x, w, b)
@@ -41,7 +42,7 @@ def add_linear_gelu(cases, name, m, n, k):
         cases.add(name, impl, cost, lambda compiler=compiler: maker(compiler(layer)))
 
 
-# y = gelu(x w1^T + b1) w2^T + b2, forward and all gradients: six GEMMs. x: [tokens, d].
+# Adds y = gelu(x w1^T + b1) w2^T + b2, forward and all gradients: six GEMMs. x: [tokens, d].
 def add_ffn(cases, label, tokens, d):
     def layer(x, w1, b1, w2, b2):
         return F.linear(F.gelu(F.linear(x, w1, b1), approximate="tanh"), w2, b2)
@@ -63,7 +64,8 @@ def add_ffn(cases, label, tokens, d):
                   lambda compiler=compiler: maker(compiler(layer)))
 
 
-# Both GEMMs, of `hidden` columns each, which backward needs too, and their SwiGLU.
+# Adds a layer that computes two GEMMs of `hidden` columns each, which backward needs too, and their
+# SwiGLU.
 def add_linear_swiglu(cases, label, tokens, C, hidden):
     name = f"gemm/forward_swiglu/{label}"
     operand_bytes = (tokens * C + 2 * hidden * C) * cases.size
@@ -92,7 +94,7 @@ def pytorch_swiglu(gate, up):
     return F.silu(gate) * up
 
 
-# Activation only. gate, up: [tokens, hidden].
+# Adds the activation of SwiGLU alone. gate, up: [tokens, hidden].
 def add_swiglu(cases, label, tokens, hidden):
     name, cost = f"swiglu_fwd/{label}", (0, 3e-9 * tokens * hidden * cases.size)
 

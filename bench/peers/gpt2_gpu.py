@@ -29,7 +29,8 @@ from torch import nn
 from transformer_block import Block
 
 MODES = ("eager", "compile", "compile-cudnn")
-MODELS = {"gpt2-124m": (12, 768, 12), "gpt2-1558m": (48, 1600, 25)}  # layers, width, heads
+# Number of layers, width, heads.
+MODELS = {"gpt2-124m": (12, 768, 12), "gpt2-1558m": (48, 1600, 25)}
 
 
 class GPT2(nn.Module):

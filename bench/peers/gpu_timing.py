@@ -18,10 +18,10 @@ MAX_CALLS = 1000
 class Times:
     """Result of one measurement."""
 
-    seconds: list  # per call, sorted
-    launch: str = "stream"  # or "graph": calls were captured and replayed
+    seconds: list  # seconds of each call, sorted
+    launch: str = "stream"  # "graph": calls were captured as a CUDA graph and replayed
     host_bound: bool = False  # launching a call in Python took about as long as running it
-    graph_error: str = ""  # why host-bound calls could not be captured
+    graph_error: str = ""  # why calls that the host limits could not be captured
 
 
 class Clock:
@@ -39,7 +39,7 @@ class Clock:
     def rotation_bytes(self):
         """Returns the bytes of operands to use in turn: four times the cache."""
         if not self.on_gpu:
-            return 1  # for trials of the script
+            return 1  # the CPU is only for trials of this script
         cache = torch.cuda.get_device_properties(self.device).L2_cache_size
         return min(max(4 * cache, 128 << 20), 1 << 30)
 
@@ -79,7 +79,7 @@ class Clock:
         def fn():
             next(turns)()
 
-        for _ in range(max(3, copies)):  # compiles, allocates and touches every copy
+        for _ in range(max(3, copies)):  # the first calls compile, allocate and touch every copy
             warm, _ = self.seconds_per_call(1, fn)
         calls = 1
         if self.on_gpu:
@@ -102,7 +102,7 @@ class Clock:
             once = self.seconds_per_call(1, graph.replay)[0]
             replays = min(max(math.ceil(BATCH_S / max(once, 1e-9)), 1), MAX_CALLS)
             taken = self.samples(replays, graph.replay)
-        except Exception as error:  # any call that cannot be captured
+        except Exception as error:  # some calls cannot be captured, and raise any exception
             times.graph_error = summary(error)
             return
         seconds = sorted(per_graph / copies for per_graph, _ in taken)

@@ -136,7 +136,7 @@ def main():
     args = parser.parse_args()
     if min(args.steps, args.turns, args.micro_batch, args.threads) < 1:
         parser.error("--steps, --turns, --micro-batch and --threads are at least 1")
-    # Libraries read this when they are loaded, before set_num_threads().
+    # Libraries read this variable when they are loaded, before set_num_threads().
     if os.environ.get("OMP_NUM_THREADS") != str(args.threads):
         os.environ["OMP_NUM_THREADS"] = str(args.threads)
         os.execv(sys.executable, [sys.executable, *sys.argv])

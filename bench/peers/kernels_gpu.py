@@ -87,15 +87,15 @@ def usage_error(message):
     return USAGE
 
 
-# ---- The worker ----
+# ---- The worker process ----
 
 def set_up_pytorch():
     torch.manual_seed(0)
-    # As in bench_kernels' cuBLASLt f32 GEMMs: no tf32.
+    # As in the f32 GEMMs of bench_kernels by cuBLASLt: no tf32.
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
-    torch.backends.cudnn.benchmark = True  # tries its algorithms for each new shape
-    # Compiled backwards run repeatedly after one forward.
+    torch.backends.cudnn.benchmark = True  # cuDNN times its algorithms for each new shape
+    # Cases call a compiled backward repeatedly after one forward.
     torch._functorch.config.donated_buffer = False
 
 
@@ -106,7 +106,7 @@ def gpu_is_lost(device):
     try:
         torch.cuda.synchronize()
         torch.zeros(1, device=device).item()
-    except Exception:  # any error
+    except Exception:  # any error means that the GPU no longer works
         return True
     torch.cuda.empty_cache()
     return False
@@ -118,14 +118,15 @@ class Measurer:
     def __init__(self, args, reporter, there):
         self.device, self.reporter, self.there = args.device, reporter, there
         self.clock = Clock(args.device, args.min_time)
-        self.has = {}  # whether a library can be imported
+        self.has = {}  # whether a library can be imported, by library
 
     def check(self, library):
         """Adds one row if the library cannot be imported."""
         if library in self.has:
             return self.has[library]
         row = {"name": library.modules[0], "impl": library.impl}
-        if (row["name"], row["impl"]) in self.there:  # it may have crashed the previous worker
+        # Importing it may have crashed the previous worker.
+        if (row["name"], row["impl"]) in self.there:
             self.has[library] = False
             return False
         self.reporter.say(begin=row)
@@ -133,7 +134,8 @@ class Measurer:
             library.load()
             self.has[library] = True
             self.reporter.say(imported=library.impl)
-        except Exception as error:  # a library built for another PyTorch may raise anything
+        # A library that was built for another PyTorch may raise anything.
+        except Exception as error:
             self.has[library] = False
             self.reporter.say(row={**row, "error": f"cannot be imported: {summary(error)}"})
         return self.has[library]
@@ -142,13 +144,13 @@ class Measurer:
         """Measures one row. Returns whether the GPU is still usable."""
         row = case.fields()
         self.reporter.say(begin=row)
-        # Compiles for this case's sizes, independent of earlier compilations.
+        # This makes torch.compile compile for the sizes of this case, independent of earlier cases.
         torch.compiler.reset()
         try:
             times = self.clock.measure(case.prepare())
             self.reporter.say(row={**row, **result(times, case.gflop, case.gbytes)})
             failed = bool(times.graph_error)
-        except Exception as error:  # any error of a library
+        except Exception as error:  # a library may raise any error
             self.reporter.say(row={**row, "error": summary(error)})
             failed = True
         return not failed or not gpu_is_lost(self.device)

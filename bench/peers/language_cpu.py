@@ -32,7 +32,7 @@ import sys
 import time
 
 MODES = ("eager", "compile")
-DTYPES = ("fp32", "bf16")  # bf16: autocast, f32 parameters
+DTYPES = ("fp32", "bf16")  # bf16: f32 parameters with autocast
 MODELS = ("gpt2-124m", "llama-160m", "smollm2-135m")
 
 
@@ -107,7 +107,7 @@ def measure(args, mode, dtype):
         "step_ms_min": round(min(times), 1), "tokens_per_s": round(count / median * 1e3, 1),
         "gflops": round(flop * count / median / 1e6, 1), "first_step_ms": round(first_ms, 1),
         "cpu_share": round(cpu / wall / args.threads, 3),
-        # In KiB on Linux.
+        # ru_maxrss is in KiB on Linux.
         "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         "loss": round(losses[-1], 5),
     }
@@ -115,7 +115,7 @@ def measure(args, mode, dtype):
 
 def in_child(argv, args, mode, dtype):
     command = [sys.executable, __file__, *argv, "--row", f"{mode},{dtype}"]
-    # Libraries read this when they are loaded, before set_num_threads().
+    # Libraries read this variable when they are loaded, before set_num_threads().
     env = os.environ | {"OMP_NUM_THREADS": str(args.threads), "HF_HUB_OFFLINE": "1"}
     done = subprocess.run(command, env=env, capture_output=True, text=True)
     if done.returncode == 0:

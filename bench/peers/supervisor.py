@@ -21,7 +21,7 @@ import subprocess
 import sys
 import time
 
-ANOTHER = 70  # exit code
+ANOTHER = 70  # exit code: start another worker
 TIME_TO_END_S = 30
 MAX_LOST = 2
 
@@ -42,7 +42,7 @@ class Worker:
             with self.process.stdin as stdin:
                 stdin.write(json.dumps({"there": there, "dropped": dropped}).encode())
         except BrokenPipeError:
-            pass  # it has ended; see its exit code
+            pass  # the worker has ended; its exit code tells why
 
     def line(self, time_limit_s):
         """Returns the next object, or None at the end. Raises TimeoutError after time_limit_s."""

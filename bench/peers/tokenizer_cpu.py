@@ -16,7 +16,7 @@ import subprocess
 import tempfile
 import time
 
-PATTERNS = {  # tiktoken_ext/openai_public.py
+PATTERNS = {  # the patterns of tiktoken_ext/openai_public.py
     50256: r"""'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s""",
     100256: r"""'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+"""
             r"""| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]|\s+(?!\S)|\s""",

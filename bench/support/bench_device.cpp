@@ -21,7 +21,7 @@ int64_t BenchDevice::several_caches(int64_t cache_bytes) {
 DeviceMemory::DeviceMemory(BenchDevice& device, size_t bytes)
     : device_(device), bytes_(std::max<size_t>(bytes, 1)) {
   data_ = device_.backend().memory().allocate(bytes_);
-  if (device_.device().type == DeviceType::kCpu) return;  // mapped memory is zero
+  if (device_.device().type == DeviceType::kCpu) return;  // new CPU memory is zero
   const std::vector<std::byte> zeros(std::min(bytes_, size_t{16} << 20));
   for (size_t at = 0; at < bytes_; at += zeros.size()) {
     device_.backend().copy(static_cast<std::byte*>(data_) + at, zeros.data(),
@@ -35,7 +35,7 @@ DeviceMemory::~DeviceMemory() {
 
 void* DeviceWorkspace::reserve(size_t bytes) {
   if (!memory_ || memory_->bytes() < bytes) {
-    device_.synchronize();  // kernels may still use the old buffer
+    device_.synchronize();  // before the buffer is freed: kernels may still use it
     memory_.reset();
     memory_ = std::make_unique<DeviceMemory>(device_, bytes);
   }

@@ -13,7 +13,7 @@
 
 namespace shale::bench {
 
-// GEMM of the vendor's library: c = a b (+ c) on the stream of the device.
+// GEMM of the vendor's library, c = a b (+ c), on the device's stream.
 using VendorProduct = std::function<void(const void* a, const void* b, void* c)>;
 
 // Device on which kernels are timed, with one implementation per device type. It owns a stream.
@@ -43,7 +43,7 @@ class BenchDevice {
 
   // Returns the library that kernels are compared with: "oneDNN"; empty if there is none.
   virtual std::string vendor_name() const { return ""; }
-  // Returns null if the library does not support this GEMM.
+  // Returns a GEMM by that library; null if it does not support this GEMM.
   virtual VendorProduct vendor_product(const MatmulSpec&) { return nullptr; }
 
   // Returns a GEMM with bias, GELU or GELU gradient, using the library's own epilogues. Their
@@ -62,7 +62,7 @@ class BenchDevice {
 
  protected:
   BenchDevice(std::unique_ptr<DeviceBackend> backend, int threads);
-  static int64_t several_caches(int64_t cache_bytes);  // at least 128 MiB, at most 1 GiB
+  static int64_t several_caches(int64_t cache_bytes);  // returns 128 MiB to 1 GiB
 
  private:
   std::unique_ptr<DeviceBackend> backend_;
@@ -70,22 +70,23 @@ class BenchDevice {
   int threads_;
 };
 
-// Returns the values of --device: "cpu", "cuda", "emu", which is emu:90, and emulated_names().
+// Returns the values of --device: "cpu", "cuda", "emu", which is emu:90, and those of
+// emulated_names().
 std::vector<std::string> device_names();
-Device device_named(const std::string& name);  // returns one of them
+Device device_named(const std::string& name);  // returns the device with one of these names
 
-// `threads`: CPU threads of a kernel, or of the emulator. Throws UnavailableError if this build or
-// machine lacks the device.
+// Makes the device. `threads`: CPU threads of a kernel, or of the emulator. Throws UnavailableError
+// if this build or machine lacks the device.
 std::unique_ptr<BenchDevice> make_bench_device(const Device& device, int threads);
-// Implementations of make_bench_device(), one per device type.
+// These functions implement make_bench_device(), one per device type.
 std::unique_ptr<BenchDevice> make_cpu_bench(int threads);
 std::unique_ptr<BenchDevice> make_emu_bench(const Device& device, int threads);
 std::unique_ptr<BenchDevice> make_cuda_bench(const Device& device);
 
-// Device memory.
+// A buffer in device memory.
 class DeviceMemory {
  public:
-  DeviceMemory(BenchDevice& device, size_t bytes);  // zeroed
+  DeviceMemory(BenchDevice& device, size_t bytes);  // fills the memory with zeros
   ~DeviceMemory();
   DeviceMemory(const DeviceMemory&) = delete;
   DeviceMemory& operator=(const DeviceMemory&) = delete;

@@ -15,7 +15,7 @@ namespace {
 class CpuBench final : public BenchDevice {
  public:
   explicit CpuBench(int threads) : BenchDevice(make_cpu_backend(), threads) {
-    omp_set_num_threads(threads);  // for oneDNN; Shale's kernels have their own setting
+    omp_set_num_threads(threads);  // sets oneDNN's threads; Shale's kernels have their own setting
     kernels::register_cpu_kernels();
   }
 
@@ -40,7 +40,7 @@ class CpuBench final : public BenchDevice {
         state->matmul.run(a, b, c, state->scratch.data());
       };
     } catch (const UnavailableError&) {
-      return nullptr;  // dtype not supported by this CPU
+      return nullptr;  // this CPU does not support the dtype
     }
   }
   void describe(Machine& machine) const override { machine.onednn = onednn_version(); }

@@ -32,7 +32,7 @@ class CudaBench final : public BenchDevice {
     return end_.seconds_since(start_) / calls;
   }
   // Events have a resolution of about half a microsecond, and the first launch on an idle device
-  // waits for the host; neither matters over two milliseconds.
+  // waits for the host; neither matters in samples of two milliseconds.
   double shortest_sample_s() const override { return 2e-3; }
 
   int64_t rotation_bytes() const override { return several_caches(properties_.l2CacheSize); }
@@ -46,7 +46,7 @@ class CudaBench final : public BenchDevice {
 
  private:
   double copy_speed(double seconds);
-  double gemm_speed(DType dtype, double seconds);  // 0 without the library
+  double gemm_speed(DType dtype, double seconds);  // returns 0 without the library
   template <typename Fn>
   Samples sample(double seconds, int calls, const Fn& fn);
 
@@ -66,8 +66,8 @@ Samples CudaBench::sample(double seconds, int calls, const Fn& fn) {
   return samples;
 }
 
-// Returns the bytes per second, read plus written, of a copy within device memory, larger than
-// caches.
+// Returns the bytes per second, read plus written, of a copy within device memory. The copied data
+// is larger than the caches.
 double CudaBench::copy_speed(double seconds) {
   constexpr size_t kBytes = size_t{1} << 30;
   const DeviceMemory from(*this, kBytes), to(*this, kBytes);
@@ -88,7 +88,7 @@ double CudaBench::gemm_speed(DType dtype, double seconds) {
                         .out = dtype};
   const VendorProduct product = vendor_product(spec);
   if (!product) return 0;
-  Operands operands(*this);  // not zeros, which would draw less power and run faster
+  Operands operands(*this);  // random values; zeros would draw less power and run faster
   const View a = operands.floats(dtype, {n, n}), b = operands.floats(dtype, {n, n});
   const View c = operands.zeros(dtype, {n, n});
   return spec.flops() / sample(seconds, 2, [&] { product(a.data, b.data, c.data); }).median();

@@ -16,8 +16,8 @@ class EmuBench final : public BenchDevice {
            }) /
            calls;
   }
-  int64_t rotation_bytes() const override { return 1; }  // no caches
-  Peaks measure_peaks(double) override { return {}; }    // no peaks
+  int64_t rotation_bytes() const override { return 1; }  // the emulator has no caches
+  Peaks measure_peaks(double) override { return {}; }    // the emulator has no peaks
   void describe(Machine&) const override {}
 };
 

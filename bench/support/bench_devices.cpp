@@ -1,4 +1,4 @@
-// Factory of the devices in this build.
+// Creates the devices that this build has.
 #include "shale/base/error.h"
 #include "shale/base/gpu_model.h"
 #include "shale/bench/support/bench_device.h"

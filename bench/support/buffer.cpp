@@ -11,7 +11,7 @@
 namespace shale::bench {
 namespace {
 
-// splitmix64's mixing function (Steele, Lea, Flood, "Fast Splittable Pseudorandom Number
+// The mixing function of splitmix64 (Steele, Lea, Flood, "Fast Splittable Pseudorandom Number
 // Generators", OOPSLA 2014): random enough for realistic GEMMs, and fast.
 uint64_t mixed(uint64_t x) {
   x += 0x9e3779b97f4a7c15u;
@@ -37,7 +37,7 @@ Buffer::Buffer(size_t bytes) : bytes_(bytes) {
     throw OutOfMemoryError(cat("memory: the system refused ", format_bytes(double(bytes)), ": ",
                                std::strerror(errno)));
   }
-  madvise(memory, bytes, MADV_HUGEPAGE);  // if refused, only slower
+  madvise(memory, bytes, MADV_HUGEPAGE);  // if the system refuses, the memory is only slower
   data_ = static_cast<std::byte*>(memory);
 }
 

@@ -9,8 +9,9 @@
 #include "shale/kernels/attention.h"
 #include "shale/kernels/slot.h"
 
-// Cases of bench_kernels by family: each cases_*.cpp adds those of some slots. T tokens of a batch
-// (B sequences of S), C width, H heads, D = C / H, V vocabulary.
+// Cases of bench_kernels by family: each cases_*.cpp adds those of some slots. T is the number of
+// tokens of a batch of B sequences of S tokens, C the width, H the heads, D = C / H, V the
+// vocabulary.
 namespace shale::bench {
 
 // Sizes of a model and its batch.
@@ -20,21 +21,21 @@ struct Size {
   int64_t tokens() const { return batch * seq; }
 };
 
-// Difference between an attention case and plain causal attention.
+// How an attention case differs from plain causal attention.
 struct AttentionVariant {
   std::string name;
   bool causal = true;
   int64_t queries_of_key = 1;  // heads of q per head of k and v
   bool ragged = false;         // sequence lengths from S / 2 to S
-  int64_t window = 0;          // 0: none
-  int64_t documents = 1;       // of equal length, per sequence
-  float softcap = 0;           // 0: none
+  int64_t window = 0;          // keys that a query sees; 0: all
+  int64_t documents = 1;       // documents of equal length per sequence
+  float softcap = 0;           // 0: no softcap
   // Block-sparse, with blocks of kAttentionBlock tokens: a query block attends to itself and every
   // `every`-th block before it, or to the last `local` blocks; 0: dense.
   int64_t every = 0, local = 0;
   bool backward_only = false;
   bool deterministic = false;
-  kernels::AttentionTile tile = kernels::AttentionTile::kOfHeadSize;  // for forward
+  kernels::AttentionTile tile = kernels::AttentionTile::kOfHeadSize;  // tile of forward kernels
   bool forward_only = false;
   KernelFamily family = KernelFamily::kOfDevice;
 };
@@ -46,19 +47,19 @@ class Cases {
       : s_(size), dtype_(dtype), out_(out) {}
 
   void add_gemms();
-  void add_swiglu();                // a Llama feed-forward block of that width
-  void add_fp8(DeviceType device);  // a layer's fp8 GEMMs and quantizations
-  void add_attention();             // as in the model: causal
-  void add_attention_families();    // causal, portable and Hopper kernels
-  void add_long_attention();        // causal, block-sparse, with documents
-  void add_attention_tiles();       // each forward tile for heads of 128
-  // Without mask, grouped queries, ragged lengths, deterministic.
+  void add_swiglu();                // Llama's feed-forward block of width C
+  void add_fp8(DeviceType device);  // fp8 GEMMs and quantizations of one layer
+  void add_attention();             // causal, as in the model
+  void add_attention_families();    // causal, by portable and Hopper kernels
+  void add_long_attention();        // causal, block-sparse, and with documents
+  void add_attention_tiles();       // every forward tile for heads of 128
+  // Adds attention without mask, with grouped queries, with ragged lengths, and deterministic.
   void add_attention_variants(DeviceType device);
   void add_norms();
   void add_tokens();
   void add_elementwise();
   void add_pointwise();                // broadcasting ops, and a chain of them
-  void add_dimension_ops();            // along rows and columns: sums, softmax, gathers
+  void add_dimension_ops();            // sums, softmax, gathers along rows and columns
   void add_experts();                  // MoE experts and router
   void add_images(DeviceType device);  // residual network layers; tiny ones on the emulator
 
@@ -85,7 +86,7 @@ class Cases {
   std::vector<KernelCase>& out_;
 };
 
-// Cases of slots on flat parameter buffers: one block's worth.
+// Cases of slots on flat parameter buffers with the elements of one block.
 class FlatCases {
  public:
   FlatCases(int64_t elements, DType dtype, std::vector<KernelCase>& out)
@@ -108,12 +109,13 @@ class FlatCases {
   std::vector<KernelCase>& out_;
 };
 
-// Adds GEMMs of [n, n] for each kernel family, where the slot would choose the best one: one case
-// per memory order of a and b; and the GEMM by the slot.
+// Adds GEMMs of [n, n] by each kernel family, where the slot would choose the best one: one case
+// per memory order of a and b. Also adds the GEMM by the slot.
 void add_square_gemms(int64_t n, DType dtype, std::vector<KernelCase>& out);
 
 // Adds feed-forward layers of width d, forward and backward in one: six GEMMs and the bias gradient
-// sums, by each kernel family, and by the vendor with its own epilogues. dtype: 16 bits.
+// sums, by each kernel family, and by the vendor's library with its own epilogues. dtype: bf16 or
+// f16.
 struct FfnSize {
   int64_t tokens = 0, width = 0;
 };

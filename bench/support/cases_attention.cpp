@@ -7,7 +7,7 @@
 namespace shale::bench {
 namespace {
 
-// q, k and v as slices of one [B, S, (H + 2 Hkv) D] tensor, as in the model.
+// Makes q, k and v as slices of one [B, S, (H + 2 Hkv) D] tensor, as in the model.
 struct PackedHeads {
   int64_t B, S, H, Hkv, D;
   DType dtype;
@@ -32,7 +32,8 @@ int64_t length_of(int64_t b, int64_t B, int64_t S) {
   return S - b * S / (2 * B);
 }
 
-// Returns the (query, key) pairs of all sequences, relative to those of full length.
+// Returns the number of (query, key) pairs of all sequences, relative to that of full-length
+// sequences.
 double share_of_pairs(int64_t B, int64_t S, bool causal) {
   double pairs = 0;
   for (int64_t b = 0; b < B; ++b) {
@@ -109,7 +110,7 @@ void Cases::add_attention_case(const AttentionVariant& variant) {
   };
   const auto backward = [=](Operands& o) {
     const View qkv = o.floats(dtype, heads.shape(), 2), grad = o.zeros(dtype, heads.shape());
-    // Makes each row of the softmax sum to about one, as after forward.
+    // With these values each row of the softmax adds up to about one, as after forward.
     const View lse =
         o.values({B, H, S}, [=](int64_t i) { return std::log(float(causal ? i % S + 1 : S)); });
     kernels::AttentionBwdArgs args{.q = heads.q(qkv),
@@ -148,8 +149,8 @@ void Cases::add_attention() {
   });
 }
 
-// Cases of 16384 tokens with an eighth of the pairs, except the window, whose time depends on the
-// tokens only.
+// Adds cases of 16384 tokens in which queries see an eighth of the pairs, except the window, whose
+// time depends only on the tokens.
 void Cases::add_long_attention() {
   add_attention_case({.name = "causal"});
   add_attention_case({.name = "every_8th_block", .every = 8});
@@ -181,7 +182,8 @@ void Cases::add_attention_variants(DeviceType device) {
   add_attention_case({.name = "window", .window = std::max<int64_t>(s_.seq / 8, 1)});
   if (s_.seq % 8 == 0) add_attention_case({.name = "documents", .documents = 8});
   add_attention_case({.name = "softcap", .softcap = 50});
-  if (device == DeviceType::kCpu) return;  // always deterministic; GPUs use atomics for dQ
+  // The CPU is always deterministic; GPUs use atomics for dQ.
+  if (device == DeviceType::kCpu) return;
   add_attention_case({.name = "deterministic", .backward_only = true, .deterministic = true});
 }
 

@@ -11,12 +11,12 @@ namespace {
 using kernels::Epilogue;
 using kernels::GemmArgs;
 
-// y = gelu(x w1^T + b1) w2^T + b2 and its backward, given dy. T tokens, d columns, 4 d hidden
-// columns. Weight gradients have the weights' dtype, as in other frameworks.
+// Arguments for y = gelu(x w1^T + b1) w2^T + b2 and its backward, given dy. T tokens, d columns, 4
+// d hidden columns. Weight gradients have the weights' dtype, as in other frameworks.
 struct FfnArgs {
-  // h and its pre-activation; y; d_pre with db1; dw2; dx; dw1
+  // The GEMMs compute: h and its pre-activation; y; d_pre with db1; dw2; dx; dw1.
   std::array<GemmArgs, 6> products{};
-  static constexpr size_t kDPre = 2;  // the one fused with GELU's derivative
+  static constexpr size_t kDPre = 2;  // the GEMM that is fused with GELU's derivative
   kernels::ColumnSumArgs db2{};
 };
 
@@ -95,8 +95,8 @@ VendorCall<FfnArgs> vendor_call(BenchDevice& device, const FfnArgs&) {
 
 void add_ffn(const FfnSize& size, DType dtype, DeviceType device, std::vector<KernelCase>& out) {
   const auto add = [&](const std::string& name, KernelFamily family) {
-    // All copies have equal plans. The closure that makes the arguments, part of the case, owns
-    // them.
+    // All copies of the operands use these plans. The closure that makes the arguments, a part of
+    // the case, owns the plans.
     const auto plans = std::make_shared<std::array<kernels::GemmPlan, 6>>();
     const auto make = [=](Operands& o) {
       FfnArgs args = make_args(o, size, dtype);
@@ -118,7 +118,7 @@ void add_ffn(const FfnSize& size, DType dtype, DeviceType device, std::vector<Ke
   for (const KernelFamily family : {KernelFamily::kPortable, KernelFamily::kHopper}) {
     add(cat(family_name(family), "_ffn"), family);
   }
-  // This library and its epilogues exist on GPUs only.
+  // The library with these epilogues, cuBLASLt, exists on GPUs only.
   if (device == DeviceType::kCuda) add("vendor_ffn", KernelFamily::kVendor);
 }
 

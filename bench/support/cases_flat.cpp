@@ -80,7 +80,7 @@ void FlatCases::add_optimizers() {
   });
 }
 
-// Uses the largest matrix of a block, or a smaller one for small buffers.
+// Adds Adafactor on the largest matrix of a block, or on a smaller one for small buffers.
 void FlatCases::add_adafactor() {
   const DType dtype = dtype_;
   constexpr DType kF32 = DType::kF32;
@@ -97,7 +97,7 @@ void FlatCases::add_adafactor() {
     return kernels::AdafactorAverageArgs{.newest = o.zeros(kF32, rows),
                                          .mean = o.zeros(kF32, rows)};
   });
-  // Zero means divide by zero, which takes the same time.
+  // The means are zero, so the kernel divides by zero, which takes the same time.
   add<kernels::AdafactorSquaresArgs>("", kernels::adafactor_squares, [=](Operands& o) {
     return kernels::AdafactorSquaresArgs{.grad = o.floats(kF32, n),
                                          .row = o.zeros(kF32, rows),
@@ -145,7 +145,7 @@ void FlatCases::add_rest() {
       },
       [](BenchDevice& device, const kernels::CopyArgs&) -> VendorCall<kernels::CopyArgs> {
         if (device.device().type != DeviceType::kCuda) return nullptr;
-        return [&device](const kernels::CopyArgs& args) {  // cudaMemcpyAsync
+        return [&device](const kernels::CopyArgs& args) {  // the vendor's copy is cudaMemcpyAsync
           device.backend().copy(args.y.data, args.x.data, size_t(args.x.bytes()), device.stream());
         };
       });

@@ -26,11 +26,11 @@ kernels::Fp8Operand operand(Operands& o, int64_t lines, int64_t length,
 }  // namespace
 
 // Adds the three GEMMs of a layer [4 C, C] and the quantization of their operands. Values are
-// zeros, which take the same time, except for the clock rate that a GPU's power limit allows.
+// zeros, which take the same time, but draw less power, so that a power-limited GPU clocks higher.
 void Cases::add_fp8(DeviceType device) {
   const int64_t T = s_.tokens(), C = s_.width, out = 4 * C;
   const DType dtype = dtype_;
-  if (dtype != DType::kBF16) return;  // only bf16 is quantized
+  if (dtype != DType::kBF16) return;  // quantization takes only bf16
   add<kernels::QuantizeFp8Args>("rows", kernels::quantize_fp8, [=](Operands& o) {
     return kernels::QuantizeFp8Args{.x = o.floats(dtype, {T, C}), .rows = operand(o, T, C)};
   });
@@ -48,7 +48,7 @@ void Cases::add_fp8(DeviceType device) {
     return kernels::QuantizeFp8Args{.x = o.floats(dtype, {out, C}),
                                     .rows = operand(o, out, C, Fp8Blocks::kSquares)};
   });
-  // Quantization of a weight [4 C, C] for a gather, by a rank that has all of it.
+  // Adds the quantization of a weight [4 C, C] for an all-gather, by a rank that has all of it.
   const auto largest = [=](Operands& o) {
     return o.zeros(DType::kI32, kernels::fp8_weight_blocks(Fp8Blocks::kSquares, {out, C}));
   };

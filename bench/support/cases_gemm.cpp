@@ -44,7 +44,8 @@ void Cases::add_gemms() {
   add_linear("fc_gelu", C, 4 * C, true, false, true);
   add_linear("mlp_proj", 4 * C, C, true, true, false);
   add_linear("logits", C, s_.padded_vocab, false, false, false);
-  // Input gradient of the layer after GELU, fused with GELU's derivative and bias gradient.
+  // This is the input gradient of the layer after GELU, fused with GELU's derivative and bias
+  // gradient.
   out_.push_back(
       make_gemm_case("dx_dgelu/" + named(""), dtype_, [T, C, dtype = dtype_](Operands& o) {
         return kernels::GemmArgs{.a = o.floats(dtype, {T, C}),
@@ -57,7 +58,8 @@ void Cases::add_gemms() {
 }
 
 void Cases::add_swiglu() {
-  // Parameter count of a GELU block of width 4 C, rounded up as in Llama: 11008 for 4096.
+  // The hidden width gives the parameter count of a GELU block of width 4 C; it is rounded up as in
+  // Llama: 11008 for 4096.
   constexpr int64_t kMultiple = 256;
   const int64_t F = (8 * s_.width / 3 + kMultiple - 1) / kMultiple * kMultiple;
   const int64_t T = s_.tokens(), C = s_.width;

@@ -67,7 +67,7 @@ void Cases::add_tokens() {
                                            .write_grad = write_grad};
         });
   }
-  // A quarter of the vocabulary.
+  // A shard has a quarter of the vocabulary.
   const int64_t part = padded / 4;
   add<kernels::CrossEntropyStatsArgs>("quarter", kernels::cross_entropy_stats, [=](Operands& o) {
     return kernels::CrossEntropyStatsArgs{.logits = o.floats(dtype, {T, part}, 4),
@@ -146,7 +146,7 @@ void Cases::add_elementwise() {
     return kernels::ColumnSumArgs{
         .x = o.floats(dtype, {T, 3 * C}), .y = o.zeros(DType::kF32, {3 * C}), .accumulate = true};
   });
-  // Copies from the middle of a packed tensor, as a key slice is copied into a cache.
+  // Copies a slice from the middle of a packed tensor, as a cache of keys receives one.
   add<kernels::CopyArgs>("strided", kernels::copy, [=](Operands& o) {
     View x = o.floats(dtype, {T, 3 * C});
     x.shape[1] = C;

@@ -2,13 +2,14 @@
 #include "shale/kernels/grouped_gemm.h"
 #include "shale/kernels/moe.h"
 
-// MoE layer: 8 experts of 2 C hidden columns, 2 active experts per token, balanced.
+// Cases of an MoE layer: 8 experts of 2 C hidden columns, 2 active experts per token, balanced.
 namespace shale::bench {
 namespace {
 
 constexpr int64_t kExperts = 8, kActive = 2, kAlign = 32;
 
-// Returns row numbers in [0, count) whose neighbours are far apart, as for tokens of a text.
+// Returns a function that returns row numbers in [0, count). Those of neighbours are far apart, as
+// for tokens of a text.
 std::function<int32_t(int64_t)> scattered(int64_t count) {
   return [count](int64_t i) { return static_cast<int32_t>(i * 7919 % count); };
 }
@@ -107,7 +108,7 @@ void Cases::add_experts() {
   if (dtype_ == DType::kF32) add_routers();
 }
 
-// Router slots, always in f32.
+// Adds the router's slots, which are always in f32.
 void Cases::add_routers() {
   const int64_t T = s_.tokens();
   const Mixture m{.tokens = T,

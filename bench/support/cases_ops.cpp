@@ -11,7 +11,7 @@ using kernels::PointwiseGraph;
 using kernels::PointwiseOp;
 using kernels::PointwiseProgram;
 
-// Programs, one per compute dtype. Static, as cases point to them.
+// Returns the program for a dtype. The programs are static, because cases point to them.
 template <class Make>
 const PointwiseProgram* program_for(DType dtype, const Make& make) {
   static const std::array<PointwiseProgram, 3> programs = {make(DType::kF32), make(DType::kBF16),
@@ -36,7 +36,7 @@ const PointwiseProgram* unary_program(DType dtype) {
   });
 }
 
-// tanh(x * scale + bias) * sigmoid(gate)
+// Returns the program for tanh(x * scale + bias) * sigmoid(gate).
 const PointwiseProgram* gate_program(DType dtype) {
   return program_for(dtype, [](DType d) {
     PointwiseGraph graph;
@@ -69,7 +69,8 @@ struct GateArgs {
 };
 
 kernels::Cost cost_of(const GateArgs& a) {
-  return kernels::cost_of(a.whole());  // same work, independent of intermediate results
+  // The cost of the fused program; intermediate results do not count.
+  return kernels::cost_of(a.whole());
 }
 
 GateArgs make_gate(Operands& o, DType dtype, int64_t rows, int64_t cols) {
@@ -112,7 +113,7 @@ void Cases::add_pointwise() {
                          .inputs = {o.floats(dtype, {T, C}, 3)},
                          .outputs = {o.zeros(dtype, {T, C})}};
   });
-  // Five ops, separate and as one kernel.
+  // Adds the chain of five ops, as separate kernels and as one.
   out_.push_back(make_case<GateArgs>(named("chain_of_5"), kernels::pointwise.name(), run_chain,
                                      dtype,
                                      [=](Operands& o) { return make_gate(o, dtype, T, C); }));
@@ -138,7 +139,7 @@ void Cases::add_dimension_ops() {
     return kernels::SoftmaxBwdArgs{
         .y = o.floats(dtype, {T, C}), .dy = o.floats(dtype, {T, C}), .dx = o.zeros(dtype, {T, C})};
   });
-  // Gathers rows from the same number of rows.
+  // Adds a gather of as many rows as the source has.
   const auto rows = [=](Operands& o) {
     View index = o.integers({T}, T);
     index.shape = {1, T, C}, index.strides = {0, 1, 0};

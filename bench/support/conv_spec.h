@@ -11,29 +11,29 @@ namespace shale::bench {
 
 enum class ConvPass : uint8_t { kForward, kInputGrad, kWeightGrad };
 
-// Convolution of dense NHWC images, or one of its gradients.
+// A convolution of dense NHWC images, or one of its gradients.
 struct ConvSpec {
   ConvPass pass = ConvPass::kForward;
-  int64_t images = 0, rows = 0, cols = 0, channels = 0;  // of the input
+  int64_t images = 0, rows = 0, cols = 0, channels = 0;  // sizes of the input
   int64_t out_rows = 0, out_cols = 0, out_channels = 0;
   int64_t kernel_rows = 0, kernel_cols = 0;
   int64_t stride = 1, padding = 0;
-  DType dtype = DType::kF32;  // of images and weights; weight gradients are f32
+  DType dtype = DType::kF32;  // dtype of images and weights; weight gradients are f32
 
   double flops() const;
-  int64_t x_bytes() const;  // of the input or its gradient
+  int64_t x_bytes() const;  // bytes of the input or its gradient
   int64_t y_bytes() const;
-  // "conv 3x3/2 32x56x56x64 -> 128, input gradient".
+  // Returns a text such as "conv 3x3/2 32x56x56x64 -> 128, input gradient".
   std::string name() const;
   friend auto operator<=>(const ConvSpec&, const ConvSpec&) = default;
 };
 
-// Convolution that a kernel was called for, with the images that it reads and writes. Weights are
-// left out, as each library has its own layout.
+// The convolution of a kernel call, with the images that it reads and writes. Weights are left out,
+// because each library has its own layout.
 struct ConvCall {
   ConvSpec spec;
-  const void* in = nullptr;  // x; dy for an input gradient
-  const void* dy = nullptr;  // for a weight gradient; else null
+  const void* in = nullptr;  // x; for an input gradient dy
+  const void* dy = nullptr;  // set for a weight gradient, else null
   void* out = nullptr;       // y or dx; null for a weight gradient
 };
 std::optional<ConvCall> conv_call(const kernels::SlotCall& call);

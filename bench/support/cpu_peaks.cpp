@@ -15,7 +15,8 @@
 namespace shale::bench {
 namespace {
 
-constexpr size_t kStreamBytes = size_t{64} << 20;  // per array; three arrays exceed the caches
+// Bytes per array; three arrays exceed the caches.
+constexpr size_t kStreamBytes = size_t{64} << 20;
 constexpr int kFewestRuns = 3;
 
 // Returns the shortest time of fn() within `seconds`; the first run, which maps memory, does not
@@ -41,7 +42,7 @@ void on_all_threads(int64_t count, Fn fn) {
   }
 }
 
-// Bound by memory bandwidth, whatever the vector width.
+// Computes a = b + s c, which is limited by memory bandwidth, whatever the vector width.
 void triad(float* a, const float* b, const float* c, int64_t count) {
 #pragma omp simd
   for (int64_t i = 0; i < count; ++i) a[i] = b[i] + 0.5f * c[i];
@@ -52,7 +53,7 @@ void update(float* a, const float* b, int64_t count) {
   for (int64_t i = 0; i < count; ++i) a[i] += 1e-6f * b[i];
 }
 
-// Integers, as compilers may not vectorize a float sum.
+// Sums integers, because compilers may not vectorize a float sum.
 uint32_t sum(const uint32_t* a, int64_t count) {
   uint32_t total = 0;
 #pragma omp simd reduction(+ : total)
@@ -69,7 +70,7 @@ void measure_streams(double seconds, Peaks& peaks) {
     fill_uniform(make_view(array[i], {kCount}), 1, uint64_t(i));
   }
   const auto [a, b, c] = array;
-  // Bytes moved by one run, divided by its time.
+  // Returns the bytes moved by one run of `body`, divided by its time.
   const auto speed = [&](double arrays, auto body) {
     return arrays * double(kStreamBytes) /
            best_seconds(seconds, [&] { on_all_threads(kCount, body); });
@@ -88,8 +89,8 @@ void measure_streams(double seconds, Peaks& peaks) {
       });
 }
 
-// Tries several shapes, as oneDNN has no single best one: square, and a wide one with a transposed
-// operand as in a linear layer.
+// Tries two shapes, because oneDNN has no single best one: a square one, and a wide one with a
+// transposed operand as in a linear layer.
 double measure_gemm(DType dtype, double seconds) {
   const std::vector<MatmulSpec> specs = {
       {.m = 2048, .n = 2048, .k = 2048, .lda = 2048, .ldb = 2048, .ldc = 2048},
@@ -126,7 +127,7 @@ Peaks measure_cpu_peaks(double seconds) {
     try {
       peaks.gemm[dtype] = measure_gemm(dtype, seconds);
     } catch (const UnavailableError&) {
-      // Not supported by this CPU: no peak for that dtype.
+      // This CPU does not support the dtype, so there is no peak for it.
     }
   }
   return peaks;

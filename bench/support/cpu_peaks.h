@@ -4,7 +4,7 @@
 
 namespace shale::bench {
 
-// Takes about `seconds` per number. Uses the threads of omp_set_num_threads().
+// Measures the peaks, for about `seconds` each, with the threads of omp_set_num_threads().
 Peaks measure_cpu_peaks(double seconds);
 
 }  // namespace shale::bench

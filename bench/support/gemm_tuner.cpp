@@ -21,7 +21,7 @@ using kernels::GemmTile;
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
-// Returns the middle of a class, 3 * 2^i: 768 for the ten bits of 512 to 1023.
+// Returns the middle size of a class, 3 * 2^i: 768 for the sizes 512 to 1023, which have ten bits.
 int64_t middle(int bits) {
   return bits < 2 ? 1 : int64_t{3} << (bits - 2);
 }
@@ -31,7 +31,8 @@ View stored(Operands& operands, DType dtype, int64_t rows, int64_t cols, bool is
                        : operands.floats(dtype, {rows, cols});
 }
 
-// A transposed a means a weight gradient, which is accumulated in f32.
+// Makes the arguments of a GEMM. A transposed a means a weight gradient, which is accumulated in
+// f32.
 GemmArgs make_args(Operands& operands, const GemmClass& c, bool gelu) {
   const int64_t m = middle(c.m_bits), n = middle(c.n_bits), k = middle(c.k_bits);
   GemmArgs args;
@@ -47,7 +48,7 @@ GemmArgs make_args(Operands& operands, const GemmClass& c, bool gelu) {
   return args;
 }
 
-// Returns the seconds of a call; infinity if the plan is not possible.
+// Returns the seconds of a call with this plan; infinity if the plan is not possible.
 double time_of(const KernelBench& bench, const GemmClass& c, bool gelu, const GemmPlan& plan,
                double seconds) {
   const auto timed = make_case<GemmArgs>("tune", kernels::gemm, c.in, [&](Operands& operands) {
@@ -80,8 +81,8 @@ Timed best_own(const KernelBench& bench, const GemmClass& c, double seconds) {
                               GemmTile::kHopper128x256, GemmTile::kHopperPingPong128x128}) {
     if (!can_run(tile, kernels::gemm_means(bench.exec().device))) continue;
     for (const int splits : {1, 2, 3, 4, 5, 6, 8, 12, 16}) {
-      // Splits below the depth that fills the pipeline, or with more partial results than
-      // gemm_plan() accepts, are not tried.
+      // More splits are not tried if a part of k is too short to fill the pipeline, or if there are
+      // more partial results than gemm_plan() accepts.
       if (splits > 1 && (k / splits < 256 || m * n * splits > int64_t{8} << 20)) break;
       if (!has_kernel(product, tile, splits)) continue;
       const int blocks = kernels::best_cluster(product, tile);
@@ -113,7 +114,7 @@ std::string row_of(const KernelBench& bench, const GemmClass& c, double seconds)
   const Timed own = best_own(bench, c, seconds);
   const double plain = time_of(bench, c, false, vendor, seconds);
   double own_gelu = kNever, vendor_gelu = kNever;
-  if (!c.a_transposed) {  // weight gradients have no activation
+  if (!c.a_transposed) {  // weight gradients have no GELU
     own_gelu = time_of(bench, c, true, own.plan, seconds);
     vendor_gelu = time_of(bench, c, true, vendor, seconds);
   }
@@ -133,9 +134,9 @@ std::vector<GemmClass> tuned_classes() {
     for (int tokens = 11; tokens <= 15; ++tokens) {
       for (const int wide : {10, 11, 12, 13, kVocabularyBits}) {
         for (int narrow = 10; narrow <= 13; ++narrow) {
-          classes.push_back({in, false, true, tokens, wide, narrow});   // forward
-          classes.push_back({in, false, false, tokens, narrow, wide});  // input gradient
-          classes.push_back({in, true, false, wide, narrow, tokens});   // weight gradient
+          classes.push_back({in, false, true, tokens, wide, narrow});   // forward GEMM
+          classes.push_back({in, false, false, tokens, narrow, wide});  // input gradient GEMM
+          classes.push_back({in, true, false, wide, narrow, tokens});   // weight gradient GEMM
         }
       }
     }

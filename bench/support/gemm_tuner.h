@@ -15,7 +15,8 @@ std::vector<kernels::GemmClass> tuned_classes();
 
 // Times every plan for one GEMM in the middle of each class, with and without GELU, on `device` (a
 // GPU or the emulator), for at least `seconds` each. Returns the table's rows: the best plan of the
-// hand-written kernels, and whether the vendor's library is faster. Calls progress(row) for each.
+// hand-written kernels, and whether the vendor's library is faster. Calls progress(row) for each
+// row.
 std::string tune_gemm(BenchDevice& device, const std::vector<kernels::GemmClass>& classes,
                       double seconds, const std::function<void(const std::string&)>& progress);
 

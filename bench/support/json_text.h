@@ -7,15 +7,15 @@
 
 namespace shale::bench {
 
-// Writer of a JSON object, with fields in the order of the calls. bench_kernels uses it, as it is
-// also built without the JSON library.
+// Writes a JSON object, with fields in the order of the calls. bench_kernels uses this class,
+// because it is also built without the JSON library.
 class JsonText {
  public:
   JsonText& add(std::string_view key, std::string_view value);
   JsonText& add(std::string_view key, const char* value) {
     return add(key, std::string_view(value));
   }
-  JsonText& add(std::string_view key, double value);  // seven digits; null unless finite
+  JsonText& add(std::string_view key, double value);  // seven digits; null if not finite
   JsonText& add(std::string_view key, int64_t value);
   JsonText& add(std::string_view key, int value) { return add(key, int64_t{value}); }
   JsonText& add(std::string_view key, const JsonText& object);

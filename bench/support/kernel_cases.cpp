@@ -6,7 +6,8 @@
 namespace shale::bench {
 namespace {
 
-// Sizes for one device type. Those of GPT-2 124M are named by their number of tokens.
+// Sizes of the cases for one device type. The models are GPT-2 124M, named by their number of
+// tokens, and small ones.
 struct Sizes {
   std::vector<Size> models;
   int64_t flat;  // elements of a flat buffer of parameters
@@ -21,13 +22,14 @@ Sizes sizes_for(DeviceType type) {
                {"nano", 8, 256, 128, 4, 256, 256}},
               kBlockElements};
     case DeviceType::kCuda:
-      return {{{"16384", 16, 1024, 768, 12, 50257, 50304}}, 124475904};  // the whole model
+      // The parameters of the whole model.
+      return {{{"16384", 16, 1024, 768, 12, 50257, 50304}}, 124475904};
     case DeviceType::kEmu: break;
   }
   return {{{"tiny", 2, 24, 64, 1, 100, 128}}, 5000};
 }
 
-// Adds cases that are independent of the model's dtype.
+// Adds cases that do not depend on the model's dtype.
 void add_single_cases(int64_t flat, std::vector<KernelCase>& out) {
   constexpr DType kF32 = DType::kF32;
   out.push_back(
@@ -64,8 +66,9 @@ void add_single_cases(int64_t flat, std::vector<KernelCase>& out) {
   add_cast("cast/flat/bf16_to_fp32", DType::kBF16, kF32);
 }
 
-// Adds sizes at which GPU libraries are usually compared: norms of wide rows, Llama's feed-forward
-// block, large square GEMMs, attention with 16384 tokens and 2048 columns in heads of 64 and 128.
+// Adds cases of sizes at which GPU libraries are usually compared: norms of wide rows, Llama's
+// feed-forward block, large square GEMMs, attention with 16384 tokens and 2048 columns in heads of
+// 64 and 128.
 void add_gpu_cases(DType dtype, std::vector<KernelCase>& out) {
   Cases wide({"16384x4096", 1, 16384, 4096, 32, 50257, 50304}, dtype, out);
   wide.add_norms();
@@ -78,7 +81,8 @@ void add_gpu_cases(DType dtype, std::vector<KernelCase>& out) {
       cases.add_attention();
       if (dtype != DType::kF32) cases.add_attention_families();
       if (seq == 4096) cases.add_attention_variants(DeviceType::kCuda);
-      // `--filter tile_` shows the tile that fwd_tile() should choose for heads of 128.
+      // These cases show the tile that fwd_tile() should choose for heads of 128 (`--filter
+      // tile_`).
       const bool compares_tiles = head_dim == 128 && seq >= 4096 && dtype != DType::kF32;
       if (compares_tiles) cases.add_attention_tiles();
     }
@@ -90,7 +94,7 @@ void add_gpu_cases(DType dtype, std::vector<KernelCase>& out) {
   }
 }
 
-// Adds the same kinds of cases at sizes that take seconds on the emulator.
+// Adds the same kinds of cases, at sizes that take seconds on the emulator.
 void add_emulated_cases(DType dtype, std::vector<KernelCase>& out) {
   add_square_gemms(72, dtype, out);
   if (dtype == DType::kF32) return;

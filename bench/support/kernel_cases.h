@@ -12,7 +12,7 @@ namespace shale::bench {
 // are compared; tiny ones on the emulator). A test checks that every slot has a case.
 std::vector<KernelCase> kernel_cases(DeviceType type, const std::vector<DType>& dtypes);
 
-// Says why the device has no kernels of that family; empty if it has.
+// Returns why the device has no kernels of that family; empty if it has some.
 std::string missing_family(KernelFamily family, BenchDevice& device);
 
 // Removes cases of families that the device lacks. Returns a line for each such family.

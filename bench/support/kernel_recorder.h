@@ -21,17 +21,17 @@ struct CallTotal {
 
 using ProductSpec = std::variant<MatmulSpec, ConvSpec>;
 
-// GEMM or convolution of a step, with its addresses.
+// A GEMM or convolution of a step, with the addresses of its operands.
 struct ProductCall {
-  std::string name;  // gemm_name(), ConvSpec::name()
+  std::string name;  // gemm_name() or ConvSpec::name()
   ProductSpec spec;
   const void* a = nullptr;  // for a convolution: ConvCall's in, dy and out, one of them null
   const void* b = nullptr;
   void* c = nullptr;
-  std::string phase = {};  // of the call
+  std::string phase = {};  // phase of the call
 };
 
-// product_shape() of a specification.
+// Returns product_shape() of a specification.
 std::string shape_name(const MatmulSpec& spec);
 
 // Counts observed kernel calls: their work, and the time of each GEMM and convolution shape on the
@@ -39,17 +39,17 @@ std::string shape_name(const MatmulSpec& spec);
 // calls.
 class KernelRecorder final : public kernels::CallObserver {
  public:
-  // Assigns the following calls to this phase.
+  // Assigns later calls to this phase.
   void set_phase(std::string phase);
   void keep_products(bool keep) { keep_products_ = keep; }
-  // Inserts an observer between this one and the kernel, for timing. Null: none.
+  // Inserts an observer between this one and the kernel, for timing; null removes it.
   void set_inner(kernels::CallObserver* inner) { inner_ = inner; }
   void reset();
 
-  // Work by (phase, slot). Seconds are 0, as the runtime's Tracer has them.
+  // Returns the work by (phase, slot). Seconds are 0, because the runtime's Tracer has them.
   using PhaseAndSlot = std::pair<std::string, std::string>;
   const std::map<PhaseAndSlot, CallTotal>& totals() const { return totals_; }
-  // By ProductCall::name.
+  // Returns the totals by ProductCall::name.
   const std::map<std::string, CallTotal>& products() const { return products_; }
   const std::vector<ProductCall>& product_calls() const { return product_calls_; }
 

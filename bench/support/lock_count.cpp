@@ -1,5 +1,5 @@
-// Interposes the C library's functions. It is a library of its own, as it slows down programs that
-// link it, which should measure nothing else.
+// Interposes functions of the C library. This is a library of its own, because it slows down
+// programs that link it.
 #include "shale/bench/support/lock_count.h"
 
 #include <dlfcn.h>
@@ -52,7 +52,7 @@ int pthread_mutex_unlock(pthread_mutex_t* mutex) {
   using namespace shale::bench;
   static MutexFunction* const real = next("pthread_mutex_unlock");
   const int result = real(mutex);
-  // Mutexes from try_lock, or taken back after a wait for a condition, do not count.
+  // Mutexes that were locked by try_lock, or again after a wait for a condition, do not count.
   if (held > 0 && --held == 0) nanoseconds += now() - since;
   return result;
 }

@@ -4,18 +4,19 @@
 
 namespace shale::bench {
 
-// Mutexes locked by one thread.
+// Mutexes locked by one thread, as totals.
 struct LockTotals {
   int64_t taken = 0;
-  double seconds = 0;  // from each request until none is held, including waits for conditions
+  // From each lock request until the thread holds no mutex, including waits for conditions.
+  double seconds = 0;
 };
 
-// Returns the totals of the calling thread. Calls of the program's functions count; those inside
+// Returns the totals of the calling thread. Calls from the program's functions count; calls inside
 // the C library do not.
 LockTotals locks_of_this_thread();
 
 // Returns false in builds with a sanitizer, which interposes these functions itself: totals are
-// zero.
+// then zero.
 bool counts_locks();
 
 }  // namespace shale::bench

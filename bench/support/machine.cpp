@@ -14,7 +14,7 @@
 namespace shale::bench {
 namespace {
 
-// Returns the value of the first "key   : " in a file such as /proc/cpuinfo.
+// Returns the value of the first line "key   : value" in a file such as /proc/cpuinfo.
 std::string field_of(const char* path, const std::string& key) {
   std::ifstream file(path);
   std::string line;

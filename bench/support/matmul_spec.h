@@ -6,17 +6,18 @@
 
 namespace shale::bench {
 
-// c [m, n] = a [m, k] · b [k, n] (+ c).
+// A GEMM c [m, n] = a [m, k] · b [k, n] (+ c).
 struct MatmulSpec {
   int64_t m = 0, n = 0, k = 0;
-  int64_t lda = 0, ldb = 0, ldc = 0;  // distance between rows, or between columns if transposed
+  // Elements from row to row, or from column to column if transposed.
+  int64_t lda = 0, ldb = 0, ldc = 0;
   bool a_transposed = false, b_transposed = false;
-  DType in = DType::kF32;   // of a and b
-  DType out = DType::kF32;  // of c
+  DType in = DType::kF32;   // dtype of a and b
+  DType out = DType::kF32;  // dtype of c
   bool accumulate = false;
 
   double flops() const { return 2.0 * double(m) * double(n) * double(k); }
-  // Bytes from the first element to the last, including gaps.
+  // Return the bytes from the first element of an operand to the last, including gaps.
   int64_t a_bytes() const;
   int64_t b_bytes() const;
   int64_t c_bytes() const;

@@ -13,7 +13,7 @@ constexpr int kMostCalls = 1000;
 
 Measured measure(BenchDevice& device, const PreparedCase& prepared, double min_time_s) {
   double warm_s = 0;
-  for (int i = 0; i < 2; ++i) {  // loads code, maps memory
+  for (int i = 0; i < 2; ++i) {  // the first calls load code and map memory
     warm_s = device.seconds_per_call(1, prepared.run);
     if (prepared.vendor) device.seconds_per_call(1, prepared.vendor);
   }
@@ -23,7 +23,7 @@ Measured measure(BenchDevice& device, const PreparedCase& prepared, double min_t
   const Clock::time_point begin = Clock::now();
   while (measured.ours.seconds.size() < kFewestSamples || seconds_since(begin) < min_time_s) {
     measured.ours.add(device.seconds_per_call(calls, prepared.run));
-    // The sides take turns, so that disturbances affect both.
+    // Shale's and the vendor's kernels take turns, so that disturbances affect both.
     if (prepared.vendor) measured.vendor.add(device.seconds_per_call(calls, prepared.vendor));
   }
   return measured;

@@ -5,13 +5,13 @@
 
 namespace shale::bench {
 
-// Alternating runs: the same number of each side, if there are two.
+// Times of alternating runs: as many of Shale's kernel as of the vendor's, if there is one.
 struct Measured {
   Samples ours, vendor;
 };
 
-// Warms up, then measures for at least min_time_s. A sample is the mean of as many calls in a row
-// as the device's clock requires.
+// Warms up, then measures for at least min_time_s seconds. A sample is the mean of as many calls in
+// a row as the device's clock requires.
 Measured measure(BenchDevice& device, const PreparedCase& prepared, double min_time_s);
 
 }  // namespace shale::bench

@@ -55,7 +55,7 @@ int64_t largest(comm::ProcessGroup& group, int64_t mine) {
 MemoryCase measure(TrainOptions options, comm::World& world) {
   KernelRecorder recorder;
   TrainLoop loop(options, world);
-  loop.step(recorder);  // allocates memory that later steps reuse
+  loop.step(recorder);  // allocates memory that the next step reuses
   const StepTime time = loop.step(recorder);
   const MemoryParts memory = loop.memory();
   return {.options = options,

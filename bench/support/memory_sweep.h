@@ -11,17 +11,19 @@ namespace shale::bench {
 // Memory of the device and the host for one training configuration.
 struct MemoryCase {
   TrainOptions options;
-  int64_t parameters = 0;  // of the model
-  int64_t device_peak = 0;  // bytes in use on the rank with the most
-  int64_t host_peak = 0;    // bytes offloaded, on the rank with the most
+  int64_t parameters = 0;   // parameters of the model
+  int64_t device_peak = 0;  // bytes in use on the device, of the rank with the most
+  int64_t host_peak = 0;    // bytes offloaded, of the rank with the most
   double step_seconds = 0;
   float loss = 0;
 };
 
-// Runs two steps of every combination of ZeRO stage, precision, recompute and offload. Collective.
+// Runs two steps of every combination of ZeRO stage, precision, recompute and offload. All ranks
+// must call it.
 std::vector<MemoryCase> memory_sweep(const TrainOptions& base, comm::World& world);
 
-// Compares every case with the first, which keeps everything in fp32 on the device.
+// Returns a table that compares every case with the first one, which keeps everything in fp32 on
+// the device.
 std::string memory_sweep_table(const std::vector<MemoryCase>& cases);
 Json memory_sweep_rows(const std::vector<MemoryCase>& cases, int ranks);
 

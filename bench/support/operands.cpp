@@ -8,7 +8,7 @@
 namespace shale::bench {
 namespace {
 
-// Size of the values generated on the host for a GPU; larger operands repeat them.
+// Bytes of values that the host generates for a GPU; larger operands repeat these values.
 constexpr size_t kStagedBytes = size_t{16} << 20;
 
 }  // namespace
@@ -33,13 +33,15 @@ View Operands::zeros(DType dtype, const Shape& shape) {
   return make_view(raw(size_t(shape.numel() * dtype_size(dtype))), dtype, shape);
 }
 
-// Fills a view with fill(view), which writes a dense view in host memory.
+// Makes a view whose values fill(view) writes; fill() gets a dense view in host memory.
 template <typename Fill>
 View Operands::filled(DType dtype, const Shape& shape, Fill&& fill) {
   const View view = zeros(dtype, shape);
   const auto bytes = size_t(view.bytes());
-  if (device_.device().type != DeviceType::kCuda) {  // memory of other devices is host memory
-    device_.synchronize();                           // zeroing is asynchronous
+  // The memory of all other devices is host memory.
+  if (device_.device().type != DeviceType::kCuda) {
+    // Waits, because zeroing the memory is asynchronous.
+    device_.synchronize();
     fill(view);
     return view;
   }

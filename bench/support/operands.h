@@ -16,7 +16,7 @@
 
 namespace shale::bench {
 
-View transposed(View matrix);  // same memory: [n, m] for [m, n]
+View transposed(View matrix);  // returns the same memory as [n, m]
 
 // Device memory for the arguments of one kernel case.
 class Operands {
@@ -24,18 +24,22 @@ class Operands {
   explicit Operands(BenchDevice& device) : device_(device) {}
   Device device() const { return device_.device(); }
 
-  View floats(DType dtype, const Shape& shape, double scale = 1);  // uniform in [-scale, scale]
-  View integers(const Shape& shape, int64_t bound);                // i32 in [0, bound)
-  View integers(const Shape& shape, const std::function<int32_t(int64_t)>& value);  // by index
+  // Uniform numbers in [-scale, scale].
+  View floats(DType dtype, const Shape& shape, double scale = 1);
+  View integers(const Shape& shape, int64_t bound);  // i32 numbers in [0, bound)
+  // i32 value(index).
+  View integers(const Shape& shape, const std::function<int32_t(int64_t)>& value);
   View zeros(DType dtype, const Shape& shape);
-  View values(const Shape& shape, const std::function<float(int64_t)>& value);  // f32, by index
-  void* raw(size_t bytes);                                                      // zeroed
-  std::span<void*> host_pointers(size_t count);  // host memory, to be filled
+  View values(const Shape& shape, const std::function<float(int64_t)>& value);  // f32 value(index)
+  // Zeroed device memory.
+  void* raw(size_t bytes);
+  std::span<void*> host_pointers(size_t count);  // host memory, which the caller fills
 
-  // Floats shared by all copies of a case, for operands of which a call reads only a small part.
+  // Makes floats that all copies of a case share, for operands of which a call reads only a small
+  // part.
   View shared(const std::string& name, DType dtype, const Shape& shape);
 
-  int64_t bytes() const { return bytes_; }  // without shared operands
+  int64_t bytes() const { return bytes_; }  // bytes of the operands that are not shared
 
  private:
   template <typename Fill>
@@ -49,13 +53,13 @@ class Operands {
   uint64_t seed_ = 0;
 };
 
-// Environment of kernel calls.
+// What calls of kernels need: the device, an Exec, and the number of operand copies.
 class KernelBench {
  public:
   // rotation_bytes: total size of the operand copies that calls use in turn, so that caches are
-  // cold (copies()); 0: by the size of the device's caches.
+  // cold (copies()); 0: chosen by the size of the device's caches.
   explicit KernelBench(BenchDevice& device, int64_t rotation_bytes = 0);
-  KernelBench(const KernelBench&) = delete;  // exec() points into it
+  KernelBench(const KernelBench&) = delete;  // no copies: exec() points into the object
   KernelBench& operator=(const KernelBench&) = delete;
   const Exec& exec() const { return exec_; }
   BenchDevice& device() const { return device_; }
@@ -73,50 +77,51 @@ class KernelBench {
   int64_t rotation_bytes_ = 0;
 };
 
-// Case with allocated operands.
+// A case whose operands are allocated.
 struct PreparedCase {
   kernels::Cost cost;
   std::function<void()> run;     // launches the kernel on the next copy of the operands
-  std::function<void()> vendor;  // same work by the vendor's library; optional
+  std::function<void()> vendor;  // does the same work by the vendor's library; may be empty
 };
 
-// Kernel family of a case on a GPU.
+// Which kernels a case uses on a GPU.
 enum class KernelFamily : uint8_t {
-  kOfDevice,  // chosen by the slot
-  kPortable,  // for every GPU
-  kHopper,    // for compute capability 9.0
+  kOfDevice,  // the kernels that the slot chooses
+  kPortable,  // the kernels for every GPU
+  kHopper,    // the kernels for compute capability 9.0
   kVendor,    // cuBLASLt GEMMs with separate epilogue kernels
 };
 inline constexpr int kKernelFamilies = 4;
 
 // Properties of a case that cost_of() and the slot's arguments do not include.
 struct CaseOptions {
-  bool deterministic = false;  // as in Exec
+  bool deterministic = false;  // sets Exec::deterministic
   double flops_share = 1;      // share of the shapes' FLOP that is needed
   KernelFamily family = KernelFamily::kOfDevice;
 };
 
 // One line of bench_kernels.
 struct KernelCase {
-  std::string name;  // "slot/variant/size/dtype"
+  std::string name;  // such as "slot/variant/size/dtype"
   std::string slot;
   DType dtype = DType::kF32;
   KernelFamily family = KernelFamily::kOfDevice;
   std::function<PreparedCase(const KernelBench&)> prepare;
 };
 
-// Same work as a kernel by the vendor's library. Null if not available.
+// Returns the same work by the vendor's library. Null if it is not available.
 template <typename Args>
 using VendorCall = std::function<void(const Args&)>;
 template <typename Args>
 using MakeVendorCall = std::function<VendorCall<Args>(BenchDevice&, const Args&)>;
 
-// Work of a case.
+// Calls the kernels of a case.
 template <typename Args>
 using RunCase = std::function<void(const Exec&, const Args&)>;
 
-// Makes a case from a function that calls kernels and one that makes its arguments, called once per
-// copy. `slot` is the name of the kernels' slot, and the prefix of the case's name.
+// Makes a case from a function that calls kernels, and a function that makes its arguments, which
+// is called once per operand copy. `slot` is the name of the kernels' slot, and the prefix of the
+// case's name.
 template <typename Args>
 KernelCase make_case(std::string name, const char* slot, RunCase<Args> run, DType dtype,
                      std::function<Args(Operands&)> make, MakeVendorCall<Args> vendor = nullptr,
@@ -138,7 +143,8 @@ KernelCase make_case(std::string name, const char* slot, RunCase<Args> run, DTyp
     if (vendor) state->vendor = vendor(bench.device(), state->args.front());
     Exec exec = bench.exec();
     exec.deterministic = options.deterministic;
-    // Some kernels depend on the device rather than a plan; an A100 (80) only has portable ones.
+    // Some kernels are chosen by the device, not by a plan. Capability 8.0 (A100) has only portable
+    // ones.
     if (options.family == KernelFamily::kPortable && exec.device.arch == 90) exec.device.arch = 80;
     PreparedCase prepared{.cost = cost_of(state->args.front()),
                           .run = [state, run, exec] { run(exec, state->next(state->turn)); },
@@ -156,7 +162,7 @@ KernelCase make_case(std::string name, const char* slot, RunCase<Args> run, DTyp
           .prepare = prepare};
 }
 
-// Makes a case of one slot.
+// Makes a case that calls one slot.
 template <typename Args>
 KernelCase make_case(std::string name, const kernels::Slot<Args>& slot, DType dtype,
                      std::function<Args(Operands&)> make, MakeVendorCall<Args> vendor = nullptr,
@@ -167,15 +173,15 @@ KernelCase make_case(std::string name, const kernels::Slot<Args>& slot, DType dt
       std::move(vendor), options);
 }
 
-// Makes a GEMM case, compared with the vendor's GEMM of the same operands without the epilogue.
+// Makes a GEMM case. The vendor's GEMM has the same operands, but no epilogue.
 KernelCase make_gemm_case(std::string name, DType dtype,
                           std::function<kernels::GemmArgs(Operands&)> make,
                           const CaseOptions& options = {});
 
-// Returns the plan of a family's kernels for a GEMM: for Hopper, with the fastest tile.
+// Returns a plan for a GEMM by this family's kernels; for Hopper, with the fastest tile.
 kernels::GemmPlan plan_of_family(KernelFamily family, const Device& device,
                                  const kernels::GemmArgs& args);
 
-const char* family_name(KernelFamily family);  // "hopper"
+const char* family_name(KernelFamily family);  // returns a name such as "hopper"
 
 }  // namespace shale::bench

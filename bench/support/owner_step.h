@@ -11,34 +11,36 @@
 
 namespace shale::bench {
 
-// Bytes on the links of a step in which one rank owns the training state. The links form a star
+// Bytes that a step sends over links if one rank owns the training state. The links form a star
 // from the owner to each other rank.
 struct StarBytes {
-  double down = 0;  // on each link, from the owner
-  double up = 0;    // on each link, to the owner
+  double down = 0;  // bytes on each link, from the owner
+  double up = 0;    // bytes on each link, to the owner
 };
 
-// Returns the batch's fields without rows, for ranks that do not have it.
+// Returns a batch with the same fields and no rows, for ranks that do not have the whole batch.
 Batch without_rows(const Batch& whole);
 
 // Data parallelism with an owner, as torch.nn.DataParallel does it over the devices of a process:
 // rank 0 has the batch, the parameters and the optimizer; in every step it sends each rank its rows
-// and the parameters, receives its gradients, and updates alone. A baseline for benchmarks only.
+// and the parameters, receives the rank's gradients, and updates the parameters alone. This is a
+// baseline for benchmarks only.
 class OwnerStep {
  public:
-  // Collective; arguments must outlive this. `alone` is a group of this rank only. Every rank
-  // allocates the model and its gradients, the owner also the optimizer. seed: of initial values.
+  // All ranks must call it; the arguments must outlive this object. `alone` is a group of this rank
+  // only. Every rank allocates the model and its gradients, the owner also the optimizer. seed: for
+  // initial values.
   OwnerStep(Module& model, const std::vector<Module*>& units, Context& context,
             comm::ProcessGroup& group, comm::ProcessGroup& alone, uint64_t seed,
             const models::MakeOptimizer& make);
 
-  // `whole`: on the owner the batch of all ranks, on others its fields without rows
-  // (without_rows()); `weight`: divisor of the sum of all losses. Returns the sum of the losses of
-  // this rank's rows. Throws InternalError unless the rows are a multiple of the ranks.
+  // Runs a step. `whole`: on the owner the batch of all ranks, on other ranks the fields without
+  // rows (without_rows()); `weight`: divisor of the sum of all losses. Returns the sum of the
+  // losses of this rank's rows. Throws InternalError unless the rows are a multiple of the ranks.
   float run(const Batch& whole, int64_t step, float lr, double weight,
             const models::MicroBatches::Loss& loss);
 
-  StarBytes bytes() const { return bytes_; }  // of the last step
+  StarBytes bytes() const { return bytes_; }  // bytes of the last step
 
  private:
   Batch scatter(const Batch& whole);
@@ -48,7 +50,7 @@ class OwnerStep {
   Module& model_;
   Context& context_;
   comm::ProcessGroup& group_;
-  comm::DataParallel parallel_;  // of this rank only
+  comm::DataParallel parallel_;  // data parallelism in a group of this rank only
   std::unique_ptr<optim::Optimizer> optimizer_;
   StarBytes bytes_;
 };

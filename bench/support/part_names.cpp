@@ -110,7 +110,7 @@ std::string PartNames::of_product(const kernels::GemmArgs& args) const {
   std::string name;
   for (const models::NamedProduct& product : products_) {
     if (product.in != in || product.out != out) continue;
-    // Two layers of equal size are one part.
+    // Layers with the same sizes share a part, named after all of them.
     name += cat(name.empty() ? "" : " and ", product.name);
   }
   const std::string epilogue = epilogue_name(args);

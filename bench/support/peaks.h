@@ -10,15 +10,15 @@ namespace shale::bench {
 
 // Measured peaks of this machine, without any of Shale's kernels. 0: not measured.
 struct Peaks {
-  double copy = 0;    // bytes/s read plus written by memcpy; on a GPU cudaMemcpyAsync
-  double triad = 0;   // bytes/s of a = b + s c, as in STREAM: two read, one written
-  double update = 0;  // bytes/s of a += s b, in place: two read, one written
-  double read = 0;    // bytes/s of a sum
-  std::map<DType, double> gemm;  // FLOP/s of the vendor's best large GEMM; absent: not supported
+  double copy = 0;               // memcpy, bytes/s read plus written; on a GPU cudaMemcpyAsync
+  double triad = 0;              // a = b + s c as in STREAM, bytes/s: two read, one written
+  double update = 0;             // a += s b in place, bytes/s: two read, one written
+  double read = 0;               // sum of a, bytes/s
+  std::map<DType, double> gemm;  // the vendor's best large GEMM, FLOP/s; absent: not supported
 
   double read_write() const { return std::max({copy, triad, update}); }
-  // Returns the time of the work at the bounding peak; 0 if there is no work, or the peak was not
-  // measured.
+  // Returns the time of the work at the peak that limits it; 0 if there is no work, or the peak was
+  // not measured.
   double bound_seconds(const kernels::Cost& cost, DType dtype) const;
   // Returns true if the work is bound by arithmetic rather than memory.
   bool compute_bound(const kernels::Cost& cost, DType dtype) const;

@@ -39,9 +39,9 @@ std::vector<Range> joined(std::vector<Range> ranges) {
   return out;
 }
 
-// Bytes of a call's operands; 0: no such operand.
+// Bytes of a call's operands; 0: the call has no such operand.
 struct Operands {
-  DType in = DType::kF32;  // of the inputs
+  DType in = DType::kF32;  // dtype of the inputs
   int64_t a = 0, b = 0, c = 0;
 };
 
@@ -96,7 +96,7 @@ void ProductFloor::make_regions(const std::vector<ProductCall>& calls) {
     if (bytes.c > 0) ranges.push_back(range_of(call.c, bytes.c));
   }
   for (const Range& range : joined(std::move(ranges))) {
-    // Same offset within a page, as alignment affects speed.
+    // The new memory has the same offset within a page, because alignment affects speed.
     const uintptr_t begin = range.begin / kPage * kPage;
     regions_.push_back({begin, range.end, Buffer(range.end - begin)});
   }
@@ -112,8 +112,8 @@ void* ProductFloor::here(const void* there) const {
   return region.buffer.data() + (address - region.begin);
 }
 
-// Realistic values: small enough that no chain of GEMMs overflows, and large enough to avoid
-// denormal numbers, which are slow. The second operand of most GEMMs is a weight.
+// Chooses realistic input values: small enough that no chain of GEMMs overflows, and large enough
+// to avoid denormal numbers, which are slow. The second operand of most GEMMs is a weight.
 void ProductFloor::plan_inputs() {
   std::set<std::pair<const void*, int64_t>> seen;
   std::vector<Range> written;

@@ -11,29 +11,30 @@
 
 namespace shale::bench {
 
-// GEMMs and convolutions of a step, executed directly by oneDNN: the time of a step if everything
-// else were free. The calls are those of a real step, in its order. Their operands share and reuse
-// memory as in the step, for the same cache behaviour; the memory is the floor's own.
+// Runs the GEMMs and convolutions of a step directly by oneDNN. Their time is the floor of the
+// step's time, which it would take if everything else were free. The calls are those of a real
+// step, in the same order. Their operands share and reuse memory as in the step, for the same cache
+// behaviour; the memory is this object's own.
 class ProductFloor {
  public:
-  // Throws UnavailableError if oneDNN does not support one of them.
+  // Throws UnavailableError if oneDNN does not support one of the calls.
   explicit ProductFloor(std::vector<ProductCall> calls);
 
-  // Runs everything with the threads of omp_set_num_threads(); returns the total seconds.
+  // Runs all calls with the threads of omp_set_num_threads(); returns the total seconds.
   double run();
   void reset() { totals_.clear(); }
 
   double flops() const;
   int64_t memory_bytes() const;
-  // Totals of all runs since reset(), by name.
+  // Returns the totals of all runs since reset(), by the calls' names.
   const std::map<std::string, CallTotal>& totals() const { return totals_; }
 
  private:
   struct Product {
-    ProductCall call;  // with addresses in the floor's memory
+    ProductCall call;  // the call, with addresses in this object's memory
     const VendorPrimitive* vendor = nullptr;
   };
-  // Range of the step's memory with overlapping operands, and its replacement.
+  // A range of the step's memory that has overlapping operands, and the buffer that replaces it.
   struct Region {
     uintptr_t begin = 0, end = 0;
     Buffer buffer;
@@ -49,7 +50,7 @@ class ProductFloor {
   void plan_inputs();
   void write_inputs(const std::vector<Operand>& inputs) const;
 
-  std::vector<Region> regions_;  // by address
+  std::vector<Region> regions_;  // sorted by address
   std::map<ProductSpec, std::unique_ptr<VendorPrimitive>> vendors_;
   std::vector<Product> products_;
   std::vector<Operand> inputs_;       // all inputs

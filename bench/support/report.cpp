@@ -16,12 +16,12 @@ int stage(const Json& step) {
   return static_cast<int>(number(step, "zero"));
 }
 
-// Old rows, from before there was a choice, do not name the CPU.
+// Rows of old benchmarks, which only ran on the CPU, do not name it.
 bool on_other_device(const Json& step) {
   return step.contains("device") && word(step, "device") != "cpu";
 }
 
-// Training run: its document, the row of its whole step, and its configuration.
+// A training run: its JSON document, the row of its whole step, and its configuration.
 struct TrainRun {
   const Json* document = nullptr;
   Json step;
@@ -91,7 +91,7 @@ std::string machine_section(const std::vector<Json>& documents, const ReportFact
   for (const Json& document : documents) {
     if (document.contains("machine")) load = std::max(load, number(document["machine"], "load"));
   }
-  // Earlier programs of the same session leave a load of one per thread.
+  // Earlier programs of the same session leave a load of one per thread they used.
   add("highest load before a program", fixed(load, 1));
   return table.markdown();
 }

@@ -62,7 +62,7 @@ std::string name_for_rivals(const std::string& name) {
     const size_t at = name.find(family);
     if (at == std::string::npos) continue;
     const std::string rest = name.substr(at + std::string_view(family).size());
-    // In the square GEMM by the device's kernels, the second operand is transposed.
+    // The name "square" of other programs is the GEMM with a transposed second operand, "nt".
     return name.substr(0, at + 1) + (rest.starts_with("nt/") ? "square" + rest.substr(2) : rest);
   }
   return name;
@@ -70,23 +70,23 @@ std::string name_for_rivals(const std::string& name) {
 
 namespace {
 
-// Measurement of one side: microseconds of a kernel, or milliseconds of a step.
+// A measurement of one program: microseconds of a kernel, or milliseconds of a step.
 struct Side {
   std::string who;
   double time = 0;
   std::string speed{};
 };
 
-// Keeps the shorter time; a missing measurement never wins.
+// Keeps the shorter time; a missing measurement is never the shorter one.
 void take_faster(std::optional<Side>& best, const Side& other) {
   if (other.time > 0 && (!best || other.time < best->time)) best = other;
 }
 
-// A kernel's figure: our first case that was measured, and its rivals.
+// A figure of a kernel: Shale's first case that was measured, and the cases of other programs.
 struct KernelFigure {
   std::string what;
   std::vector<std::string> ours;
-  std::vector<std::string> rivals;  // names in other programs' rows, or of our own cases
+  std::vector<std::string> rivals;  // names in other programs' rows, or of Shale's own cases
 };
 
 std::vector<KernelFigure> kernel_figures() {
@@ -163,11 +163,12 @@ void add_kernels(Table& table, const std::map<std::string, Json>& cases,
   }
 }
 
-// A step measured on both sides: `batch` sequences or images of `size` tokens or pixels.
+// A training step that both Shale and PyTorch ran: `batch` sequences or images of `size` tokens or
+// pixels.
 struct StepFigure {
   const char* model;
   const char* what;
-  const char* kind;  // of bench_train's rows
+  const char* kind;  // kind of bench_train's rows
   const char* size_key;
   double size, batch;
 };
@@ -178,7 +179,7 @@ constexpr StepFigure kStepFigures[] = {
     {"resnet50", "224 pixels, 128 images", "image_step", "pixels", 224, 128},
     {"vit-b16", "224 pixels, 128 images", "image_step", "pixels", 224, 128}};
 
-// Adds our steps on a GPU and PyTorch's, the fastest of each.
+// Adds Shale's steps on a GPU and PyTorch's, the fastest of each.
 void add_steps(Table& table, const std::vector<Json>& documents) {
   for (const StepFigure& figure : kStepFigures) {
     std::optional<Side> ours, rival;

@@ -7,14 +7,14 @@
 namespace shale::bench {
 namespace {
 
-// Results of one rival's cases, over all tries.
+// Results of another library's cases, over all tries.
 struct Rival {
   std::string impl, version;
-  std::map<std::string, double> times_us;     // by case
-  std::map<std::string, std::string> errors;  // by case, if no try succeeded
+  std::map<std::string, double> times_us;     // microseconds by case
+  std::map<std::string, std::string> errors;  // errors by case, if no try succeeded
 };
 
-// Returns rivals in the order of the rows, by importance.
+// Returns the other libraries in the order of the rows, which is by importance.
 std::vector<Rival> rivals_of(const std::vector<Json>& documents) {
   std::vector<Rival> rivals;
   for (const Json& document : documents) {

@@ -7,7 +7,7 @@
 
 namespace shale::bench {
 
-// Writes {"program", "machine", "options", "rows"}, if path is not empty.
+// Writes an object {"program", "machine", "options", "rows"} to a file, if path is not empty.
 void write_results(const std::string& path, const std::string& program, const Machine& machine,
                    const Json& options, const Json& rows);
 

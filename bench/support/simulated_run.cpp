@@ -100,13 +100,13 @@ SimulatedCost SimulatedRank::step() {
 
 SimulatedCost SimulatedRank::save(const std::string& folder) {
   CheckpointFolder(folder).begin(steps_,
-                                 "");  // as rank 0 does, with the common name
+                                 "");  // as rank 0 does, which all ranks then use
   SimulatedCost cost = cost_of([&](SimulatedCost&) {
     const auto parts = comm::training_state(step_->parallel(), step_->optimizer());
     comm::CheckpointSaver saver(group_, context_, folder, {});
     saver.save({.step = steps_}, share_to_write(parts, step_->parallel().shared().groups));
-    // Other ranks learn of its progress by a step's exchange. finish() would poll them every
-    // millisecond, so the count would depend on the speed of the disk.
+    // The other ranks learn of the save's progress by a step's exchange. finish() would poll them
+    // every millisecond, so the count would depend on the speed of the disk.
     while (saver.in_flight()) {
       saver.advance(saver.progress());
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -117,7 +117,7 @@ SimulatedCost SimulatedRank::save(const std::string& folder) {
 }
 
 SimulatedCost SimulatedRank::resume(const std::string& checkpoint) {
-  if (group_.rank() != 0) {  // rank 0 reads it for all
+  if (group_.rank() != 0) {  // in a real run rank 0 reads the manifest for all ranks
     group_.set_broadcast("manifest", read_manifest_text(Folder::open(checkpoint)));
   }
   OpenCount opens(checkpoint);
@@ -194,14 +194,14 @@ SimulatedCheckpoint write_checkpoint(const SimulatedJob& job, const std::string&
   const std::string text = to_json(manifest);
   result.join_s = std::chrono::duration<double>(Clock::now() - start).count();
   result.manifest_bytes = static_cast<int64_t>(text.size());
-  // Each value is an item of a list or object.
+  // Each value in the manifest is an item of a list or object.
   for (const char c : text) result.manifest_values += c == ',' || c == '[' || c == '{' ? 1 : 0;
   folder.commit(manifest, nonce);
   return result;
 }
 
 OpenCount::OpenCount(const std::string& folder) : fd_(::inotify_init1(IN_NONBLOCK | IN_CLOEXEC)) {
-  // Closes are watched too, as inotify merges consecutive equal events.
+  // Closes are watched too, because inotify merges consecutive equal events.
   if (fd_ >= 0 && ::inotify_add_watch(fd_, folder.c_str(), IN_OPEN | IN_CLOSE) >= 0) return;
   const int error = errno;
   if (fd_ >= 0) ::close(fd_);

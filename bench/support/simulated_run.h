@@ -13,8 +13,8 @@
 
 namespace shale::bench {
 
-// Model of a job of `ranks` ranks, of which one runs at a time: a GPT-2 with blocks large enough
-// that each of 4,096 ranks has a shard of every one.
+// A simulated job of `ranks` ranks, of which one runs at a time. The model is a GPT-2 with blocks
+// large enough that each of 4,096 ranks has a shard of every block.
 struct SimulatedJob {
   int ranks = 1024;
   int stage = 3;
@@ -22,36 +22,36 @@ struct SimulatedJob {
   int64_t width = 512;
 };
 
-// Cost of a part of a run for one rank.
+// What a part of a run costs one rank.
 struct SimulatedCost {
   comm::SimulatedCounts traffic;
-  int64_t opens = 0;   // of checkpoint files
+  int64_t opens = 0;   // opens of checkpoint files
   int64_t read = 0;    // elements read from a stored model
-  double seconds = 0;  // on this machine, without waits for other ranks
-  LockTotals locks;    // of the calling thread
+  double seconds = 0;  // time on this machine, without waits for other ranks
+  LockTotals locks;    // mutexes that the calling thread locked
 };
 
-// One rank of the job. The code above the collectives is that of real runs.
+// One rank of the simulated job. The code above the collectives is that of real runs.
 class SimulatedRank {
  public:
   SimulatedRank(const SimulatedJob& job, int rank);
   ~SimulatedRank();
 
-  SimulatedCost step();  // including the exchange at its end
-  // `folder`: checkpoints of a run. A rank other than 0 writes its file and removes it again.
+  SimulatedCost step();  // runs a step and the exchange at its end
+  // Saves a checkpoint to `folder`. A rank other than 0 writes its file and removes it again.
   SimulatedCost save(const std::string& folder);
-  // Reads a checkpoint: ".../step_00000001".
+  // Resumes from a checkpoint such as ".../step_00000001".
   SimulatedCost resume(const std::string& checkpoint);
-  // Gathers all weights, as for rank 0's disk or another program.
+  // Gathers all weights, as rank 0 does to save them or for another program.
   SimulatedCost export_weights();
-  // Reads a stored model.
+  // Reads the weights from a stored model.
   SimulatedCost load_weights();
 
-  // Writes this rank's file of a new checkpoint. Returns its record, for add_shard.
+  // Writes this rank's file of a new checkpoint. Returns the rank's record for add_shard().
   std::string write_file(const std::string& folder);
 
-  // Returns the elements of its parameter buffers when gathered; model_elements() those of the
-  // model.
+  // gathered_elements() returns the elements of the parameter buffers when gathered,
+  // model_elements() those of the model.
   int64_t gathered_elements() const;
   int64_t model_elements() const;
 
@@ -68,19 +68,19 @@ class SimulatedRank {
   int64_t steps_ = 0;
 };
 
-// A checkpoint, and rank 0's work for it.
+// A checkpoint, and the work of rank 0 for it.
 struct SimulatedCheckpoint {
   std::string path;
-  int64_t record_bytes = 0;  // received
+  int64_t record_bytes = 0;  // bytes of records that rank 0 received
   int64_t manifest_bytes = 0;
-  int64_t manifest_values = 0;  // JSON values
-  double join_s = 0;            // from the records to the manifest's text
+  int64_t manifest_values = 0;  // number of JSON values
+  double join_s = 0;            // seconds from the records to the manifest's text
 };
 
 // Writes a committed checkpoint of the job, as its ranks would.
 SimulatedCheckpoint write_checkpoint(const SimulatedJob& job, const std::string& checkpoints);
 
-// Counter of opens of files in a folder; consecutive opens of one file count once.
+// Counts opens of files in a folder; consecutive opens of one file count once.
 class OpenCount {
  public:
   explicit OpenCount(const std::string& folder);  // throws DiskError if not supported

@@ -8,8 +8,8 @@
 namespace shale::bench {
 namespace {
 
-// Additional calls after the real one: enough for the mean to be dominated by the kernel rather
-// than by the resolution of the clock.
+// Number of additional calls after the real one: enough for the mean to be dominated by the kernel
+// rather than by the resolution of the clock.
 constexpr int kRepeats = 4;
 
 std::string ms(double seconds) {
@@ -95,7 +95,7 @@ StepBreakdown measure_breakdown(TrainLoop& loop, KernelRecorder& recorder, const
   const auto timed_step = [&](bool repeat) {
     timer.repeat_calls(repeat);
     recorder.set_inner(&timer);
-    loop.step(recorder);  // returns when the device has finished
+    loop.step(recorder);  // returns after the device has finished
     recorder.set_inner(nullptr);
     timer.end_step();
   };

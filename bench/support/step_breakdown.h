@@ -21,8 +21,8 @@ struct PartTime {
   std::string name;
   double calls = 0;
   double in_step_seconds = 0;
-  double alone_seconds = 0;  // its calls repeated several times in a row
-  double floor_seconds = 0;  // time of its FLOP or bytes at the measured peak; 0: no peak
+  double alone_seconds = 0;  // time of its calls, each repeated several times in a row
+  double floor_seconds = 0;  // time of its FLOP or bytes at the measured peak; 0: peak unknown
   kernels::Cost cost{};
 };
 
@@ -33,10 +33,10 @@ struct StepBreakdown {
   double exposed_comm_seconds = 0;
 
   PartTime all_parts() const;
-  // Returns the rest: host time between kernels, device waiting for the host, disturbances. It may
-  // be slightly negative, as steps differ.
+  // Returns the time that no part accounts for: host time between kernels, the device waiting for
+  // the host, disturbances. It may be slightly negative, because steps differ.
   double gap_seconds() const;
-  // Returns the step's time relative to the sum of its parts alone.
+  // Returns the step's time relative to the sum of the parts' alone_seconds.
   double ratio() const { return step_seconds / all_parts().alone_seconds; }
 };
 
@@ -47,29 +47,29 @@ class CallTimer final : public kernels::CallObserver {
   CallTimer(const PartNames& names, const Peaks& peaks, StreamClock& clock)
       : names_(names), peaks_(peaks), clock_(clock) {}
 
-  // Selects whether each call of the following steps is repeated. A repeated call works on its own
-  // output: results are meaningless, and small operands are in caches.
+  // Selects whether each call of the following steps is repeated. A repeated call overwrites its
+  // own output, so results are meaningless, and small operands are in caches.
   void repeat_calls(bool repeat) { repeat_ = repeat; }
   void around(const kernels::SlotCall& call) override;
-  void end_step();  // call it when the device has finished
+  void end_step();  // to be called after the device has finished
 
-  std::vector<PartTime> parts() const;  // medians over the steps
+  std::vector<PartTime> parts() const;  // returns medians over the steps
 
  private:
   struct Part {
     explicit Part(std::string part_name) : name(std::move(part_name)) {}
     std::string name;
-    int64_t calls = 0;  // of the step, or of all steps
+    int64_t calls = 0;  // calls in the step, or in all steps
     double floor_seconds = 0;
     kernels::Cost cost;
-    Samples in_step, alone;  // a value per step
-    double seconds = 0;      // of the current step
+    Samples in_step, alone;  // one value per step
+    double seconds = 0;      // seconds in the current step
   };
   Part& part_named(const std::string& name);
 
   struct Timed {
     Part* part;
-    size_t from, to;  // indices of marks
+    size_t from, to;  // numbers of the clock's marks
     int calls;
   };
 
@@ -77,12 +77,12 @@ class CallTimer final : public kernels::CallObserver {
   const Peaks& peaks_;
   StreamClock& clock_;
   bool repeat_ = false;
-  std::deque<Part> parts_;  // in order of first calls; elements never move
+  std::deque<Part> parts_;  // in order of first calls; a deque, so that elements never move
   std::vector<Timed> timed_;
 };
 
 // Runs `rounds` times a normal step, a step that times each kernel call, and a step that repeats
-// kernel calls. `peaks` gives the roofline limit of each part of the step. Collective.
+// kernel calls. `peaks` gives the roofline limit of each part of the step. All ranks must call it.
 StepBreakdown measure_breakdown(TrainLoop& loop, KernelRecorder& recorder, const Peaks& peaks,
                                 StreamClock& clock, int64_t rounds);
 

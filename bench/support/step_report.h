@@ -10,7 +10,7 @@
 
 namespace shale::bench {
 
-// Row of a step's table: a kernel slot in one phase, or the time of a phase outside kernels.
+// A row of a step's table: a kernel slot in one phase, or the time of a phase outside kernels.
 struct StepRow {
   std::string phase;
   std::string name;
@@ -25,7 +25,8 @@ struct StepRow {
 std::vector<StepRow> step_rows(const TrainLoop& loop, const KernelRecorder& recorder,
                                int64_t steps);
 
-// GEMMs of one step by shape, longest first; `floor` may be null.
+// Totals of a GEMM shape in one step; product_totals() sorts them, longest first. `floor` may be
+// null.
 struct ProductRow {
   std::string name;
   double calls = 0;           // per step

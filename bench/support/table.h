@@ -5,7 +5,7 @@
 
 namespace shale::bench {
 
-// Table of text cells. The first column is left-aligned, the others right-aligned.
+// A table of text cells. The first column is left-aligned, the others right-aligned.
 class Table {
  public:
   explicit Table(std::vector<std::string> titles) : titles_(std::move(titles)) {}
@@ -13,8 +13,8 @@ class Table {
   void add(std::vector<std::string> cells);  // throws InternalError for a wrong number of cells
   bool empty() const { return rows_.empty(); }
 
-  std::string text() const;      // columns padded with blanks, one line per row
-  std::string markdown() const;  // '|' in cells is escaped
+  std::string text() const;      // pads columns with blanks, one line per row
+  std::string markdown() const;  // escapes '|' in cells
 
  private:
   std::vector<std::string> titles_;
@@ -25,6 +25,6 @@ class Table {
 std::string fixed(double value, int decimals);
 // Formats a number with about four digits: "1234", "56.78", "0.1234".
 std::string short_number(double value);
-std::string percent(double fraction);  // "81.3%"
+std::string percent(double fraction);  // formats as "81.3%"
 
 }  // namespace shale::bench

@@ -6,7 +6,7 @@
 
 namespace shale::bench {
 
-// CUDA event with timing. Compiled only in builds with CUDA.
+// A CUDA event that records times. Compiled only in builds with CUDA.
 class TimedEvent {
  public:
   TimedEvent() { kernels::cuda::check(cudaEventCreate(&event_), "cudaEventCreate"); }
@@ -17,7 +17,7 @@ class TimedEvent {
   void record(cudaStream_t stream) {
     kernels::cuda::check(cudaEventRecord(event_, stream), "cudaEventRecord");
   }
-  // Waits for this event.
+  // Waits for this event, and returns the seconds since `start`.
   double seconds_since(const TimedEvent& start) const {
     float ms = 0;
     kernels::cuda::check(cudaEventSynchronize(event_), "cudaEventSynchronize");

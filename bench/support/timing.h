@@ -19,21 +19,21 @@ double time_once(Fn&& fn) {
   return seconds_since(start);
 }
 
-// Times of several runs of the same work. The median is what a user sees; the minimum excludes
+// Seconds of several runs of the same work. The median is what a user sees; the minimum excludes
 // disturbances.
 struct Samples {
   std::vector<double> seconds;
 
   void add(double value) { seconds.push_back(value); }
   bool empty() const { return seconds.empty(); }
-  double median() const;  // of an even number: the mean of the middle two; 0 of none
-  double min() const;     // 0 of none
+  double median() const;  // the mean of the middle two for an even number; 0 for no runs
+  double min() const;     // 0 for no runs
   double sum() const;
 };
 
-// Returns the median of a[i] / b[i] for alternating runs. Disturbances slow down both sides, so
-// this is more stable than the ratio of the medians. Throws InternalError unless both have the same
-// number of runs.
+// Returns the median of a[i] / b[i] for alternating runs. Disturbances slow down both kinds of
+// runs, so this is more stable than the ratio of the medians. Throws InternalError unless a and b
+// have the same number of runs.
 double paired_ratio(const Samples& a, const Samples& b);
 
 // Returns the processor time used by this process so far, over all threads.

@@ -24,7 +24,8 @@ models::LanguageModelConfig model_config(const TrainOptions& options) {
   return config;
 }
 
-// Throws ConfigError for options of the other kind of model.
+// Makes the training task. Throws ConfigError for options that belong to the other kind of model,
+// language or image.
 TrainWork make_work(const TrainOptions& options) {
   if (!is_image_preset(options.model)) {
     return language_work(options.model, model_config(options),
@@ -81,7 +82,7 @@ TrainLoop::TrainLoop(TrainOptions& options, comm::World& world) : world_(world) 
              .micro_batch = options.micro_batch,
              .ranks = world.size()};
   layout_.validate();
-  // Before any thread is started, as threads inherit the CPU mask.
+  // This comes before any thread is started, because threads inherit the CPU mask.
   options.threads = resolve_threads(options.threads, world.local_size());
   options_ = options;
   context_ = std::make_unique<Context>(ContextOptions{.device = options.device,
@@ -126,7 +127,7 @@ void TrainLoop::ends(models::StepPhase phase) {
 StepTime TrainLoop::step(KernelRecorder& recorder) {
   recorder_ = &recorder;
   const Context::Observation observation(*context_, recorder);
-  std::vector<Batch> batches;  // made in advance; the trainer has a thread for it
+  std::vector<Batch> batches;  // batches are made in advance; the trainer makes them on a thread
   for (int64_t micro = 0; micro < layout_.micro_batches(steps_); ++micro) {
     batches.push_back(
         work_.batch(layout_.first_position(steps_, world_.rank(), micro), options_.micro_batch));

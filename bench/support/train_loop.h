@@ -20,13 +20,13 @@ namespace shale::bench {
 
 struct TrainOptions {
   Device device = {};
-  std::string model = "gpt2-124m";  // language or image preset
-  int64_t layers = 0;               // 0: the preset's
+  std::string model = "gpt2-124m";  // preset of a language or image model
+  int64_t layers = 0;               // 0: as in the preset
   int64_t seq_len = 256;            // tokens of a sequence
   int64_t pixels = 224;             // image edge length
   int64_t micro_batch = 4;          // samples per rank and forward
   int64_t global_batch = 0;         // samples per step; 0: micro_batch * ranks
-  int64_t loss_chunk = 0;           // maximum tokens with logits at a time; 0: all
+  int64_t loss_chunk = 0;           // maximum tokens whose logits exist at a time; 0: all
   DType dtype = DType::kF32;
   int threads = 0;  // 0: the rank's share of the CPUs
   int zero = 0;     // ZeRO stage
@@ -35,12 +35,12 @@ struct TrainOptions {
   Recompute recompute = Recompute::kNone;
   models::OffloadKind offload = models::OffloadKind::kNone;
   bool offload_activations = false;
-  bool cuda_graph = false;        // from the second step
-  bool dependent_launch = false;  // see Exec
+  bool cuda_graph = false;        // CUDA graphs, from the second step on
+  bool dependent_launch = false;  // sets Exec::dependent_launch
   uint64_t seed = 1234;
 };
 
-// Phases of a step, in order: models::StepPhase, and the handling of losses.
+// Phases of a step, in order: those of models::StepPhase, and the handling of losses.
 enum class Phase { kPrepare, kForward, kBackward, kReduce, kOptimizer, kLoss };
 inline constexpr int kPhases = 6;
 const char* phase_name(Phase phase);
@@ -48,20 +48,20 @@ const char* phase_name(Phase phase);
 struct StepTime {
   double seconds = 0;
   double exposed_comm_seconds = 0;
-  float loss = 0;  // mean over the global batch
+  float loss = 0;  // mean loss over the global batch
 };
 
-// Memory required by training, in bytes, and memory held.
+// Bytes that training needs, by purpose, and maxima of memory.
 struct MemoryParts {
   int64_t parameters = 0;  // in the compute dtype
   int64_t gradients = 0;
-  int64_t optimizer = 0;          // states, and masters if the parameters are not f32
-  int64_t saved_activations = 0;  // live between forward and backward
-  int64_t workspace = 0;          // of kernels
-  int64_t other = 0;              // token ids, communication
-  int64_t peak_reserved = 0;      // maximum held by the allocator
-  int64_t peak_allocated = 0;     // maximum in use
-  int64_t host_peak = 0;          // maximum of offloaded memory; not part of the sum
+  int64_t optimizer = 0;          // optimizer states, and masters if the parameters are not f32
+  int64_t saved_activations = 0;  // activations kept from forward to backward
+  int64_t workspace = 0;          // workspace of kernels
+  int64_t other = 0;              // token ids, communication buffers
+  int64_t peak_reserved = 0;      // most memory that the allocator held
+  int64_t peak_allocated = 0;     // most memory in use
+  int64_t host_peak = 0;          // most offloaded memory; not part of the sum
 
   int64_t sum() const;
 };
@@ -69,18 +69,18 @@ struct MemoryParts {
 // Returns true for presets of image models, false for language models.
 bool is_image_preset(const std::string& name);
 
-// One rank's training steps on random tokens or images: those of models::Trainer, without data
+// Runs one rank's training steps on random tokens or images, like models::Trainer, without data
 // loading, metrics and logs.
 class TrainLoop : private models::StepObserver {
  public:
-  // Collective. Sets `options`' global_batch and threads if they are 0.
+  // All ranks must call it. Sets `options`' global_batch and threads if they are 0.
   TrainLoop(TrainOptions& options, comm::World& world);
   ~TrainLoop() override;
 
-  // Runs one optimizer step, which all ranks start together. Collective.
+  // Runs one optimizer step, which all ranks start together. All ranks must call it.
   StepTime step(KernelRecorder& recorder);
 
-  // Times since the last reset_times(), by kernel slot and for the whole phase.
+  // Returns times since the last reset_times(): by kernel slot, and of the whole phase.
   const Tracer& slot_times(Phase phase) const { return tracers_[size_t(phase)]; }
   double phase_seconds(Phase phase) const { return phase_seconds_[size_t(phase)]; }
   void reset_times();
@@ -103,11 +103,11 @@ class TrainLoop : private models::StepObserver {
   comm::World& world_;
   BatchLayout layout_;
   std::unique_ptr<Context> context_;
-  std::unique_ptr<comm::ProcessGroup> group_;  // for the context's device
+  std::unique_ptr<comm::ProcessGroup> group_;  // process group for the context's device
   TrainWork work_;
   std::unique_ptr<models::TrainStep> step_;
-  models::StepOutcome outcome_;         // of the last step
-  KernelRecorder* recorder_ = nullptr;  // of the current step
+  models::StepOutcome outcome_;         // outcome of the last step
+  KernelRecorder* recorder_ = nullptr;  // recorder of the current step
   Clock::time_point phase_start_;
   int64_t steps_ = 0;
   int64_t saved_activation_bytes_ = 0;

@@ -11,17 +11,17 @@
 
 namespace shale::bench {
 
-// Training task: an unallocated model, its loss, and batches that depend only on the sample's
-// position, so that they are equal for all ranks and training methods.
+// A training task: a model whose memory is not allocated yet, its loss, and batches that depend
+// only on the sample's position, so that they are equal for all ranks and training methods.
 struct TrainWork {
   std::string name;
   std::unique_ptr<Module> model;
-  std::vector<Module*> units;  // of data parallelism
+  std::vector<Module*> units;  // units for data parallelism
   models::MicroBatches::Loss loss;
   std::function<Batch(int64_t first, int64_t count)> batch;
   const char* item = "image";  // unit of the loss: an image or a token
-  int64_t items = 1;           // per sample
-  double item_flops = 0;       // of forward and backward
+  int64_t items = 1;           // items per sample
+  double item_flops = 0;       // FLOP of forward and backward per item
   std::vector<models::NamedProduct> products = {};
 };
 

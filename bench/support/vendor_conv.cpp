@@ -14,7 +14,7 @@ using Forward = dnnl::convolution_forward;
 using InputGrad = dnnl::convolution_backward_data;
 using WeightGrad = dnnl::convolution_backward_weights;
 
-// Arguments shared by the constructors of all passes, in any version.
+// Arguments that the constructors of all passes share, in any oneDNN version.
 struct Problem {
   explicit Problem(const ConvSpec& s)
       : x({s.images, s.channels, s.rows, s.cols}, onednn_type(s.dtype), memory::format_tag::nhwc),
@@ -99,7 +99,7 @@ struct VendorConv::Impl {
   ConvPass pass;
   memory::desc x, y, weight, scratch;
   dnnl::primitive conv;
-  Buffer room;  // for the weights or their gradient
+  Buffer room;  // memory of the weights or their gradient
   dnnl::stream stream;
 };
 

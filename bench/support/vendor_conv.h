@@ -7,16 +7,16 @@
 
 namespace shale::bench {
 
-// oneDNN convolution with oneDNN's own threads, like VendorMatmul. Images are NHWC. Weights are in
-// memory of this object, in oneDNN's preferred layout, without the reordering that a program with
-// another layout needs.
+// A oneDNN convolution with oneDNN's own threads, like VendorMatmul. Images are NHWC. Weights are
+// in memory of this object, in oneDNN's preferred layout, so that no call reorders them.
 class VendorConv final : public VendorPrimitive {
  public:
-  explicit VendorConv(const ConvSpec& spec);  // throws UnavailableError if not supported
+  // Throws UnavailableError if oneDNN does not support it.
+  explicit VendorConv(const ConvSpec& spec);
   ~VendorConv() override;
 
   size_t scratch_bytes() const override;
-  // a, b, c: ConvCall's in, dy and out.
+  // a, b and c are in, dy and out of ConvCall.
   void run(const void* a, const void* b, void* c, void* scratch) const override;
 
  private:

@@ -9,18 +9,19 @@
 
 namespace shale::bench {
 
-// oneDNN matmul as in its documentation, with oneDNN's own threads: the result of calling the
-// library directly, without any of Shale's kernels. The number of threads is that of
+// A oneDNN matmul as in oneDNN's documentation, with oneDNN's own threads: the result of calling
+// the library directly, without any of Shale's kernels. The number of threads is that of
 // omp_set_num_threads() on the thread that creates and runs it.
 class VendorMatmul final : public VendorPrimitive {
  public:
-  explicit VendorMatmul(const MatmulSpec& spec);  // throws UnavailableError if not supported
+  // Throws UnavailableError if oneDNN does not support it.
+  explicit VendorMatmul(const MatmulSpec& spec);
   ~VendorMatmul() override;
   VendorMatmul(VendorMatmul&&) noexcept;
   VendorMatmul& operator=(VendorMatmul&&) noexcept;
 
   size_t scratch_bytes() const override;
-  std::string implementation() const;  // oneDNN's name of the chosen kernel
+  std::string implementation() const;  // returns oneDNN's name of the kernel that it chose
   void run(const void* a, const void* b, void* c, void* scratch) const override;
 
  private:

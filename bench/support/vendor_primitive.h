@@ -4,7 +4,7 @@
 
 namespace shale::bench {
 
-// GEMM or convolution by a vendor's library.
+// A GEMM or convolution by a vendor's library.
 class VendorPrimitive {
  public:
   VendorPrimitive() = default;
@@ -13,7 +13,7 @@ class VendorPrimitive {
   virtual ~VendorPrimitive() = default;
 
   virtual size_t scratch_bytes() const = 0;
-  // scratch: scratch_bytes() bytes, aligned to 64. The implementation defines the operands.
+  // Runs it. scratch: scratch_bytes() bytes, aligned to 64. The subclass defines the operands.
   virtual void run(const void* a, const void* b, void* c, void* scratch) const = 0;
 };
 
