@@ -5,7 +5,7 @@ include(${CMAKE_CURRENT_LIST_DIR}/ShalePublicHeaders.cmake)
 set(public ${SHALE_PUBLIC_HEADERS} ${SHALE_SIMT_HEADERS} ${SHALE_C_HEADERS})
 shale_headers_brought(headers ${shale_root} ${public} ${SHALE_SIMT_SUPPORT})
 
-# Unchanged files keep their time, so that objects of users stay up to date.
+# Unchanged files keep their modification time, so that users' objects stay up to date.
 set(installed)
 foreach(name IN LISTS headers)
   shale_header_file(file ${name})

@@ -2,7 +2,7 @@
 # target shale::c, and a pkg-config file.
 
 include(GNUInstallDirs)
-set(SHALE_C_SOVERSION 1)  # SHALE_API_MAJOR
+set(SHALE_C_SOVERSION 1)  # equal to SHALE_API_MAJOR in c.h
 
 list(TRANSFORM SHALE_bindings_FOLDERS APPEND "/*.cpp" OUTPUT_VARIABLE bindings_sources)
 file(GLOB bindings_sources CONFIGURE_DEPENDS ${bindings_sources})
@@ -12,7 +12,7 @@ target_include_directories(shale_c INTERFACE
   $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>
   $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
 
-# The library exports the functions that the header declares.
+# The library exports exactly the functions that the header declares.
 set(c_header ${PROJECT_SOURCE_DIR}/include/shale/c.h)
 set(exports_map ${PROJECT_BINARY_DIR}/shale_c.map)
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${c_header})
@@ -37,7 +37,7 @@ set_target_properties(shale_c PROPERTIES
   SOVERSION ${SHALE_C_SOVERSION}
   LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib)
 
-# Relative to the file's own folder, so that the installation may be moved.
+# The prefix is relative to the .pc file's own folder, so that the installation may be moved.
 file(RELATIVE_PATH shale_pc_prefix /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
 configure_file(${CMAKE_CURRENT_LIST_DIR}/shale_c.pc.in ${PROJECT_BINARY_DIR}/shale_c.pc @ONLY)
 install(TARGETS shale_c EXPORT ShaleTargets
@@ -46,7 +46,7 @@ install(TARGETS shale_c EXPORT ShaleTargets
 install(FILES ${PROJECT_BINARY_DIR}/shale_c.pc
   DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT dev)
 
-# Builds a wheel of the Python module, the programs and this library.
+# Builds a wheel that has the Python module, the programs and this library.
 find_program(SHALE_PYTHON_PROGRAM python3)
 mark_as_advanced(SHALE_PYTHON_PROGRAM)
 if(SHALE_PYTHON_PROGRAM)

@@ -1,9 +1,10 @@
-# Language level, warnings, optimisation, sanitizers; and ccache and a fast linker when found.
+# Language level, warnings, optimisation and sanitizers; also ccache and a fast linker, if they are
+# found.
 
 set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
 set(CMAKE_CXX_EXTENSIONS OFF)
-# The static libraries may be linked into a user's shared library.
+# Code is position-independent, because static libraries may be linked into a user's shared library.
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 
 # Newer compilers have new warnings, which must not break a user's build. Warnings are therefore
@@ -22,9 +23,9 @@ if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "Build type" FORCE)
 endif()
 
-# -O2 here; kernels request -O3 themselves. Never -ffast-math, and -march=native for kernels alone
-# (SHALE_THIS_MACHINE): results are compared bit by bit between runs, and one binary serves every
-# x86-64 (SIMD code is selected at run time).
+# The default is -O2; kernels request -O3 themselves. -ffast-math is never used, and -march=native
+# only for kernels (SHALE_THIS_MACHINE): results are compared bit by bit between runs, and one
+# binary runs on every x86-64 (SIMD code is selected at run time).
 set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")
 if(SHALE_THIS_MACHINE)  # compiles faster; kernels keep -O3
   set(CMAKE_CXX_FLAGS_RELEASE "-O1 -DNDEBUG")
@@ -33,22 +34,23 @@ set(CMAKE_CXX_FLAGS_DEBUG "-O0 -g -D_GLIBCXX_ASSERTIONS")
 # -O1 keeps sanitized tests fast enough; -g1 suffices for stack traces.
 set(CMAKE_CXX_FLAGS_SANITIZE "-O1 -g1 -fno-omit-frame-pointer -D_GLIBCXX_ASSERTIONS")
 
-# fp-contract: an FMA appears only where the code requests it; otherwise bits depend on the
-# compiler.
+# -ffp-contract=off: an FMA appears only where the code requests it; otherwise bits would depend on
+# the compiler.
 add_compile_options(
   $<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off> $<$<COMPILE_LANGUAGE:CXX>:-fno-math-errno>)
-# Argument structs are filled by name, and other members keep their defaults: no warning for that.
+# Sources name the members of argument structs that they fill, and leave the defaults of others, so
+# -Wmissing-field-initializers is off.
 foreach(warning IN ITEMS -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual
                          -Wno-missing-field-initializers)
   add_compile_options($<$<COMPILE_LANGUAGE:CXX>:${warning}>)
 endforeach()
-# GCC wrongly warns about instrumented code.
+# GCC's warnings about code that sanitizers instrument are wrong.
 if(SHALE_WERROR AND NOT SHALE_SANITIZE)
   add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Werror>)
 endif()
 
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-  # GCC 12 reports overlapping copies in any "text" + string (GCC bug 105651).
+  # GCC 12 wrongly reports overlapping copies in any "text" + string (GCC bug 105651).
   add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wno-restrict>)
 endif()
 
@@ -56,13 +58,13 @@ if(SHALE_SANITIZE)
   add_compile_options(-fsanitize=${SHALE_SANITIZE})
   add_link_options(-fsanitize=${SHALE_SANITIZE})
   if(SHALE_SANITIZE MATCHES "undefined")
-    # Otherwise a finding is printed and the test passes.
+    # Without this flag a finding is printed, but the test passes.
     add_compile_options(-fno-sanitize-recover=undefined)
   endif()
 endif()
 
-# Keeps a launcher that was given. ShaleKernels.cmake uses nvcc's. Project paths are relative to the
-# project, so that other clones reuse compiled objects.
+# Uses ccache, unless another compiler launcher is given. ShaleKernels.cmake uses nvcc's. Project
+# paths are relative to the project, so that other clones reuse compiled objects.
 if(SHALE_CCACHE)
   find_program(SHALE_CCACHE_PROGRAM ccache)
   mark_as_advanced(SHALE_CCACHE_PROGRAM)
@@ -93,7 +95,8 @@ function(shale_precompile_headers target)
       ${target} PRIVATE ${SHALE_PRECOMPILED_HEADERS} ${arg_UNPARSED_ARGUMENTS})
   endif()
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-    target_compile_options(${target} PRIVATE -fpch-preprocess)  # ccache reads its marker
+    # Marks precompiled headers in preprocessed sources, which ccache needs.
+    target_compile_options(${target} PRIVATE -fpch-preprocess)
   endif()
 endfunction()
 

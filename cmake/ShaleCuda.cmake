@@ -1,10 +1,11 @@
 # Builds the CUDA kernels: sets SHALE_HAVE_CUDA, and adds the library shale_kernels_cuda. CUDA's
 # runtime library is linked statically, or with SHALE_SHARED copied to the build folder and
-# installed, so programs start on machines without toolkit and driver. A test reads what ptxas says
-# of each kernel, cuda/shale_kernels_cuda/<file>.ptxas.
+# installed, so programs start on machines without toolkit and driver. A test reads what ptxas
+# reports of each kernel, in cuda/shale_kernels_cuda/<file>.ptxas.
 
-# `auto`, `all` (ShaleCudaArchitectures.cmake), or names as for CMAKE_CUDA_ARCHITECTURES. If all are
-# -virtual (90-virtual), only PTX is built, uncompressed, for tools that read or run it.
+# Values: `auto`, `all` (ShaleCudaArchitectures.cmake), or names as for CMAKE_CUDA_ARCHITECTURES. If
+# all names are -virtual (90-virtual), only PTX is built, uncompressed, for tools that read or run
+# it.
 set(SHALE_CUDA_ARCHITECTURES auto CACHE STRING "GPUs to compile the CUDA kernels for")
 set(SHALE_CUDART_LIBRARY "" CACHE FILEPATH
     "A library that takes the place of CUDA's static runtime library, such as one that records calls")
@@ -39,8 +40,8 @@ set(shale_cudart CUDA::cudart_static)
 if(SHALE_CUDART_LIBRARY)
   set(shale_cudart ${SHALE_CUDART_LIBRARY})
 elseif(SHALE_SHARED)
-  # Both shared libraries need the same one. It is copied because its folder has other libraries,
-  # which must not get onto the search path of programs.
+  # Both shared libraries need the same CUDA runtime. It is copied, because its folder has other
+  # libraries, which must not get onto the search path of programs.
   get_target_property(file CUDA::cudart IMPORTED_LOCATION)
   file(COPY ${file} DESTINATION ${PROJECT_BINARY_DIR}/lib FOLLOW_SYMLINK_CHAIN)
   cmake_path(GET file FILENAME name)
@@ -60,7 +61,7 @@ if(SHALE_WERROR)
   list(APPEND shale_nvcc_flags -Werror=all-warnings -Xcompiler=-Werror)
 endif()
 
-# Only their headers are needed here: the libraries are loaded on first use.
+# Only the headers of these libraries are needed here: the libraries are loaded at first use.
 set(folders ${SHALE_cuda_FOLDERS})
 find_path(SHALE_CUBLASLT_INCLUDE_DIR cublasLt.h HINTS ${CUDAToolkit_INCLUDE_DIRS} NO_DEFAULT_PATH)
 if(SHALE_CUBLASLT_INCLUDE_DIR)
@@ -81,7 +82,8 @@ shale_add_layer(kernels_cuda
   FOLDERS ${folders}
   PUBLIC shale_kernels
   PRIVATE ${shale_cudart} ${CMAKE_DL_LIBS})
-set_target_properties(shale_kernels_cuda PROPERTIES UNITY_BUILD OFF)  # names recur
+# Sources are not united, because they use the same names in unnamed namespaces.
+set_target_properties(shale_kernels_cuda PROPERTIES UNITY_BUILD OFF)
 if(SHALE_NVRTC_INCLUDE_DIR)
   include(ShaleNvrtc)
   shale_add_nvrtc_texts(shale_kernels_cuda)

@@ -1,7 +1,7 @@
-# Folders of the tree, for the build, the install rules and test/layering.cmake.
+# Folders of the source tree, for the build, the install rules and test/layering.cmake.
 
-# Layers, lowest first, each a folder of that name. A source may include from its own layer and
-# lower ones. Benchmarks and tests are above all layers.
+# Layers, lowest first; each is a folder of that name. A source may include headers of its own layer
+# and of lower ones. Benchmarks and tests are above all layers.
 set(SHALE_LAYERS base kernels runtime comm models)
 
 # Source folders of each layer's library.
@@ -30,21 +30,22 @@ set(SHALE_emulator_FOLDERS kernels/simt/engine)
 set(SHALE_cublaslt_FOLDERS kernels/cuda/gemm/cublaslt)
 set(SHALE_nvrtc_FOLDERS kernels/cuda/nvrtc)
 set(SHALE_cuda_FOLDERS kernels/simt/cuda)
-set(SHALE_cuda_loader_FOLDERS kernels/cuda/loader)  # of the shared library with CUDA's kernels
+# Loader for the shared library with CUDA's kernels.
+set(SHALE_cuda_loader_FOLDERS kernels/cuda/loader)
 set(SHALE_cuda_kernel_FOLDERS
   kernels/cuda kernels/cuda/attention kernels/cuda/conv kernels/cuda/elementwise
   kernels/cuda/embedding
   kernels/cuda/gemm kernels/cuda/index kernels/cuda/loss kernels/cuda/moe kernels/cuda/norm
   kernels/cuda/optim kernels/cuda/pointwise kernels/cuda/reduce kernels/cuda/softmax)
-set(SHALE_simt_FOLDERS kernels/simt kernels/simt/emu)  # headers only
+set(SHALE_simt_FOLDERS kernels/simt kernels/simt/emu)  # these have headers only
 set(SHALE_tool_FOLDERS models/tools)
 
-# Bindings for other languages: above all layers, a separate shared library.
+# Bindings for other languages are above all layers, in a separate shared library.
 set(SHALE_bindings_FOLDERS bindings/c)
 
-# Program sources in folders of libraries.
+# Sources of programs that are in folders of libraries.
 set(SHALE_PROGRAMS models/train_diffusion.cpp models/train_image.cpp models/train_lm.cpp)
 
-# Headers that may include third-party ones. No public header may include them, or its users would
-# need those libraries.
+# Headers that may include third-party ones. A public header must not include these, or its users
+# would need the third-party libraries.
 set(SHALE_INTERNAL_HEADERS "^kernels/(cpu|cuda|simt)/|^models/tools/[^/]+$|_internal[.]h$|-inl[.]h$")

@@ -1,5 +1,5 @@
-# SHALE_FUZZ: readers of external files, with their fuzz targets, instrumented for libFuzzer. Needs
-# Clang, but neither MPI, oneDNN nor Highway.
+# SHALE_FUZZ builds the readers of external files, with their fuzz targets, instrumented for
+# libFuzzer. It needs Clang, but neither MPI, oneDNN nor Highway.
 
 if(NOT CMAKE_CXX_COMPILER_ID MATCHES "Clang")
   message(FATAL_ERROR "SHALE_FUZZ needs Clang, whose libFuzzer it uses: -DCMAKE_CXX_COMPILER=clang++")
@@ -12,7 +12,8 @@ find_package(nlohmann_json 3.9 REQUIRED CONFIG)
 set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
 
 include(ShaleLayers)
-# This build reads checkpoints, but does not save them: that needs libraries left out here.
+# This build reads checkpoints, but does not save them: saving needs libraries that this build
+# leaves out.
 set(folders ${SHALE_base_FOLDERS} runtime/data runtime/data/corpus runtime/data/jinja
             runtime/data/text runtime/data/text/tokenizer runtime/data/tokens runtime/io comm/checkpoint models/gpt2 models/llama
             models/training/report models/views)

@@ -1,4 +1,5 @@
-# Headers, libraries and a CMake package: find_package(Shale) gives shale::shale and shale::cpu.
+# Installs headers, libraries and a CMake package: find_package(Shale) defines shale::shale and
+# shale::cpu.
 
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)

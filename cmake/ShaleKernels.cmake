@@ -1,9 +1,9 @@
 # Compiles .cu files with kernels, for CUDA and for the emulator: Shale's own, and with
-# shale_add_kernels() those of programs that embed Shale. Installed with the package.
+# shale_add_kernels() those of programs that embed Shale. This file is installed with the package.
 
 # shale_add_kernels(<target> <file.cu>...): adds kernels to an executable or library, for every kind
-# of GPU that this Shale is built for. File names must be unique in a target. Files with 90 after
-# the name, as in gemm90_bf16.cu, are for Hopper only.
+# of GPU that this Shale is built for. File names must be unique in a target. Files with 90 in the
+# name, as in gemm90_bf16.cu, are for Hopper only.
 function(shale_add_kernels target)
   set(paths)
   foreach(file IN LISTS ARGN)
@@ -24,7 +24,7 @@ function(shale_add_kernels target)
 endfunction()
 
 # shale_split_kernel_files(<out> <out for Hopper> <file.cu>...): separates the files with 90 after
-# the family's name, which are for Hopper only: no other GPU has their instructions.
+# the family's name. They are for Hopper only: no other GPU has their instructions.
 function(shale_split_kernel_files out out_hopper)
   set(files ${ARGN})
   set(hopper_files ${ARGN})
@@ -34,29 +34,29 @@ function(shale_split_kernel_files out out_hopper)
   set(${out_hopper} ${hopper_files} PARENT_SCOPE)
 endfunction()
 
-# ---- The emulator: the host compiler compiles each .cu file, through a generated source of one
-# ---- line, as a file has one language per folder.
+# ---- The emulator: the host compiler compiles each .cu file through a generated .cpp file, because
+# ---- in one folder CMake compiles a file in one language only.
 
 # shale_emulated_sources(<source>...)
 #
 # Compiles these sources as kernels of the emulator. -fsanitize=thread makes the compiler call a
 # function at every load and store; the race tracker provides these functions
-# (kernels/simt/engine/tracker_hooks.cpp), so no library is linked for it. Builds with a sanitizer
-# omit the tracker, as address excludes thread. -g1: reports name instructions, and addr2line then
-# knows their lines.
+# (kernels/simt/engine/tracker_hooks.cpp), so no ThreadSanitizer library is linked. Builds with a
+# sanitizer omit the tracker, because -fsanitize=address excludes thread. -g1: reports name
+# instructions, and addr2line needs the lines of these.
 function(shale_emulated_sources)
   set(options)
   if(NOT SHALE_SANITIZE AND NOT CMAKE_CXX_FLAGS MATCHES "-fsanitize=")
     set(options -fsanitize=thread -g1 -include ${SHALE_TRACKER_NAMES})
   endif()
-  # "#pragma unroll" is for nvcc. GCC notes that it passes tensor maps, which are aligned to 64
+  # "#pragma unroll" is for nvcc. GCC also notes that it passes tensor maps, which are aligned to 64
   # bytes, differently than very old versions did.
   list(APPEND options -Wno-unknown-pragmas -Wno-psabi)
   set_property(SOURCE ${ARGN} APPEND PROPERTY COMPILE_OPTIONS ${options})
 endfunction()
 
 # shale_add_emulated_kernels(<target> <file.cu>...): compiles .cu files for the emulator. Relative
-# paths are in Shale's tree.
+# paths are relative to Shale's tree.
 function(shale_add_emulated_kernels target)
   foreach(file IN LISTS ARGN)
     cmake_path(GET file STEM stem)
@@ -75,9 +75,9 @@ endfunction()
 # ---- enabled as a language, the library would carry that language, and every project that links
 # ---- Shale would have to enable it too.
 
-# shale_hopper_architectures(<out> <architecture>...): architectures for Hopper's files, given those
-# for other files: PTX if the others have no machine code. Hopper's own instructions exist for 90a
-# only, and code for 90a runs on no other GPU.
+# shale_hopper_architectures(<out> <architecture>...): gets the architectures for Hopper's files
+# from those for other files: PTX if the other files have no machine code. Hopper's own instructions
+# exist for 90a only, and code for 90a runs on no other GPU.
 function(shale_hopper_architectures out)
   set(architectures ${ARGN})
   list(FILTER architectures EXCLUDE REGEX "-virtual$")
@@ -87,7 +87,7 @@ function(shale_hopper_architectures out)
   endif()
 endfunction()
 
-# shale_gencode(<out> <architecture>...): nvcc's flags for architectures such as 90a-real.
+# shale_gencode(<out> <architecture>...): gets nvcc's flags for architectures such as 90a-real.
 function(shale_gencode out)
   set(flags)
   foreach(architecture IN LISTS ARGN)
@@ -108,27 +108,28 @@ function(shale_gencode out)
 endfunction()
 
 # shale_add_cuda_kernels(<target> ARCHITECTURES ... FILES ... [FLAGS ...]): compiles these .cu files
-# for these architectures and adds the objects to the target. Relative paths are in Shale's tree.
+# for these architectures and adds the objects to the target. Relative paths are relative to Shale's
+# tree.
 #
-# What ptxas says of each kernel (registers, shared memory, stack, spills) is written next to its
+# What ptxas reports of each kernel (registers, shared memory, stack, spills) is written next to its
 # object, in cuda/<target>/<file>.ptxas.
 function(shale_add_cuda_kernels target)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "ARCHITECTURES;FILES;FLAGS")
   shale_gencode(gencode ${arg_ARCHITECTURES})
   set(flags
     -std=c++20 -O3
-    -lineinfo                 # for profilers and compute-sanitizer; costs no speed
-    --expt-relaxed-constexpr  # constexpr functions of shared headers, such as bf16's, on the device
-    -fmad=false               # as on the CPU: an FMA appears only where the code requests it
+    -lineinfo                 # line numbers for profilers and compute-sanitizer; costs no speed
+    --expt-relaxed-constexpr  # kernels may call constexpr functions of shared headers
+    -fmad=false               # no FMAs but those that the code requests, as on the CPU
     -Xptxas=-v
     -ccbin=${CMAKE_CXX_COMPILER}
     -Xcompiler=-fPIC,-Wall,-Wextra,-ffp-contract=off)
   if(arg_ARCHITECTURES MATCHES "(^|;)75")
-    list(APPEND flags -DSHALE_TURING)  # tiles for its 64 KiB of shared memory
+    list(APPEND flags -DSHALE_TURING)  # kernels have tiles for the 64 KiB of shared memory of 7.5
   endif()
   list(FILTER arg_ARCHITECTURES EXCLUDE REGEX "-virtual$")
   if(NOT arg_ARCHITECTURES)
-    list(APPEND flags --no-compress)  # for tools that read or run the PTX
+    list(APPEND flags --no-compress)  # uncompressed, for tools that read or run the PTX
   endif()
   set(folder ${PROJECT_BINARY_DIR}/cuda/${target})
   file(MAKE_DIRECTORY ${folder})

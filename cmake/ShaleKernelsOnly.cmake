@@ -1,7 +1,8 @@
-# SHALE_KERNELS_ONLY: the GPU kernels, on CUDA and on the emulator, their tests and bench_kernels,
-# with only a host compiler and nvcc: no MPI, oneDNN, Highway, spdlog, JSON, TOML, Catch2. For bare
-# GPU machines. The layers keep their names, with only the sources needed. The CPU kernels, which
-# need oneDNN and Highway, are left out: tests that need them are skipped by name.
+# SHALE_KERNELS_ONLY builds the GPU kernels, for CUDA and for the emulator, their tests and
+# bench_kernels, with only a host compiler and nvcc: no MPI, oneDNN, Highway, spdlog, JSON, TOML,
+# Catch2. It is for GPU machines without these libraries. The layers keep their names, but have only
+# the sources needed. The CPU kernels, which need oneDNN and Highway, are left out: tests that need
+# them are skipped by name.
 
 find_package(Threads REQUIRED)
 find_package(OpenMP REQUIRED COMPONENTS CXX)
@@ -17,7 +18,7 @@ target_compile_definitions(shale_base PRIVATE SHALE_VERSION="${PROJECT_VERSION}"
 
 shale_add_layer(kernels FOLDERS kernels kernels/cuda/cudnn
   PUBLIC shale_base PRIVATE OpenMP::OpenMP_CXX ${CMAKE_DL_LIBS})
-# Runs the emulator's thread blocks.
+# The emulator uses this file to run thread blocks in parallel.
 target_sources(shale_kernels PRIVATE kernels/cpu/parallel.cpp)
 
 include(ShaleEmulator)
@@ -29,7 +30,7 @@ if(SHALE_HAVE_CUDA)
   set(definitions SHALE_HAVE_CUDA)
 endif()
 
-# From the runtime: devices, and atomic file writes.
+# From the runtime layer, devices and atomic file writes are needed.
 set(sources device_backend device_cpu device_emu)
 if(SHALE_HAVE_CUDA)
   list(APPEND sources device_cuda upload_ring)
@@ -56,7 +57,7 @@ endif()
 
 if(SHALE_BUILD_TESTS)
   enable_testing()
-  # test/kernels/cpu is left out: it tests the CPU's kernels.
+  # The folder test/kernels/cpu is left out, because it tests the CPU kernels.
   file(GLOB sources CONFIGURE_DEPENDS
        test/kernels/*.cpp test/kernels/simt/*.cpp test/kernels/simt/engine/*.cpp)
   file(GLOB references CONFIGURE_DEPENDS test/support/ref_*.cpp)

@@ -3,13 +3,13 @@ include(${CMAKE_CURRENT_LIST_DIR}/ShaleKernels.cmake)
 
 # Headers are included as <shale/...>; no folder of the tree is on the include path by its own name.
 # Symbolic links in include/shale lead to the layers: shale/runtime/tensor/tensor.h is
-# runtime/tensor/tensor.h, for compilers, editors and code search.
+# runtime/tensor/tensor.h, so that compilers, editors and code search find it.
 set(shale_include_dir ${PROJECT_SOURCE_DIR}/include)
 
 set(SHALE_TRACKER_NAMES ${PROJECT_SOURCE_DIR}/kernels/simt/engine/tracker_names.h
     CACHE INTERNAL "What emulated kernels are compiled with")
 
-# shale_kernel_files(<out> <out for Hopper> <folder>...): the .cu files in these folders.
+# shale_kernel_files(<out> <out for Hopper> <folder>...): gets the .cu files in these folders.
 function(shale_kernel_files out out_hopper)
   list(TRANSFORM ARGN APPEND "/*.cu" OUTPUT_VARIABLE patterns)
   file(GLOB files CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR} ${patterns})
@@ -18,7 +18,8 @@ function(shale_kernel_files out out_hopper)
   set(${out_hopper} ${hopper_files} PARENT_SCOPE)
 endfunction()
 
-# Sources with names in unnamed namespaces that other sources of the folder use too.
+# These sources are not united: other sources of their folder use the same names in unnamed
+# namespaces.
 set(SHALE_ALONE
   comm/checkpoint/reshard.cpp comm/checkpoint/shard.cpp comm/node/node_collectives_two_phase.cpp
   comm/node/node_exchange.cpp comm/node/node_mailbox.cpp models/llama/gguf.cpp
@@ -36,7 +37,8 @@ function(shale_unite target)
     return()
   endif()
   set_target_properties(${target} PROPERTIES UNITY_BUILD_MODE GROUP)
-  # In a united source a type may use one of an unnamed namespace, and a function may be unused.
+  # In united sources a type may use another one of an unnamed namespace, and a function may be
+  # unused; these warnings are off.
   target_compile_options(${target} PRIVATE -Wno-subobject-linkage -Wno-unused-function)
   foreach(source IN LISTS ARGN)
     cmake_path(GET source PARENT_PATH folder)

@@ -1,4 +1,4 @@
-# Packages for Debian, by `cpack` in the build folder: shale (programs, shared libraries),
+# Makes packages for Debian, by `cpack` in the build folder: shale (programs, shared libraries),
 # libshale-dev (headers, the CMake package, static libraries if any), python3-shale. Their
 # dependencies are the libraries that the programs link, found by dpkg-shlibdeps.
 
@@ -31,13 +31,14 @@ endforeach()
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/bindings/python/shale
   DESTINATION lib/python3/dist-packages COMPONENT python FILES_MATCHING PATTERN "*.py")
 
-# Packs what is already built.
+# cpack packs what is already built, and does not build again.
 set(CMAKE_SKIP_INSTALL_ALL_DEPENDENCY ON)
 
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_NAME shale)
 set(CPACK_PACKAGE_VENDOR "The Shale authors")
-# Whoever makes a package is its contact; the default's domain (RFC 2606) shows that nobody is.
+# The contact of a package is whoever makes it; the domain of the default (RFC 2606) shows that
+# there is none.
 set(SHALE_PACKAGE_CONTACT "Nobody yet <nobody@shale.invalid>" CACHE STRING
     "Maintainer of Debian packages, as \"NAME <ADDRESS>\"")
 set(CPACK_PACKAGE_CONTACT "${SHALE_PACKAGE_CONTACT}")
@@ -47,7 +48,8 @@ set(CPACK_STRIP_FILES ON)
 set(CPACK_COMPONENTS_ALL ${SHALE_COMPONENTS})
 set(CPACK_DEB_COMPONENT_INSTALL ON)
 set(CPACK_COMPONENTS_GROUPING IGNORE)
-set(CPACK_DEBIAN_COMPRESSION_TYPE zstd)  # readable by dpkg of Debian 12; xz takes minutes
+# Dpkg of Debian 12 reads zstd; compressing with xz takes minutes.
+set(CPACK_DEBIAN_COMPRESSION_TYPE zstd)
 
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_RELEASE ${release})
@@ -63,7 +65,8 @@ set(CPACK_DEBIAN_RUNTIME_DESCRIPTION "${PROJECT_DESCRIPTION}
 Programs that train language models over several ranks, tools, and the
 library of the C interface.")
 
-# Requires the same version. Users of the static libraries also link the libraries below these.
+# libshale-dev requires shale of the same version. Users of the static libraries also link the
+# libraries that these use.
 set(same_version "shale (= ${PROJECT_VERSION}-${release})")
 set(CPACK_DEBIAN_DEV_PACKAGE_NAME libshale-dev)
 set(CPACK_DEBIAN_DEV_PACKAGE_SECTION libdevel)

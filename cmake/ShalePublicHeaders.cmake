@@ -1,10 +1,10 @@
-# Public headers: those that a program that embeds Shale includes. The install rules and the tests
-# use these lists, and a test compares include/ with them.
+# Public headers are those that a program which embeds Shale includes. The install rules and the
+# tests use these lists, and a test compares include/ with them.
 
 cmake_policy(VERSION 3.25)
 
-# include/shale/<name>, for <shale/name>. Their names are stable; headers that they include may move
-# within the tree, and are installed under shale/detail/.
+# Headers include/shale/<name>, included as <shale/name>. Their names are stable; headers that they
+# include may move within the tree, and are installed under shale/detail/.
 set(SHALE_PUBLIC_HEADERS
   amp.h autograd.h base.h checkpoint.h comm.h data.h io.h kernels.h language.h mpi.h nn.h offload.h
   ops.h optim.h parallel.h shale.h tensor.h training.h)
@@ -12,16 +12,16 @@ set(SHALE_PUBLIC_HEADERS
 # Public headers for C, and for languages that call C; the library is in cmake/ShaleC.cmake.
 set(SHALE_C_HEADERS c.h)
 
-# Headers that include another library's header, which their users then need.
+# Public headers that include another library's header, which their users then need.
 set(SHALE_MPI_HEADERS mpi.h comm/mpi_communicator.h)
 
 # Public headers for .cu files with kernels, which shale_add_kernels() compiles for CUDA and the
 # emulator.
 set(SHALE_SIMT_HEADERS simt/hopper.h simt/simt.h)
-# Included by the compiler options of shale_add_kernels().
+# The compiler options of shale_add_kernels() include this header.
 set(SHALE_SIMT_SUPPORT kernels/simt/engine/tracker_names.h)
 
-# shale_header_file(<out> <name>): path of the header <shale/name> in the tree.
+# shale_header_file(<out> <name>): gets the path of the header <shale/name> in the tree.
 function(shale_header_file out name)
   set(file ${name})
   if(name IN_LIST SHALE_PUBLIC_HEADERS OR name IN_LIST SHALE_SIMT_HEADERS
@@ -31,15 +31,15 @@ function(shale_header_file out name)
   set(${out} ${file} PARENT_SCOPE)
 endfunction()
 
-# shale_included_headers(<out> <file>): the headers <shale/name> that a file includes, by name.
+# shale_included_headers(<out> <file>): gets the headers <shale/name> that a file includes, by name.
 function(shale_included_headers out file)
   file(STRINGS ${file} lines REGEX "^[ \t]*#[ \t]*include[ \t]*[\"<]shale/")
   list(TRANSFORM lines REPLACE ".*[\"<]shale/([^\">]*)[\">].*" "\\1")
   set(${out} ${lines} PARENT_SCOPE)
 endfunction()
 
-# shale_headers_brought(<out> <root> <name>...): these headers of the tree at <root> and all that
-# they include, by name.
+# shale_headers_brought(<out> <root> <name>...): gets these headers of the tree at <root> and all
+# headers that they include, by name.
 function(shale_headers_brought out root)
   set(found ${ARGN})
   set(queue ${ARGN})

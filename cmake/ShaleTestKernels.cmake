@@ -16,9 +16,9 @@ function(shale_add_test_kernels target)
   endif()
 endfunction()
 
-# shale_add_gpu_tests(<target> <stem>...): adds an entry gpu.<stem> for each file's cases about
-# kernels on any device, on this machine's GPU. They need a GPU, and are run only by `ctest -C gpu
-# -R "^gpu[.]"`.
+# shale_add_gpu_tests(<target> <stem>...): adds a test gpu.<stem> for each file, which runs the
+# file's kernel cases on this machine's GPU. These tests need a GPU, and are run only by `ctest -C
+# gpu -R "^gpu[.]"`.
 function(shale_add_gpu_tests target)
   foreach(stem IN LISTS ARGN)
     if(SHALE_HAVE_CUDA AND NOT stem MATCHES "^simt_")

@@ -1,4 +1,4 @@
-# Makes completions and manual pages of what `PROGRAM --help table` prints
+# Makes completions and manual pages from what `PROGRAM --help table` prints
 # (base/config_internal.h):
 #
 #   awk -v kind=bash|zsh|fish|man -v program=train_lm -v version=0.2.0 -f option_files.awk TABLE
@@ -7,7 +7,7 @@
 
 BEGIN { FS = "\t"; commands = 0 }
 
-# ---- What is read ----
+# ---- Reading the input ----
 
 FILENAME != table && FNR == 1 && table != "" { in_codes = 0; reading_page = 1 }
 FNR == 1 && table == "" { table = FILENAME }
@@ -39,9 +39,9 @@ END {
   else { print "option_files.awk: unknown kind " kind > "/dev/stderr"; exit 1 }
 }
 
-# ---- Shells ----
+# ---- Completions for shells ----
 
-# Between single quotes of a POSIX shell.
+# Quotes a text with single quotes for a POSIX shell.
 function quoted(text) {
   gsub(/'/, "'\\''", text)
   return "'" text "'"
@@ -107,7 +107,7 @@ function bash(   c, i, command, name) {
   print "complete -F " name " " program
 }
 
-# The help of an option on one line, short enough for a menu.
+# Returns the help of an option on one line, short enough for a menu.
 function brief(text) {
   sub(/ \(.*\)$/, "", text)
   sub(/[;:] .*$/, "", text)
@@ -149,7 +149,8 @@ function tools_of(command,   i, text) {
   return text
 }
 
-# In a specification of _arguments brackets, colons and backslashes mean something.
+# Escapes brackets, colons and backslashes, which mean something in a specification of zsh's
+# _arguments.
 function zsh_text(text) {
   gsub(/\\/, "\\\\", text); gsub(/\[/, "\\[", text); gsub(/\]/, "\\]", text); gsub(/:/, "\\:", text)
   return text

@@ -3,9 +3,9 @@
 #   Catch2Any::Catch2Any  for test sources; brings no main()
 #   Catch2Any::Main       the same, with a main()
 #
-# A main() of one's own includes <catch2_any/run.h> and returns catch2_any::run(argc, argv). It fails
-# when no test case ran, in both versions. Version 2 is compiled here, once: a distribution's library
-# of it is built as C++14 and lacks symbols that a C++20 test refers to.
+# A program with its own main() includes <catch2_any/run.h> and returns catch2_any::run(argc, argv),
+# which fails in both versions if no test case ran. Catch2 version 2 is compiled here, once: a
+# distribution's library of it is built as C++14 and lacks symbols that a C++20 test refers to.
 
 find_package(Catch2 CONFIG QUIET)
 
@@ -50,7 +50,7 @@ int catch2_any::run(int argc, char** argv) {
 }
 ]])
   else()
-    # Version 3 fails without test cases by itself.
+    # Version 3 itself fails if no test case ran.
     file(CONFIGURE OUTPUT ${generated}/include/catch2/catch.hpp @ONLY CONTENT [[
 #pragma once
 
@@ -70,7 +70,8 @@ int catch2_any::run(int argc, char** argv) { return Catch::Session().run(argc, a
   add_library(catch2_any STATIC ${generated}/run.cpp)
   target_include_directories(catch2_any SYSTEM PUBLIC ${generated}/include)
   target_link_libraries(catch2_any PUBLIC Catch2::Catch2)
-  # Version 2 is 18,000 lines, not ours to warn about, and no test's time depends on it.
+  # Version 2 has 18,000 lines; its warnings cannot be fixed here, and its speed does not matter to
+  # tests.
   target_compile_options(catch2_any PRIVATE -w -O0 -g0 -fno-sanitize=all)
   add_library(Catch2Any::Catch2Any ALIAS catch2_any)
 

@@ -1,5 +1,5 @@
-# Finds Google Highway 1.x: target Highway::hwy, variable Highway_VERSION.
-# Its own CMake package came with 1.0; distributions that leave it out have the header and library.
+# Finds Google Highway 1.x: target Highway::hwy, variable Highway_VERSION. Highway has had a CMake
+# package since 1.0; distributions without the package still have the header and library.
 
 find_package(hwy CONFIG QUIET)
 if(TARGET hwy::hwy)

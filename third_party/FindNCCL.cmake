@@ -1,5 +1,6 @@
-# Finds the header of NCCL: target NCCL::headers, variables NCCL_INCLUDE_DIR and NCCL_VERSION.
-# The library itself is loaded when a run first uses it, so that one binary serves machines without.
+# Finds the header of NCCL: target NCCL::headers, variables NCCL_INCLUDE_DIR and NCCL_VERSION. The
+# library itself is loaded when a run first uses it, so that the same binary runs on machines
+# without NCCL.
 
 find_path(NCCL_INCLUDE_DIR NAMES nccl.h
           HINTS ${NCCL_ROOT} ENV NCCL_ROOT ${CUDAToolkit_INCLUDE_DIRS} PATH_SUFFIXES include)

@@ -1,4 +1,4 @@
-# Finds libzstd: target Zstd::zstd. Its own CMake package is not in all distributions.
+# Finds libzstd: target Zstd::zstd. Not all distributions have libzstd's own CMake package.
 
 find_path(Zstd_INCLUDE_DIR NAMES zstd.h)
 find_library(Zstd_LIBRARY NAMES zstd)

@@ -1,7 +1,8 @@
 # Finds oneDNN with API 2 or 3: target oneDNN::oneDNN, variable oneDNN_VERSION.
 #
 # The header and the shared library are looked for first, because the CMake packages of builds with
-# a GPU runtime (Debian's is one) drag in OpenCL's development files, which a CPU user lacks.
+# a GPU runtime (Debian's is one) require OpenCL's development files, which a CPU user does not
+# have.
 
 find_path(oneDNN_INCLUDE_DIR NAMES dnnl.hpp)
 find_library(oneDNN_LIBRARY NAMES dnnl)

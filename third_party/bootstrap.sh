@@ -15,16 +15,16 @@ from NVIDIA's wheels, by pip, into third_party/cuda_tools.
 USAGE
 }
 
-# Compiler and build, MPI, then the libraries in the order of third-party use: GEMM, SIMD, log,
-# JSON, TOML, compressed text, images.
+# The compiler and build tools, MPI, then the libraries: GEMM, SIMD, log, JSON, TOML, compressed
+# text, images.
 packages=(
   g++ cmake ninja-build
   libopenmpi-dev openmpi-bin
   libdnnl-dev libhwy-dev libspdlog-dev nlohmann-json3-dev libtomlplusplus-dev zlib1g-dev
   libzstd-dev libpng-dev libjpeg-dev
 )
-# For tests, benchmarks and development: the tests look at processes (ps, pgrep), make two hosts of
-# one machine (ip), and a site of the pages (pandoc).
+# For tests, benchmarks and development: the tests list processes (ps, pgrep), simulate two hosts on
+# one machine (ip), and make a web site of the documentation (pandoc).
 development_packages=(git catch2 procps iproute2 pandoc)
 
 minimal=false
@@ -40,7 +40,7 @@ done
 if ! $minimal; then packages+=("${development_packages[@]}"); fi
 
 cuda_tools=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)/cuda_tools
-# lacks_disassembler: whether there is nvcc, and no disassembler beside it or in cuda_tools.
+# lacks_disassembler: succeeds if there is an nvcc, and no disassembler next to it or in cuda_tools.
 lacks_disassembler() {
   local nvcc folder
   nvcc=$(command -v nvcc || command -v /usr/local/cuda/bin/nvcc) || return 1
@@ -61,7 +61,8 @@ if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
   exit 69
 fi
 
-# dpkg-query fails when it does not know one of the names; what it knows, it still prints.
+# dpkg-query fails if it does not know one of the names, but still prints the packages that it
+# knows.
 installed=$(dpkg-query --show --showformat='${Package} ${db:Status-Status}\n' \
   "${packages[@]}" 2>/dev/null | sed -n 's/ installed$//p' || true)
 missing=()
@@ -80,7 +81,7 @@ if [[ ${#missing[@]} -gt 0 ]]; then
     fi
     as_root=(sudo)
   fi
-  # sudo drops the environment, hence env.
+  # sudo drops environment variables, so env sets this one.
   apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -y -o Dpkg::Use-Pty=0)
   "${apt[@]}" update </dev/null
   "${apt[@]}" install --no-install-recommends -o DPkg::Lock::Timeout=120 "${missing[@]}" </dev/null
@@ -88,7 +89,8 @@ fi
 
 if $with_cuda_tools; then
   echo "bootstrap.sh: installing cuobjdump and nvdisasm into $cuda_tools"
-  # The system's certificates count, among them those of a company's proxy; pip has its own.
+  # pip is given the system's certificates, which may include those of a company's proxy; pip has
+  # its own.
   certificates=()
   if [[ -d /etc/ssl/certs ]]; then certificates=(--cert /etc/ssl/certs); fi
   python3 -m pip install --quiet --root-user-action=ignore "${certificates[@]}" \
