@@ -73,7 +73,7 @@ std::string complaint(const std::vector<const char*>& arguments) {
   return message_of<ConfigError>([&] { options_of(arguments); });
 }
 
-// Options from a config file with this text and from these flags.
+// Returns the options from a config file with this text and from these flags.
 Options options_of_file(const std::string& text, std::vector<const char*> flags = {}) {
   const test::TempDir dir;
   const std::string path = dir.write("run.json", text);
@@ -143,7 +143,7 @@ TEST_CASE("another trainer's name of an option is answered with the option", "[c
   CHECK(contains(complaint({"--fsdp"}), "use --zero 3"));
   CHECK(file_complaint(R"({"learning_rate": 1})")
             .ends_with("run.json: unknown key \"learning_rate\"; use --lr"));
-  // Of a row for a flag that this program does not have, nothing.
+  // The program lacks the flag that would replace this one, so the message does not suggest it.
   CHECK(contains(complaint({"--tensor-model-parallel-size", "2"}), "train --help lists the flags"));
 }
 
@@ -321,7 +321,7 @@ TEST_CASE("a path that is empty is refused as a flag, and left alone in a file",
   spec.add("data", data, "training data", {.required = true, .is_path = true});
   spec.add("init", init, "a model", {.is_path = true});
   spec.add("out", out, "results", {.is_path = true});
-  // Written by --print-config for fields without a value.
+  // --print-config writes these values for fields without a value.
   spec.read_json(R"({"data": "", "init": ""})", "file.json");
   CHECK(init.empty());
   CHECK(contains(message_of<ConfigError>([&] { parse(spec, {}); }), "--data is required"));
@@ -361,7 +361,7 @@ TEST_CASE("an option that needs another is refused without it", "[config]") {
     spec.add("ahead", ahead, "units");
     spec.add("depth", depth, "of what is ahead");
     spec.needs("ahead", "--zero 3 or --elsewhere");
-    spec.needs("depth", "--elsewhere");  // an option that this program lacks
+    spec.needs("depth", "--elsewhere");  // this program lacks --elsewhere
     try {
       parse(spec, flags);
       return std::string();
@@ -395,7 +395,7 @@ TEST_CASE("a config file with an unknown key names the nearest one", "[config]")
   CHECK(contains(file_complaint(R"({"zeor": 1})"),
                  "run.json: unknown key \"zeor\"; did you mean \"zero\"?"));
   CHECK(contains(file_complaint(R"({"device-memory": 1})"), "did you mean \"device_memory\"?"));
-  // Options that exist only on the command line.
+  // These options exist only on the command line, not in config files.
   CHECK(contains(file_complaint(R"({"print_config": true})"), "unknown key \"print_config\""));
   CHECK(contains(file_complaint(R"({"config": "x"})"), "unknown key \"config\""));
   CHECK(contains(file_complaint(R"({"": 1})"), "unknown key \"\""));

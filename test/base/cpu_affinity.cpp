@@ -13,16 +13,16 @@ using test::contains;
 using test::message_of;
 
 TEST_CASE("the default is the mask, but at most the rank's share of the node", "[affinity]") {
-  // Columns: ranks, bound, node, threads.
+  // Columns: ranks, CPUs in the mask (bound), CPUs of the node, expected threads per rank.
   const auto [ranks, bound, node, threads] = GENERATE(table<int, int, int, int>({
-      {1, 8, 8, 8},    // no launcher
+      {1, 8, 8, 8},    // started without a launcher
       {1, 1, 8, 1},    // mpirun -np 1 binds to a core
-      {2, 1, 2, 1},    // mpirun -np 2 does too
-      {2, 8, 8, 4},    // --bind-to none
-      {3, 8, 8, 2},    // does not divide
+      {2, 1, 2, 1},    // mpirun -np 2 also binds each rank to a core
+      {2, 8, 8, 4},    // mpirun --bind-to none
+      {3, 8, 8, 2},    // the CPUs cannot be divided evenly
       {8, 32, 64, 8},  // bound to a socket that four ranks share
       {4, 2, 2, 1},    // more ranks than CPUs
-      {1, 4, 64, 4},   // taskset
+      {1, 4, 64, 4},   // taskset allows four CPUs
   }));
   CAPTURE(ranks, bound, node);
   const ThreadPlan plan = plan_threads(0, ranks, {.bound = bound, .node = node});
@@ -55,7 +55,7 @@ TEST_CASE("a request above the share is an error with the way out", "[affinity]"
 }
 
 TEST_CASE("a narrowed mask is seen, left alone, and widened on request", "[affinity]") {
-  // Runs on its own thread, as affinity masks persist.
+  // Runs on a thread of its own, because a thread's affinity mask persists.
   std::thread([] {
     const CpuCounts whole = cpu_counts();
     CHECK(whole.bound >= 1);
@@ -93,15 +93,15 @@ TEST_CASE("a thread stays beside its GPU where CPUs are enough", "[affinity]") {
     }
     const int all = static_cast<int>(allowed.size());
     CHECK_FALSE(bind_to_cpus({}, 1, 1));
-    CHECK_FALSE(bind_to_cpus({16383}, 1, 1));  // no CPU that it may use
-    CHECK_FALSE(bind_to_cpus(allowed, 1, 1));  // nothing to narrow
+    CHECK_FALSE(bind_to_cpus({16383}, 1, 1));  // the process may not use this CPU
+    CHECK_FALSE(bind_to_cpus(allowed, 1, 1));  // the mask would not change
     CHECK_FALSE(bind_to_cpus({allowed[0]}, 2, 1));
     CHECK(cpu_counts().bound == all);
     if (all < 2) {
       WARN("skipped: one CPU cannot be narrowed");
       return;
     }
-    CHECK_FALSE(bind_to_cpus({allowed[0]}, 1, 1));  // one of all
+    CHECK_FALSE(bind_to_cpus({allowed[0]}, 1, 1));  // one CPU for all ranks is too few
     CHECK(bind_to_cpus({allowed[0], 16383}, 1, all));
     CHECK(cpu_counts().bound == 1);
   }).join();

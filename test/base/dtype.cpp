@@ -24,7 +24,7 @@ float from_bits(uint16_t bits) {
   return static_cast<float>(value);
 }
 
-// binary16 by its definition: (-1)^s 2^(e-15) (1 + m/1024), subnormals 2^-14 m/1024.
+// binary16 value by definition: (-1)^s 2^(e-15) (1 + m/1024); subnormals are 2^-14 m/1024.
 double f16_by_definition(uint16_t bits) {
   const int exponent = (bits >> 10) & 31;
   const double fraction = (bits & 1023) / 1024.0;
@@ -56,7 +56,7 @@ TEST_CASE("every f16 becomes the float of its definition and comes back", "[dtyp
 
 TEST_CASE("f16 rounds to nearest, and to even half way between neighbours", "[dtype]") {
   int wrong = 0;
-  for (uint16_t low = 0; low < 0x7bff; ++low) {  // all neighbours of finite magnitude
+  for (uint16_t low = 0; low < 0x7bff; ++low) {  // all pairs of neighbouring finite magnitudes
     const auto high = static_cast<uint16_t>(low + 1);
     const float a = from_bits<f16>(low), b = from_bits<f16>(high);
     const float middle = (a + b) / 2;  // exact: a float has 13 more bits
@@ -88,7 +88,7 @@ TEST_CASE("every bf16 is the upper half of a float and comes back", "[dtype]") {
     const auto bits = static_cast<uint16_t>(i);
     const float value = from_bits<bf16>(bits);
     wrong += std::bit_cast<uint32_t>(value) != i << 16;
-    // A signalling NaN becomes quiet.
+    // A signalling NaN must become quiet.
     wrong += bf16_bits(value) != (std::isnan(value) ? (bits | 0x40) : bits);
   }
   CHECK(wrong == 0);
@@ -96,7 +96,7 @@ TEST_CASE("every bf16 is the upper half of a float and comes back", "[dtype]") {
 
 TEST_CASE("bf16 rounds to nearest, and to even half way between neighbours", "[dtype]") {
   int wrong = 0;
-  for (uint32_t low = 0; low < 0x7f80; ++low) {  // up to infinity, next to the largest
+  for (uint32_t low = 0; low < 0x7f80; ++low) {  // all finite magnitudes, the largest with infinity
     const uint32_t middle = (low << 16) | 0x8000u;
     const uint32_t even = low % 2 == 0 ? low : low + 1;
     for (const uint32_t sign : {0u, 0x80000000u}) {

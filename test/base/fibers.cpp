@@ -1,4 +1,4 @@
-// Functions that alternate on one thread.
+// Tests functions that take turns on one thread.
 #include "shale/base/fibers.h"
 
 #include <stdexcept>
@@ -30,7 +30,7 @@ std::string error_of(Fibers& fibers, const Fibers::Body& body) {
 
 TEST_CASE("fibers take turns in the order of their numbers", "[fibers]") {
   Fibers fibers(3);
-  for (int again = 0; again < 2; ++again) {  // reuses their stacks
+  for (int again = 0; again < 2; ++again) {  // the second run reuses the stacks
     std::vector<int> order;
     fibers.run([&](int i) {
       for (int turn = 0; turn <= i; ++turn) {
@@ -80,7 +80,7 @@ TEST_CASE("a fiber that parks while it unwinds leaves no trace in others", "[fib
   int caught = 0;
   fibers.run([&](int i) {
     for (int round = 0; round < 4; ++round) {
-      if (i == 1) {  // never throws
+      if (i == 1) {  // only this fiber does not throw
         CHECK(std::uncaught_exceptions() == 0);
         CHECK(std::current_exception() == nullptr);
         yield(fibers);
@@ -120,8 +120,8 @@ TEST_CASE("the error of one fiber ends all, and is the one that is told", "[fibe
     fibers.park("a sum", [] { return false; });
   };
   CHECK(error_of(fibers, body) == "the second is wrong");
-  CHECK(unwound == 2);                          // the third had not started
-  CHECK(error_of(fibers, [](int) {}).empty());  // can be used again
+  CHECK(unwound == 2);                          // the third fiber had not started
+  CHECK(error_of(fibers, [](int) {}).empty());  // the Fibers object can be used again
 }
 
 TEST_CASE("fibers that wait for each other are named", "[fibers]") {

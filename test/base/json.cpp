@@ -165,14 +165,14 @@ TEST_CASE("strings are escaped, and what is not UTF-8 is replaced or refused", "
   const std::string whole = "\u00e9\u20ac\U0001f600\u0800\ud7ff\ue000\U0010ffff";
   CHECK(json_quote(whole, BrokenUtf8::kRefused) == "\"" + whole + "\"");
   const auto [broken, replaced] = GENERATE(table<std::string, int>({
-      {"\xff", 1},              // not a first byte
-      {"\x80\x80", 2},          // no character to continue
-      {"\xc0\xaf", 2},          // overlong
-      {"\xe2\x82", 1},          // truncated
-      {"\xf0\x9f\x98", 1},      // truncated
-      {"\xed\xa0\x80", 3},      // a surrogate
+      {"\xff", 1},              // cannot start a character
+      {"\x80\x80", 2},          // continuation bytes without a start
+      {"\xc0\xaf", 2},          // overlong encoding
+      {"\xe2\x82", 1},          // truncated character
+      {"\xf0\x9f\x98", 1},      // truncated character
+      {"\xed\xa0\x80", 3},      // encodes a surrogate
       {"\xf4\x90\x80\x80", 4},  // above U+10FFFF
-      {"\xf0\x9f\xf0\x9f", 2},  // a new character
+      {"\xf0\x9f\xf0\x9f", 2},  // a new character starts too early
   }));
   std::string want = "\"x";
   for (int i = 0; i < replaced; ++i) want += "\ufffd";

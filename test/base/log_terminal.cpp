@@ -95,7 +95,7 @@ TEST_CASE("the status line is cut to the terminal, so that it never wraps", "[lo
   }
   Logger log({.out = terminal.file.get(), .err = terminal.file.get()});
   log.status("0123456789abc");
-  log.status("");  // nothing between the two
+  log.status("");  // removes the status line; prints no other
   CHECK(shows(terminal, kClear + "012345678" + kClear));
 }
 

@@ -128,10 +128,10 @@ TEST_CASE("excerpt spells control characters and keeps characters whole", "[base
         "a\\x00"
         "b");
   CHECK(excerpt("\xc2\x9b\u00e9\u4e2d\U0001f600") == "\\x9b\u00e9\u4e2d\U0001f600");
-  CHECK(excerpt("ab\u4e2d\u4e2d", 7) == "ab...");  // no partial character
+  CHECK(excerpt("ab\u4e2d\u4e2d", 7) == "ab...");  // does not cut a character in two
   CHECK(excerpt("abcd\n", 7) == "abcd...");
-  CHECK(excerpt("\xff\xe4\xb8") == "\\xff\\xe4\\xb8");  // not UTF-8
-  CHECK(excerpt("\x9b[31m", 10) == "\\x9b[31m");        // controls 8-bit terminals
+  CHECK(excerpt("\xff\xe4\xb8") == "\\xff\\xe4\\xb8");  // bytes that are not UTF-8
+  CHECK(excerpt("\x9b[31m", 10) == "\\x9b[31m");        // 8-bit control character of terminals
 }
 
 TEST_CASE("printable spells what is no UTF-8 and what is no character to print", "[base]") {
@@ -139,7 +139,7 @@ TEST_CASE("printable spells what is no UTF-8 and what is no character to print",
   CHECK(printable("a\r\nerror: b\t") == "a\\x0d\\x0aerror: b\\x09");
   CHECK(printable("a\n\tb\x1b", "\n\t") == "a\n\tb\\x1b");
   CHECK(printable("\u00e9\u4e2d\U0001f600\\") == "\u00e9\u4e2d\U0001f600\\");
-  // Overlong, surrogates, beyond U+10FFFF, truncated, continuation without a start.
+  // Encodings that are overlong, surrogates, beyond U+10FFFF, truncated, or without a start byte.
   CHECK(printable("\xc0\xaf") == "\\xc0\\xaf");
   CHECK(printable("\xed\xa0\x80") == "\\xed\\xa0\\x80");
   CHECK(printable("\xf4\x90\x80\x80") == "\\xf4\\x90\\x80\\x80");

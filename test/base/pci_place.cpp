@@ -48,7 +48,7 @@ class Sys {
  private:
   static void link(const fs::path& at, const Speed& speed) {
     put(at / "max_link_speed", speed.text);
-    put(at / "current_link_speed", "2.5 GT/s PCIe");  // idle
+    put(at / "current_link_speed", "2.5 GT/s PCIe");  // speed of an idle link
     put(at / "current_link_width", std::to_string(speed.width));
     put(at / "max_link_width", std::to_string(speed.possible));
   }
@@ -77,7 +77,7 @@ const std::vector<std::string> kGpus = {"0000:19:00.0", "0000:1a:00.0", "0000:1d
 TEST_CASE("a GPU's place: bridges, NUMA node, CPUs, and its link at its best", "[topology]") {
   const Sys sys;
   add_machine(sys);
-  const PciPlace place = sys.read("00000000:1A:00.0");  // CUDA's spelling
+  const PciPlace place = sys.read("00000000:1A:00.0");  // CUDA's form of the address
   CHECK(place.address == "0000:1a:00.0");
   CHECK(place.path == std::vector<std::string>{"pci0000:16", "0000:16:01.0", "0000:17:00.0",
                                                "0000:18:01.0", "0000:1a:00.0"});
@@ -162,7 +162,7 @@ TEST_CASE("what is wrong below /sys is unknown", "[topology]") {
     CHECK(sys.read(address).numa_node == -1);
   }
   CHECK(read_pci_place("0000:ad:00.0", "/nowhere").path.empty());
-  // A link out of the device tree, and one to itself.
+  // One link leads out of the device tree, and one to itself.
   const auto links = sys.root() / "bus/pci/devices";
   fs::create_symlink("/", links / "0000:aa:00.0");
   fs::create_symlink(links / "0000:ab:00.0", links / "0000:ab:00.0");

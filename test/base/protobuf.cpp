@@ -12,7 +12,7 @@ using test::contains;
 using test::message_of;
 
 TEST_CASE("a message has the bytes of the encoding's specification", "[protobuf]") {
-  // Examples of protobuf.dev/programming-guides/encoding.
+  // Examples from protobuf.dev/programming-guides/encoding.
   CHECK(ProtoMessage().integer(1, 150).bytes() == "\x08\x96\x01");
   CHECK(ProtoMessage().text(2, "testing").bytes() == "\x12\x07testing");
   CHECK(ProtoMessage().message(3, ProtoMessage().integer(1, 150)).bytes() ==

@@ -9,7 +9,7 @@
 
 namespace shale {
 
-// Its name is in the dynamic symbol table.
+// The report finds this function's name in the dynamic symbol table.
 __attribute__((noinline)) void wait_for_flag_in_the_test(const std::atomic<bool>& flag) {
   while (!flag.load()) {
   }
@@ -25,7 +25,7 @@ TEST_CASE("another thread's stack names the functions that it is in") {
   });
   while (!made) std::this_thread::yield();
   std::vector<std::string> names;
-  // The thread may not have entered the function yet. Sanitizer frames may be above it.
+  // The thread may not have entered the function yet, and frames of a sanitizer may be above it.
   const auto is_function = [](const std::string& name) {
     return name.find("shale::wait_for_flag_in_the_test(") == 0;
   };

@@ -67,7 +67,7 @@ TEST_CASE("a scope that is closed ends those in it that nobody closed", "[timeli
   const size_t outer = timeline.open("outer");
   timeline.open("forgotten");
   timeline.close(outer);
-  timeline.close(outer);  // again: nothing is open
+  timeline.close(outer);  // a second close() finds nothing open
   timeline.open("open to the end");
   timeline.stop();
   CHECK(names_of(timeline.take(), "host") ==
@@ -107,15 +107,15 @@ TEST_CASE("scopes are also when a device runs what was queued in them", "[timeli
     timeline.add_device_slice("collectives: all", "captured", timeline.mark(nullptr), begin);
   }
   timeline.stop();
-  CHECK(timeline.mark(&stream) == StreamMarks::kNone);  // unused marks are not set
+  CHECK(timeline.mark(&stream) == StreamMarks::kNone);  // without a recording, no mark is set
   CHECK(ranges.text == "outer(inner())");
-  // The device reaches mark n at time 1000 n, whenever it was set.
+  // The simulated device reaches mark n at time 1000 n, whenever the mark was set.
   const TraceRecord record =
       timeline.take([](size_t mark) { return static_cast<int64_t>(1000 * mark); });
   CHECK(names_of(record, "host") == names_of(record, "device"));
   const auto& slices = record.tracks.at("device");
   REQUIRE(slices.size() == 2);
-  CHECK((slices[0].begin == 1000 && slices[0].end == 2000));  // inner
+  CHECK((slices[0].begin == 1000 && slices[0].end == 2000));  // the inner scope
   CHECK((slices[1].begin == 0 && slices[1].end == 5000));
   const auto& gathers = record.tracks.at("collectives: all");
   REQUIRE(gathers.size() == 1);
@@ -145,7 +145,7 @@ TEST_CASE("a scope costs a microsecond at most while it is recorded, and less el
       "a scope: %.0f ns recorded, %.0f ns with a timeline that does not record, %.1f ns "
       "without\n",
       1e9 * on, 1e9 * off, 1e9 * without);
-  // 124M parameters need about 1,000 scopes per step of at least 100 ms: 1%.
+  // A step of a 124M model opens about 1,000 scopes in at least 100 ms: 1 us each is 1%.
   CHECK(on < 1e-6);
   CHECK(off < 1e-6);
   CHECK(without < 5e-8);

@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t kRows = 4, kCols = 3;
 
-// Small integers, so that all sums are exact. `what` distinguishes inputs from loss weights.
+// Small integers, so that all sums are exact. `what` distinguishes inputs from weights of losses.
 float value(int what, int rank, int64_t i) {
   return static_cast<float>((what * 31 + rank * 7 + i * 5) % 11 - 5);
 }
@@ -58,7 +58,7 @@ TEST_CASE("gradients go back through all_gather") {
     CHECK(got.y[static_cast<size_t>(i)] == square(static_cast<int>(i / count), i % count));
   }
   for (int64_t i = 0; i < count; ++i) {
-    // Every rank's loss includes this rank's slice, with a weight of its own.
+    // Every rank's loss includes this rank's slice, with a different weight on each rank.
     float weight = 0;
     for (int r = 0; r < ranks; ++r) weight += value(1, r, me * count + i);
     CHECK(got.gradient[static_cast<size_t>(i)] == 2 * value(0, me, i) * weight);
@@ -102,7 +102,7 @@ TEST_CASE("gradients go back through all_reduce_sum, whose input stays as it is"
   }
 }
 
-// Each rank's loss depends on all ranks' rows, like a contrastive loss. By central differences.
+// Each rank's loss depends on the rows of all ranks, like a contrastive loss.
 TEST_CASE("a loss over the rows of all ranks has the gradient that central differences have") {
   Context context({.threads = 1});
   const auto group = world().group({.timeout_s = 60}, context.backend());

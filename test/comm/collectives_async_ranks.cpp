@@ -20,7 +20,7 @@ TEST_CASE("collectives in flight finish in the order in which they were given") 
     constexpr int kInFlight = 24;
     std::vector<std::unique_ptr<Buffer>> buffers;
     std::vector<comm::Work> works;
-    // Each collective needs the previous one's result, in the same buffer.
+    // Each collective needs the result of the previous one, in the same buffer.
     const Buffer chain(*group, Place::kGroup, 4);
     *chain.as<int32_t>() = 1;
     for (int k = 0; k < kInFlight; ++k) {
@@ -37,14 +37,14 @@ TEST_CASE("collectives in flight finish in the order in which they were given") 
             group->all_reduce_sum(make_view(chain.as<int32_t>(), {1}), {.async = true}));
       }
       if (k % 5 == 4) {
-        // A blocking call runs after the queued ones.
+        // A blocking call runs after all queued calls.
         int32_t one = 1;
         group->all_reduce_sum(make_view(&one, {1}));
         CHECK(one == n);
         CHECK(works.back().done());
       }
     }
-    // Waits in another order than that of the calls, and twice.
+    // Waits in another order than that of the calls, and twice for each call.
     for (auto work = works.rbegin(); work != works.rend(); ++work) work->wait();
     for (const comm::Work& work : works) {
       CHECK(work.done());
@@ -103,7 +103,7 @@ TEST_CASE("a lane does not wait for what is queued in another") {
       const auto queue = [&] {
         work = data->all_reduce_sum(make_view(queued.data(), {9000}), {.async = true});
       };
-      // Rank 0 queues a sum in one lane first; other ranks do so after one in another lane.
+      // Rank 0 queues its sum in one lane first; other ranks first queue one in another lane.
       if (data->rank() == 0) queue();
       model->all_reduce_sum(make_view(&one, {1}));
       parts->all_reduce_sum(make_view(&part, {1}));

@@ -8,9 +8,9 @@
 namespace shale::test {
 namespace {
 
-// Empty, one, ragged, a single chunk, several chunks.
+// Lengths: empty, one element, ragged, a single chunk, several chunks.
 const std::vector<int64_t> kCounts = {0, 1, 7, 4099, 30013};
-const std::vector<int64_t> kSlices = {0, 1, 7, 9001};  // one per rank
+const std::vector<int64_t> kSlices = {0, 1, 7, 9001};  // elements of a slice, one slice per rank
 
 template <typename Test>
 void for_all(Test&& test) {
@@ -144,7 +144,7 @@ TEMPLATE_TEST_CASE("all_reduce_max finds the largest value", "", float, double, 
     const int64_t count = 20'011;
     const Buffer buffer(setup, count * int64_t{sizeof(T)});
     if (group.backend() == "nccl" && is_float(dtype_of<T>)) {
-      // MPI's own maximum would drop NaN.
+      // MPI's own maximum operation would ignore NaN.
       CHECK_THROWS_AS(group.all_reduce_max(buffer.view<T>(count)), DTypeError);
       return;
     }
@@ -295,7 +295,7 @@ TEST_CASE("all_to_all gives every rank the slices that are for it") {
 
 namespace {
 
-// Number of elements from one rank to another: zero, a few, or several chunks and messages.
+// Number of elements that rank `from` sends to `to`: zero, a few, or several chunks and messages.
 int64_t pair_count(int from, int to, int64_t longest) {
   if (from == to + 1) return 0;
   if (from == 0 && to == 1) return longest;
@@ -362,7 +362,7 @@ TEST_CASE("the bits of a sum do not depend on where the buffer is cut") {
 }
 
 TEST_CASE("a large sum on memory that peers reach is right to the last element") {
-  // Larger than the threshold for stores that bypass the caches.
+  // The buffer is larger than the threshold for stores that bypass the caches.
   const auto group = world().group({.timeout_s = 60});
   const int64_t count = (12 << 20) / 4 + 5;
   for (const Place place : {Place::kGroup, Place::kOffset, Place::kAny, Place::kMixed}) {

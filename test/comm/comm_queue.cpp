@@ -58,13 +58,13 @@ TEST_CASE("a job's exception comes out where its end is waited for") {
   CHECK_THROWS_AS(work.wait(), std::runtime_error);
   CHECK_THROWS_AS(work.wait(), std::runtime_error);
   int ran = 0;
-  queue.run([&](bool) { ++ran; }, nullptr);  // the queue still works
+  queue.run([&](bool) { ++ran; }, nullptr);  // after an error, the queue still works
   CHECK(ran == 1);
 }
 
 TEST_CASE("several threads may use one queue") {
   comm::CommQueue queue;
-  int64_t sum = 0;  // guarded by the queue: one job at a time
+  int64_t sum = 0;  // no lock: the queue runs one job at a time
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t) {
     threads.emplace_back([&, t] {

@@ -1,4 +1,4 @@
-// 1-bit compressed means over ranks: results, error feedback, traffic.
+// Tests means over ranks with one bit per element: results, error feedback, traffic.
 #include "shale/comm/sums/compressed_sum.h"
 
 #include <cmath>
@@ -17,7 +17,7 @@ using comm::Traffic;
 using kernels::kSignBlock;
 using kernels::kSignWords;
 
-// Less than a block, one block, empty, ragged, and more blocks than ranks.
+// Lengths: less than a block, one block, empty, ragged, more blocks than ranks.
 const std::vector<int64_t> kLengths = {700, 1024, 0, 3000, 7168};
 constexpr double kBlockBytes = 4 * kSignWords;
 
@@ -42,18 +42,18 @@ class Means {
     }
   }
 
-  // Every seventh element is masked.
+  // Masks every seventh element.
   static std::vector<float> mask(int64_t n) {
     std::vector<float> mask(size_t(n), 1.f);
     for (size_t i = 0; i < mask.size(); i += 7) mask[i] = 0;
     return mask;
   }
-  // Input of rank r in round `round`.
+  // Returns the input of rank r in round `round`.
   static std::vector<float> given(int rank, int round, size_t vector, int64_t n) {
     return randn<float>(n, uint64_t(1000 * round + 10 * rank) + vector);
   }
 
-  // Averages all vectors in a round.
+  // Averages all vectors over the ranks in a round.
   std::vector<std::vector<float>> mean(int round) {
     for (size_t i = 0; i < vectors_.size(); ++i) {
       const auto values = given(group_.rank(), round, i, lengths_[i]);
@@ -66,7 +66,7 @@ class Means {
     return means;
   }
 
-  // Error feedback of each element over all ranks: the mean over workers plus the owner's.
+  // Error feedback of each element over all ranks: the mean over the ranks' plus the owner's.
   std::vector<double> owed(size_t i) {
     const auto n = size_t(lengths_[i]);
     const std::vector<float> mine = to_host<float>(vectors_[i].owed);
@@ -147,7 +147,7 @@ TEST_CASE("means are the same on all ranks, and with what is owed they are the e
     const std::vector<float> mask = Means::mask(kLengths[i]);
     for (size_t k = 0; k < owed.size(); ++k) {
       CAPTURE(i, k);
-      // Five roundings per round of numbers below 16; a masked element has no mean and no error.
+      // Five roundings per round of numbers below 16. Masked elements have no mean and no error.
       const double want = mask[k] == 0 ? 0 : exact[i][k];
       REQUIRE(std::abs(told[i][k] + owed[k] - want) <= kRounds * 5 * 16 * 0x1p-24);
       if (mask[k] == 0) REQUIRE(told[i][k] == 0);

@@ -1,4 +1,4 @@
-// GPU choice of each rank, given simulated drivers on one host and on two.
+// Tests the GPU choice of ranks with simulated drivers, on one host and on two.
 #include "shale/comm/hosts/device_choice.h"
 
 #include "shale/base/error.h"
@@ -13,7 +13,7 @@ GpuList sees(const Ids& ids) {
   return {.ids = ids, .why_none = ids.empty() ? "CUDA_VISIBLE_DEVICES is empty" : ""};
 }
 
-// Chosen GPU index of every rank; -1: the CPU.
+// Returns the chosen GPU index of every rank; -1: the CPU.
 std::vector<int> chosen(const std::vector<RankGpus>& ranks, const DeviceWish& wish = {}) {
   std::vector<int> indices;
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
@@ -49,7 +49,7 @@ TEST_CASE("hosts that share a name, as clones of an image do, are told apart", "
 
 TEST_CASE("a launcher that shows every rank its own GPU is followed", "[comm]") {
   CHECK(chosen({{"a", sees({"17:00"})}, {"a", sees({"3d:00"})}}) == std::vector<int>{0, 0});
-  // Two ranks that see two GPUs each, in different order.
+  // Two ranks see two GPUs each, in a different order.
   CHECK(chosen({{"a", sees({"17:00", "3d:00"})}, {"a", sees({"17:00", "60:00"})}}) ==
         std::vector<int>{0, 1});
 }
@@ -68,7 +68,7 @@ TEST_CASE("several ranks on one GPU are an error unless it is asked for", "[comm
   const std::vector<RankGpus> bound = {{"a", sees({"17:00"})}, {"a", sees({"17:00"})}};
   CHECK(chosen({bound[0]}) == std::vector<int>{0});
   CHECK(test::contains(refusal(bound, 1), "rank 1 finds all of its 1 GPUs taken: 17:00 by rank 0"));
-  CHECK(refusal(bound, 0) == refusal(bound, 1));  // the same error on all ranks
+  CHECK(refusal(bound, 0) == refusal(bound, 1));  // all ranks get the same error
   CHECK(chosen(bound, {.may_share = true}) == std::vector<int>{0, 0});
   const RankGpus two = {"a", sees({"17:00", "3d:00"})};
   CHECK(chosen({two, two, two, two, two}, {.may_share = true}) == std::vector<int>{0, 1, 0, 1, 0});

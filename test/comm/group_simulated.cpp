@@ -10,7 +10,7 @@
 namespace shale::comm {
 namespace {
 
-// Rank 2 of five.
+// Simulates rank 2 of five.
 struct Simulated {
   Context context{{}};
   SimulatedGroup group{2, 5, context.backend()};
@@ -53,7 +53,7 @@ TEST_CASE("a simulated group counts calls, messages and bytes by tag", "[comm]")
   const SimulatedCounts sum = s.group.counts().find("sum")->second;
   CHECK(sum.calls == 1);
   CHECK(sum.blocking == 0);
-  CHECK(sum.messages == 6);  // three rounds up the tree and three down
+  CHECK(sum.messages == 6);  // three rounds up the tree and three rounds down
   CHECK(sum.sent_bytes == 2 * 0.8 * 40);
   CHECK(s.group.total().calls == 2);
   CHECK(s.group.total().blocking == 1);

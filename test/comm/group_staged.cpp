@@ -1,4 +1,4 @@
-// Host link usage of a device group, on a device whose copies take a known time.
+// Tests the link use of a device group, with a simulated device whose copies take a known time.
 #include "shale/comm/groups/group_staged.h"
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 namespace shale::comm {
 namespace {
 
-constexpr double kBytesPerSecond = 1e9;  // in each direction
+constexpr double kBytesPerSecond = 1e9;  // speed of copies, in each direction
 
 // Host time, and the total duration of copies in each direction.
 struct Clock {
@@ -103,13 +103,13 @@ class TimedHost final : public HostGroup {
 }  // namespace
 
 TEST_CASE("staging keeps both directions of the link busy", "[staged]") {
-  // Reduction takes no time, half a copy's time, nearly as long, longer.
+  // Relative to copies, reductions take no time, half as long, nearly as long, or longer.
   for (const double share : {0.0, 0.5, 0.9, 1.5}) {
     CAPTURE(share);
     const auto context = std::make_shared<WorldContext>();
     Clock clock;
     TimedDevice device(clock, context->memory);
-    const GroupOptions options{.staging_bytes = 1 << 10};  // chunks of 8 KiB
+    const GroupOptions options{.staging_bytes = 1 << 10};  // makes chunks of 8 KiB
     StagedGroup group(context, std::make_unique<TimedHost>(context, options, clock, share), device);
     constexpr int64_t kChunks = 64, kCount = kChunks * (8 << 10) / 4;
     std::vector<float> values(kCount, 3);
@@ -123,7 +123,7 @@ TEST_CASE("staging keeps both directions of the link busy", "[staged]") {
     const double copy = kCount * 4 / kBytesPerSecond;
     CHECK(clock.down == Approx(copy));
     CHECK(clock.up == Approx(copy));
-    // The slowest of the three stages never idles, except for the first and the last chunk.
+    // The slowest of the three stages is always busy, except for the first and the last chunk.
     const double ends = (2 + share) * copy / kChunks;
     CHECK(clock.now <= std::max(1.0, share) * copy + ends + 1e-9);
     device.destroy_stream(stream);

@@ -51,7 +51,7 @@ TEST_CASE("a mesh that cannot be says why") {
   CHECK(contains(error({{"", 8}}, 8), "expected a name"));
   CHECK(contains(error({{"dp", -8}}, 8), "expected a name and a size"));
   CHECK(contains(error({}, 8), "no axes"));
-  // The product would overflow.
+  // The product of the sizes would overflow an int.
   CHECK(contains(error({{"a", 1 << 30}, {"b", 1 << 30}, {"c", 1 << 30}}, 8), "does not fit"));
   const MeshLayout mesh({{"dp", 8}}, 8);
   CHECK(contains(message_of<ConfigError>([&] { mesh.size("tp"); }), "no axis 'tp' in dp=8"));
@@ -61,7 +61,7 @@ TEST_CASE("ranks fill the axes that need the most bandwidth first") {
   const comm::ParallelSizes sizes{.replica = 2, .pipeline = 3, .context = 2, .tensor = 2};
   CHECK(sizes.model_ranks() == 12);
   const MeshLayout mesh(comm::parallel_axes(sizes, 48), 48);
-  CHECK(mesh.size("shard") == 2);  // inferred from the rest
+  CHECK(mesh.size("shard") == 2);  // inferred from the other sizes
   CHECK(mesh.peers({"tensor"}, 1) == std::vector<int>{0, 1});
   CHECK(mesh.peers({"context"}, 1) == std::vector<int>{1, 3});
   CHECK(mesh.peers({"shard"}, 1) == std::vector<int>{1, 5});

@@ -21,7 +21,7 @@ TEST_CASE("the groups of a mesh join the ranks along one axis", "[mesh]") {
       CHECK(mesh.group(axis).rank() == mesh.coordinate(axis));
       if (mesh.size(axis) < n) CHECK(mesh.group(axis).options().name == axis);
     }
-    // Sums along tp and then along dp give the sum over all ranks.
+    // Sums along the axis tp, then along dp, give the sum over all ranks.
     int32_t value = me + 1;
     mesh.group("tp").all_reduce_sum(make_view(&value, {1}));
     const int first = me / tp * tp;
@@ -33,7 +33,7 @@ TEST_CASE("the groups of a mesh join the ranks along one axis", "[mesh]") {
     CHECK(&everyone == group.get());
     CHECK(everyone.rank() == me);
     CHECK(mesh.flatten({}).size() == 1);
-    // A flattened group is created only once.
+    // The group of all axes is the group of all ranks, and is not made again.
     CHECK(&mesh.flatten({"tp", "dp"}) == &everyone);
     CHECK(&mesh.flatten({"tp"}) == &mesh.group("tp"));
     CHECK_THROWS_AS(mesh.group("pp"), ConfigError);
@@ -48,12 +48,12 @@ TEST_CASE("hybrid sharding shards inside a node and replicates across nodes", "[
   CHECK(mesh.size("node") == world().local_size());
   CHECK(mesh.size("replica") * mesh.size("node") == n);
   if (n % 2 == 0) {
-    Mesh pairs(*group, hybrid_axes(*group, me % 2, 2));  // as if a node had two ranks
+    Mesh pairs(*group, hybrid_axes(*group, me % 2, 2));  // pretends that a node has two ranks
     CHECK(pairs.size("replica") == n / 2);
     CHECK(pairs.group("node").size() == 2);
   }
   if (n > 2) {
-    // The last rank is alone on its node.
+    // Pretends that the last rank is alone on its node.
     const bool last = me == n - 1;
     const auto uneven = [&] { hybrid_axes(*group, last ? 0 : me, last ? 1 : n - 1); };
     CHECK(contains(message_of<ConfigError>(uneven), "equally many"));

@@ -1,5 +1,5 @@
-// Tests every way in which one rank's collective may differ from the others': all ranks must report
-// it immediately.
+// Tests every way in which one rank's collective may differ from that of the other ranks: all ranks
+// must report it immediately.
 #include <chrono>
 
 #include "shale/test/support/ranks/harness.h"
@@ -10,7 +10,7 @@ namespace {
 using comm::CollectiveOptions;
 using comm::ProcessGroup;
 
-// Difference between the odd rank's call and the others'.
+// How the call of the odd rank differs from the call of the other ranks.
 enum class Mistake { kKind, kCount, kDtype, kOp, kRoot, kGatherRoot, kOrder, kMissing };
 
 constexpr Mistake kMistakes[] = {Mistake::kKind,  Mistake::kCount,  Mistake::kDtype,

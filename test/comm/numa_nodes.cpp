@@ -1,4 +1,4 @@
-// Grouping of ranks into NUMA nodes for hierarchical sums, from the locations of their GPUs.
+// Tests how ranks form NUMA nodes for hierarchical sums, given the locations of their GPUs.
 #include "shale/comm/hosts/numa_nodes.h"
 
 #include "shale/base/error.h"

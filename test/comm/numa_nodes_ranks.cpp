@@ -1,5 +1,5 @@
-// Hierarchical collectives in host memory by NUMA node: they give the bits of one tree and little
-// traffic between nodes.
+// Tests collectives in host memory that add inside NUMA nodes first: bits are those of one tree,
+// and traffic between nodes is low.
 #include <bit>
 
 #include "shale/test/support/ranks/harness.h"
@@ -7,7 +7,7 @@
 namespace shale::test {
 namespace {
 
-// Makes the World's groups use simulated NUMA nodes during its lifetime.
+// While it exists, groups of the World use simulated NUMA nodes.
 struct SimulatedNodes {
   explicit SimulatedNodes(int ranks_per_node) {
     std::vector<int> nodes;
@@ -19,7 +19,7 @@ struct SimulatedNodes {
   SimulatedNodes& operator=(const SimulatedNodes&) = delete;
 };
 
-// Bytes that all ranks of the group have sent to other nodes.
+// Returns the bytes that all ranks of the group have sent to other nodes.
 double crossed(comm::ProcessGroup& group) {
   double bytes = group.traffic().totals(comm::Traffic::kGradients).crossing_bytes;
   group.host().all_reduce_sum(make_view(&bytes, {1}));
@@ -54,10 +54,10 @@ TEMPLATE_TEST_CASE("sums over NUMA nodes have the bits of one tree", "[many_rank
 
 TEMPLATE_TEST_CASE("a chunk crosses between NUMA nodes once", "[many_ranks][numa]", float, bf16) {
   using T = TestType;
-  constexpr int64_t kSum = 4, kResult = sizeof(T);  // bytes of an element: sums are sent as f32
+  constexpr int64_t kSum = 4, kResult = sizeof(T);  // bytes per element; sums are sent as f32
   const int ranks = world().size();
   const int64_t nodes = ranks / 2, slice = 50001, count = slice * ranks;
-  if (ranks < 4 || ranks % 2 != 0) return;  // cannot form nodes of two ranks
+  if (ranks < 4 || ranks % 2 != 0) return;  // nodes of two ranks are impossible
   const SimulatedNodes simulated(2);
   const auto group = world().group({.timeout_s = 60});
   std::vector<T> whole(static_cast<size_t>(count)), part(static_cast<size_t>(slice));
@@ -65,7 +65,7 @@ TEMPLATE_TEST_CASE("a chunk crosses between NUMA nodes once", "[many_ranks][numa
   const View all = make_view(whole.data(), {count}), own = make_view(part.data(), {slice});
   const comm::CollectiveOptions options{.traffic = comm::Traffic::kGradients};
 
-  // Each node sends its partial sums to the reducing rank's node, and results to all others.
+  // Each node sends partial sums to the node of the reducing rank, and results to all other nodes.
   group->all_reduce_sum(all, options);
   CHECK(crossed(*group) == static_cast<double>((nodes - 1) * count * (kSum + kResult)));
   group->reset_traffic();

@@ -1,4 +1,4 @@
-// Point-to-point links between ranks: values, order, capacity, and errors when the ends disagree.
+// Tests links between two ranks: values, order, capacity, and errors when the ends disagree.
 #include <chrono>
 #include <thread>
 
@@ -17,8 +17,8 @@ using comm::Work;
 constexpr int64_t kCount = 3001;
 using Links = std::vector<std::unique_ptr<PipeLink>>;
 
-// Links from every rank forward to the next one and backward to the previous one; the last two
-// ranks also have a link.
+// Makes links from every rank forward to the next one and backward to the previous one; the last
+// two ranks have an additional link.
 std::vector<LinkSpec> ring(int ranks, int slots, int64_t bytes = kCount * 4) {
   std::vector<LinkSpec> specs;
   for (int r = 0; r < ranks; ++r) {
@@ -81,14 +81,14 @@ void pass_all(const Setup& setup, const Links& links, int slots) {
   }
 }
 
-// Error message of a failing send or receive on the host.
+// Returns the error message of a failing send or receive in host memory.
 std::string failure_of(PipeLink& link, float* values, int64_t count, const MessageId& id) {
   const View view = make_view(values, {count});
   return message_of<CommError>(
       [&] { (link.options().sends ? link.send(view, id) : link.receive(view, id)).wait(); });
 }
 
-// Links between ranks 0 and 1 of a group of all ranks.
+// Makes links between ranks 0 and 1 of a group of all ranks.
 Links pair(comm::ProcessGroup& group, int slots = 1) {
   return group.make_links(std::vector<LinkSpec>{
       {.sender = 0, .receiver = 1, .chunk = 1, .capacity_bytes = kCount * 4, .slots = slots}});
@@ -148,11 +148,11 @@ TEST_CASE("a sender is ahead by the slots and no further", "[link]") {
         for (int k = 0; k < slots; ++k) {
           CHECK(works[static_cast<size_t>(k)].done());
           works[static_cast<size_t>(k)].wait();
-          values[static_cast<size_t>(k)].assign(kCount, -1.f);  // it may be dropped
+          values[static_cast<size_t>(k)].assign(kCount, -1.f);  // may be overwritten after wait()
         }
         CHECK_FALSE(works.back().done());
       }
-      group->barrier();  // the receiver has done nothing so far
+      group->barrier();  // so far, the receiver has not called anything
       if (group->rank() == 0) works.back().wait();
       if (group->rank() == 1) {
         for (int k = 0; k <= slots; ++k) {
@@ -178,7 +178,7 @@ TEST_CASE("links do not order each other, and receives may come first", "[link]"
     const Links links = group->make_links(specs);
     float values[] = {10, 11};
     if (group->rank() == 0) {
-      group->barrier();  // the receives have been posted
+      group->barrier();  // all receives have been started
       for (const size_t k : {1, 0}) {
         links[k]->send(make_view(values + k, {1}), id_of(*links[k], 0)).wait();
       }
@@ -210,7 +210,7 @@ TEST_CASE("a message that is not the expected one is named with both ends, on bo
       std::string message;
       if (group->rank() == 0) {
         links[0]->send(make_view(floats, {64}), id_of(*links[0], 7)).wait();
-        // The first message fits into the link's slot, whatever the receiver expects.
+        // The first send succeeds, whatever the receiver expects, because the link has a free slot.
         message = failure_of(*links[0], floats, 64, id_of(*links[0], 8));
       } else if (group->rank() == 1) {
         MessageId id = id_of(*links[0], change == 0 ? 8 : 7);
@@ -268,7 +268,7 @@ TEST_CASE("an end that does not come is named after the time-out, with the messa
                        "step 12, fp32[1], which rank 1 does not make"));
       }
       meet->barrier();
-      // Messages already sent are still delivered.
+      // The receiver still gets messages that were sent before.
       if (group->rank() == 1) {
         links[0]->receive(make_view(&value, {1}), id_of(*links[0], 0)).wait();
       }

@@ -1,4 +1,4 @@
-// Features that only device groups have: streams.
+// Tests what only device groups have: streams.
 #include "shale/comm/link/device_resources.h"
 #include "shale/test/support/ranks/devices.h"
 #include "shale/test/support/ranks/harness.h"
@@ -6,7 +6,7 @@
 namespace shale::test {
 namespace {
 
-// True if a sum over ranks sees the values copied to the device just before it.
+// Returns true if a sum over ranks sees values copied to the device just before it.
 bool sum_is_right(DeviceBackend& device) {
   const comm::DeviceStream stream(device);
   const comm::GroupOptions options{.timeout_s = 60, .staging_bytes = 1 << 10};
@@ -25,7 +25,7 @@ bool sum_is_right(DeviceBackend& device) {
 }  // namespace
 
 TEST_CASE("a device that ignores waits between streams gives wrong sums", "[staged]") {
-  // All ranks use the same policy, but each with its own sequence.
+  // All ranks reorder streams by the same policy, but each rank in a different sequence.
   int wrong = 0;
   for (const emulator::Options& order : {emulator::Options{.order = emulator::Order::kLifo},
                                          {.order = emulator::Order::kRandom, .seed = 7}}) {
@@ -34,7 +34,7 @@ TEST_CASE("a device that ignores waits between streams gives wrong sums", "[stag
     ForgetfulDevice forgetful(order);
     wrong += sum_is_right(forgetful) ? 0 : 1;
   }
-  // A group of one rank copies on the caller's stream, so no waits are needed.
+  // Without the waits, sums must be wrong, except in a group of one rank, which needs no waits.
   CHECK((wrong > 0) == (world().size() > 1));
 }
 
@@ -82,7 +82,7 @@ TEST_CASE("collectives of a device follow each other and the caller's stream", "
     std::fill_n(other.as<int32_t>(), count, group.rank());
     chain.give();
     other.give();
-    // Each sum needs the previous one; the host waits only at the end.
+    // Each sum needs the previous sum; the host waits only at the end.
     std::vector<comm::Work> works;
     for (int k = 0; k < 4; ++k) {
       works.push_back(group.all_reduce_sum(chain.view<int32_t>(count),
@@ -93,7 +93,7 @@ TEST_CASE("collectives of a device follow each other and the caller's stream", "
     group.barrier("takes its turn");
     for (const comm::Work& work : works) work.wait();
     for (const comm::Work& work : works) CHECK(work.done());
-    // Work queued after wait() sees the results.
+    // Work that is queued after wait() sees the results.
     setup.device->copy(copy.view<int32_t>(count).data, chain.view<int32_t>(count).data, count * 4,
                        setup.stream);
     copy.take();
@@ -115,7 +115,7 @@ TEST_CASE("outputs may still be in use on the caller's stream when the call come
     out.give();
     in.give();
     const View target = out.view<int32_t>(count * n);
-    // Queued before the call, so it must see the old values.
+    // This copy is queued before the call, so it must see the old values.
     setup.device->copy(kept.view<int32_t>(count * n).data, target.data, size_t(target.bytes()),
                        setup.stream);
     const comm::Work work = setup.group.all_gather(in.view<int32_t>(count), target,
@@ -149,7 +149,7 @@ TEST_CASE("groups of a device split, talk and count like others", "[staged]") {
     const auto texts = reversed->all_gather_bytes(std::to_string(group.rank()));
     for (int r = 0; r < n; ++r) CHECK(texts[size_t(r)] == std::to_string(n - 1 - r));
 
-    // Chunks and control data of the underlying group do not count as calls.
+    // Chunks and control data that the host group moves do not count as calls.
     const auto same = group.split(0, group.rank(), "same");
     const int64_t count = 60'000;
     const Buffer large(setup, count * 4);

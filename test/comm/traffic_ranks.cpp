@@ -60,7 +60,7 @@ TEST_CASE("time in which several collectives are in flight counts once, here and
   parent->begin_flight();
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
   meter.end_flight();
-  CHECK(meter.in_flight_seconds() >= 0.02);  // up to now
+  CHECK(meter.in_flight_seconds() >= 0.02);  // a collective in flight counts up to now
   meter.end_flight();
   const double flown = meter.in_flight_seconds();
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
@@ -83,7 +83,7 @@ TEST_CASE("time spent blocked is exposed, time in flight is not") {
   work.wait();
   CHECK(group->traffic().totals().exposed_seconds == 0);
   if (group->size() == 1) return;
-  // Rank 0 waits for a late rank, in a blocking call and in an asynchronous one.
+  // Rank 0 waits for a late rank, in a blocking and in an asynchronous call.
   for (const bool async : {false, true}) {
     const double before = group->traffic().totals().exposed_seconds;
     group->barrier();
@@ -107,7 +107,7 @@ TEST_CASE("data parallelism sends 2 psi (N-1)/N gradients a step, however it acc
   config.context = 8;
   const auto model = models::make_language_model(config);
   comm::DataParallel parallel(*model, model->blocks(), context, *group, {.seed = 3});
-  double psi = 0;  // elements, with the flat buffers' padding
+  double psi = 0;  // number of elements, with padding of flat buffers
   for (const OptimShard& shard : parallel.shards()) psi += double(shard.grad.numel());
 
   const std::vector<int32_t> ids(8, 1);

@@ -1,4 +1,4 @@
-// Worlds on the program's own communicator, in a program that has initialized MPI itself.
+// Tests Worlds on a communicator of a program that has initialized MPI itself.
 #include <memory>
 #include <string>
 #include <vector>
@@ -102,10 +102,10 @@ TEST_CASE("a guest's rank that fails ends no process, and keeps none waiting") {
     }
     return 0;
   });
-  CHECK(code == static_cast<int>(ExitCode::kData));  // of the first failing rank, on all
+  CHECK(code == static_cast<int>(ExitCode::kData));  // all ranks get the first failing rank's code
   if (part.rank > 0) CHECK(contains(heard, "an error that a test makes"));
   CHECK(mpi_works(part.comm, part.size));
-  // A later world works.
+  // After a failure, a new World works.
   World guest(MpiCommunicator{part.comm});
   CHECK(sum_of_ones(*guest.group({.timeout_s = 60})) == float(part.size));
 }
@@ -129,7 +129,7 @@ TEST_CASE("a World is of an intracommunicator") {
   CHECK(contains(message_of<InternalError>([&] { make(MPI_COMM_NULL); }), "MPI_COMM_NULL"));
   const int last = world().size() - 1;
   if (last == 0) return;
-  const Part part(world().rank() % 2);  // its first rank is the highest world rank
+  const Part part(world().rank() % 2);  // rank 0 of the part is the highest World rank
   const int leader_of_others = world().rank() % 2 == last % 2 ? last - 1 : last;
   MPI_Comm between = MPI_COMM_NULL;
   MPI_Intercomm_create(part.comm, 0, MPI_COMM_WORLD, leader_of_others, 7, &between);

@@ -83,7 +83,7 @@ class Way {
   std::bernoulli_distribution lost_;
   std::chrono::milliseconds delay_;
   std::mt19937 random_;
-  std::deque<Packet> packets_;  // equal delays: the front is due first
+  std::deque<Packet> packets_;  // all have equal delays: the front is due first
 };
 
 volatile std::sig_atomic_t stopped = 0;

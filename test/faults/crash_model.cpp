@@ -133,7 +133,7 @@ std::string CrashModel::data_of(const Node& file, Unsynced unsynced, uint64_t& s
   for (FileChange change : file.changes) {
     if (toss(seed)) continue;
     const auto size = static_cast<int64_t>(change.data.size());
-    if (!change.is_resize && toss(seed)) {  // some of the sectors
+    if (!change.is_resize && toss(seed)) {  // only some of its sectors survive
       const uint64_t sectors = next_random(seed) % static_cast<uint64_t>(size / kSectorBytes + 1);
       change.data.resize(static_cast<size_t>(sectors) * kSectorBytes);
     }

@@ -42,8 +42,8 @@ class CrashModel {
   };
   struct Node;
   struct NameChange {
-    std::string removed;  // empty if none
-    std::string added;    // empty if none
+    std::string removed;  // name that a rename or removal removes; empty: none
+    std::string added;    // name that the change adds; empty: none
     std::shared_ptr<Node> node;
   };
   using Names = std::map<std::string, std::shared_ptr<Node>>;

@@ -8,17 +8,17 @@ namespace shale::test {
 
 // A disk operation that a program requested, as recorded by disk_fault_library.cpp.
 enum class DiskOp : uint8_t {
-  kOther,  // changes nothing: open, pread, close
-  kPrint,  // write to standard output, not to the disk: `data`
+  kOther,  // an operation that changes nothing: open, pread, close
+  kPrint,  // write of `data` to standard output, not to the disk
   kCreate,
-  kWrite,    // `data` at `offset`
-  kResize,   // set size to `offset` bytes
-  kReserve,  // reserve at least `offset` bytes
+  kWrite,    // write of `data` at `offset`
+  kResize,   // change of the file's size to `offset` bytes
+  kReserve,  // reservation of at least `offset` bytes
   kSyncFile,
   kSyncFolder,
   kMakeFolder,
-  kRename,  // rename to `to`
-  kRemove,  // remove a file or an empty folder
+  kRename,  // rename to the path `to`
+  kRemove,  // removal of a file or an empty folder
 };
 
 // True if the operation needs disk space, for data or a name.

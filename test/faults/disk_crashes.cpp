@@ -15,7 +15,7 @@
 namespace shale::test {
 namespace {
 
-constexpr int64_t kSteps = 4;  // keeps two, so the last steps delete older ones
+constexpr int64_t kSteps = 4;  // the saver keeps two: the last steps delete older ones
 
 struct Recorded {
   TempDir dir;
@@ -42,7 +42,7 @@ std::string problem_of(const CrashModel& model, Unsynced unsynced, uint64_t seed
   return problem_after_fault(root, kSteps + 1);
 }
 
-// Checks all prefixes of the calls, in the fixed states and in `seeds` random ones.
+// Checks the disk after each prefix of the calls, in fixed states and in `seeds` random ones.
 std::string problems(const Recorded& recorded, uint64_t seeds, int64_t& states) {
   std::string all;
   CrashModel model(recorded.dir.path());

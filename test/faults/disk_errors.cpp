@@ -54,7 +54,7 @@ std::string problem_of(const std::string& kind, int64_t at, int want_code, int w
   return later.empty() ? "" : fail("after the next run: ", later);
 }
 
-// Tests every `stride`-th call.
+// Makes every `stride`-th call fail in turn.
 std::string problems(const std::string& kind, int64_t stride, int want_code, int want_errno) {
   std::string all;
   const int64_t calls = calls_of_a_run(kind);
@@ -68,7 +68,7 @@ std::string problems(const std::string& kind, int64_t stride, int want_code, int
 }  // namespace
 
 TEST_CASE("a disk error at some calls ends the program cleanly and loses nothing", "[faults]") {
-  // Strides without a common factor, so that each kind of fault hits different calls.
+  // The strides have no common factor, so that each kind of fault hits different calls.
   CHECK(problems("eio", 5, 74, EIO) == "");
   CHECK(problems("enospc", 7, 74, ENOSPC) == "");
 }

@@ -64,7 +64,7 @@ Settings& settings() {
   return instance;
 }
 
-// Returns the C library's own function.
+// Returns the C library's implementation of a function that this library replaces.
 template <typename Function>
 Function real(const char* name) {
   return reinterpret_cast<Function>(::dlsym(RTLD_NEXT, name));
@@ -212,7 +212,7 @@ int close(int fd) {
   const bool is_written = flags >= 0 && (flags & O_ACCMODE) != O_RDONLY;
   Call call(DiskOp::kOther, "close", is_written ? path_of(fd) : "");
   const int result =
-      real<decltype(&::close)>("close")(fd);  // even if close fails, the descriptor is gone
+      real<decltype(&::close)>("close")(fd);  // the descriptor is gone even if the fault fires
   return call([&] { return result; });
 }
 

@@ -55,9 +55,9 @@ std::vector<DiskCall> export_model(const TempDir& dir, int seed, const std::stri
 TEST_CASE("a power failure during an export leaves the old model, the new one, or none",
           "[faults]") {
   const auto [before, after] = GENERATE(table<std::string, std::string>({
-      {"20KiB", "20KiB"},  // files with the same names
-      {"20KiB", "50KiB"},  // fewer files
-      {"20KiB", "1MiB"},   // a single file
+      {"20KiB", "20KiB"},  // exports with files of equal names
+      {"20KiB", "50KiB"},  // the second export has fewer files
+      {"20KiB", "1MiB"},   // the second export is a single file
       {"1MiB", "20KiB"},
       {"1MiB", "1MiB"},
   }));

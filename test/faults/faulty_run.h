@@ -10,13 +10,13 @@ namespace shale::test {
 
 // Injected disk fault; disk_fault_library.cpp documents the fields.
 struct DiskFault {
-  std::string under;      // the folder, an absolute path
-  std::string kind = {};  // "eio", "enospc", "full", "eintr", "short", "kill"
+  std::string under;      // path of the folder, absolute
+  std::string kind = {};  // one of "eio", "enospc", "full", "eintr", "short", "kill"
   int64_t at = 0;         // number of the call that fails, from 1; 0: none
 };
 
 struct FaultyRun {
-  int code = 0;  // the exit code, or 128 + signal
+  int code = 0;  // exit code of the program, or 128 + signal
   std::string output;
   std::string errors;
   std::vector<DiskCall> calls;  // successful calls, and what write() printed

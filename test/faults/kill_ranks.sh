@@ -138,7 +138,7 @@ while [[ $killed -lt $kills || $finished -eq 0 ]]; do
     [[ $code -eq 0 ]] || fail "the run ended with $code"
     ended=true
   fi
-  # A run that was killed before it resumed prints no such line.
+  # The log lacks this line if the run was killed before it resumed.
   resumed=$(sed -nE 's/^resumed from .* after ([0-9]+) steps$/\1/p' "$work/log")
   if [[ -n $resumed ]]; then
     [[ $resumed -ge $saved ]] || fail "resumed after step $resumed, step $saved was saved"

@@ -33,9 +33,9 @@ fail() {
   failures=$((failures + 1))
 }
 
-supervisor=()                # before mpirun
-rank_wrapper=("$work/rank")  # around the command of each rank
-start() {  # RANKS FLAG...: in the background
+supervisor=()                # command in front of mpirun
+rank_wrapper=("$work/rank")  # command in front of each rank's command
+start() {  # RANKS FLAG...: starts training in the background
   local ranks=$1
   shift
   rm -f "$work"/code.* "$work"/out.*
@@ -56,7 +56,7 @@ for _ in $(seq 400); do [[ $(rows) -ge 20 ]] && break; sleep 0.05; done
 [[ $(rows) -ge 20 ]] || fail 'two hosts do not train'
 # The heartbeat sockets of two ranks on each side are bound to the addresses of the link only.
 for end in "$left 014DD50A" "$right 024DD50A"; do
-  read -r ns address <<<"$end"  # the format of /proc
+  read -r ns address <<<"$end"  # addresses in hexadecimal, as in /proc/net
   listening=$(in_namespace "$ns" awk 'NR > 1 { print substr($2, 1, 8) }' /proc/net/udp | xargs)
   [[ $listening == "$address $address" ]] || fail "$ns listens on '$listening', expected $address twice"
 done
@@ -109,11 +109,11 @@ in_namespace $left ip link set $left_device up
 rm -rf "$work/out"
 sleep 1
 
-# ---- Supervised, the run continues on the remaining host ----
+# ---- Under a supervisor, the run continues on the remaining host ----
 
 if [[ ${1:-} == all ]]; then
   supervisor=("$BIN_DIR/shale" run --elastic --)
-  rank_wrapper=()  # a shell would not forward signals
+  rank_wrapper=()  # no shell between: it would not forward signals
   start 4 --steps 200000 --save-every 20 --timeout $timeout_s --global-batch 4
   for _ in $(seq 400); do [[ $(rows) -ge 60 ]] && break; sleep 0.05; done
   touch "$work/right_is_gone"
@@ -134,7 +134,7 @@ if [[ ${1:-} == all ]]; then
   in_namespace $right ip link set $right_device up
 fi
 
-# ---- A bad link ----
+# ---- A link that loses and delays packets ----
 
 # Replaces the first link, so that there is no other route. TCP takes minutes on the worse setting.
 loss=0.05 delay_ms=20

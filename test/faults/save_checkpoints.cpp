@@ -24,7 +24,7 @@ int main(int argc, char** argv) {
     for (int64_t step = first; step < first + count; ++step) {
       shale::test::save_sample(folder, step, {.ranks = std::atoi(argv[4]), .rows = 100});
       const std::string line = shale::cat("saved step ", step, "\n");
-      // Unbuffered, so that a crash right afterwards cannot lose the line.
+      // Writes without a buffer, so that a crash right afterwards cannot lose the line.
       if (::write(STDOUT_FILENO, line.data(), line.size()) < 0) return 1;
       folder.retire(2, step);
     }

@@ -18,12 +18,12 @@ struct SaverRun {
   int64_t first = 1;
   int64_t count = 2;
   std::string fault_kind = {};
-  int64_t fault_at = 0;  // 0 if none
+  int64_t fault_at = 0;  // number of the call that fails; 0: none
 };
 
 struct SaverOutcome {
   FaultyRun run;
-  int64_t saved = 0;  // last step that it reported as saved; 0 if none
+  int64_t saved = 0;  // last step reported as saved; 0: none
 };
 
 SaverOutcome run_saver(const SaverRun& run);

@@ -8,7 +8,7 @@ times=${1:-4}
 yes 'a line of text to learn from' | head -n 300 >"$work/text.txt"
 
 steps=100000
-train() {  # FOLDER FLAG...
+train() {  # FOLDER FLAG...: trains on two ranks
   local folder=$1
   shift
   exec mpirun --oversubscribe --bind-to none -np 2 "$BIN_DIR/train_lm" --data "$work/text.txt" \
@@ -16,7 +16,7 @@ train() {  # FOLDER FLAG...
     --warmup-steps 0 --out "$work/$folder" "$@" >>"$work/output" 2>&1
 }
 field() { grep -o "\"$1\": [^,}]*" "$work/run/status.json" | head -n 1 | sed 's/.*: //; s/"//g'; }
-rows() { grep -c '"loss"' "$work/run/metrics.jsonl" 2>/dev/null || true; }  # rows of steps
+rows() { grep -c '"loss"' "$work/run/metrics.jsonl" 2>/dev/null || true; }  # counts rows of steps
 
 last=0
 for i in $(seq "$times"); do
@@ -24,7 +24,7 @@ for i in $(seq "$times"); do
   before=$(rows)
   (train run --steps $steps --resume auto) &
   launcher=$!
-  for _ in $(seq 600); do  # until it trains
+  for _ in $(seq 600); do  # waits until the run trains
     [[ $(rows) -gt $before ]] && break
     sleep 0.02
   done
@@ -32,7 +32,7 @@ for i in $(seq "$times"); do
   if [[ $((RANDOM % 3)) -eq 0 ]]; then
     kill -USR1 $launcher  # mpirun forwards it to both ranks
   else
-    kill -TERM "$(pgrep -P $launcher -x train_lm | shuf -n 1)"  # it informs the other rank
+    kill -TERM "$(pgrep -P $launcher -x train_lm | shuf -n 1)"  # the rank informs the other one
   fi
   wait $launcher
   code=$?

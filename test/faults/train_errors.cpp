@@ -29,7 +29,7 @@ constexpr int kAllRanks = -1;
 struct Training {
   const TempDir& dir;
   int ranks = 1;
-  int faulty_rank = 0;  // or kAllRanks
+  int faulty_rank = 0;  // rank whose calls fail, or kAllRanks
   DiskFault fault = {};
 };
 
@@ -80,7 +80,7 @@ int64_t last_committed(const std::vector<DiskCall>& calls, size_t count) {
 // Checks that a run resumed from this step finds the losses of all steps before. Returns the
 // problem, or "".
 std::string problem_with_metrics(const std::string& path, int64_t step) {
-  if (step == 0) return {};  // it starts from scratch
+  if (step == 0) return {};  // the run starts from scratch
   try {
     drop_metrics_after(path, step);
     int64_t next = 1;
@@ -140,7 +140,7 @@ int64_t calls_of_a_run(const std::string& kind, int ranks, int rank) {
   return last_call(run, kind);
 }
 
-// Tests every `stride`-th call of one rank from `first` on.
+// Makes every `stride`-th call of one rank fail in turn, from call `first` on.
 std::string problems(const std::string& kind, int want_errno, int ranks, int faulty_rank,
                      int64_t first, int64_t stride) {
   std::string all;
@@ -163,7 +163,7 @@ TEST_CASE("a full disk under one rank of two ends both cleanly and loses nothing
   CHECK(problems("full", ENOSPC, 2, 1, 3, 13) == "");
 }
 
-// Uses the calls of all ranks, in the order in which they returned.
+// Simulates crashes on the calls of all ranks, in the order in which they returned.
 TEST_CASE("a power failure while two ranks train loses no committed checkpoint, and no loss before",
           "[faults]") {
   const TempDir dir;

@@ -1,7 +1,7 @@
 #pragma once
 
-// Catch2 version 2 or 3, whichever the build found: tests are written once. Approx is global.
-// Matchers differ between the versions; for exceptions use message_of and contains below.
+// Catch2 version 2 or 3, whichever the build has found, so that tests are written once. Approx is
+// global. Matchers differ between the versions; use message_of and contains below for exceptions.
 #include <catch2/catch.hpp>
 
 #include <exception>
@@ -11,8 +11,8 @@
 
 namespace shale::test {
 
-// Runs fn and returns the message of the E it throws. Fails the test if it throws nothing or
-// something else.
+// Runs fn and returns the message of the exception E that it throws. Fails the test if fn throws
+// nothing, or another exception.
 template <typename E, typename Fn>
 std::string message_of(Fn&& fn) {
   try {

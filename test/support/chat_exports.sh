@@ -7,7 +7,7 @@ bin=$(cd "$1" && pwd) steps=$3
 mkdir -p "$2"
 cd "$2"
 
-chat() {  # QUESTION ANSWER [QUESTION ANSWER]
+chat() {  # QUESTION ANSWER [QUESTION ANSWER]: prints a conversation
   local line=""
   while [[ $# -gt 0 ]]; do
     line+="${line:+, }{\"role\": \"user\", \"content\": \"$1\"}, {\"role\": \"assistant\", \"content\": \"$2\"}"
@@ -23,7 +23,7 @@ chat() {  # QUESTION ANSWER [QUESTION ANSWER]
 } >chats.jsonl
 tr -c "[:alnum:][:space:]" " " <chats.jsonl >words.txt
 
-# train NAME FLAGS...: trains NAME/run and exports it
+# train NAME FLAGS...: trains a model in NAME/run and exports it
 train() {
   local name=$1
   shift
@@ -33,7 +33,7 @@ train() {
   "$bin/shale" ckpt export "$name/run" --out "$name/by_ckpt"
   "$bin/shale" ckpt export "$name/run" --out "$name/model.gguf" --to gguf
 }
-# model NAME PRESET SPLIT SPECIAL-TOKENS FLAGS...: train() for a model from scratch
+# model NAME PRESET SPLIT SPECIAL-TOKENS FLAGS...: calls train for a model from scratch
 model() {
   local name=$1 preset=$2 split=$3 special=$4
   shift 4

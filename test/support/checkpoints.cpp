@@ -10,9 +10,9 @@
 namespace shale::test {
 namespace {
 
-constexpr const char* kGrid = "h.0.grid";  // cut in two along its columns, and each by the ranks
+constexpr const char* kGrid = "h.0.grid";  // two boxes by columns, each cut by ranks
 
-// Byte `index` of a tensor: no two bytes are related (splitmix64).
+// Returns byte `index` of a tensor at a step; bytes are pseudo-random (splitmix64).
 std::byte byte_at(std::string_view tensor, int64_t step, int64_t index) {
   uint64_t state = static_cast<uint64_t>(step) * 0x2545f4914f6cdd1d + static_cast<uint64_t>(index);
   for (const char c : tensor) state = (state ^ static_cast<unsigned char>(c)) * 0x100000001b3;
@@ -27,7 +27,7 @@ int64_t numel(const std::vector<int64_t>& shape) {
   return result;
 }
 
-// Rank's share of `count` elements: as even as possible, not aligned to anything.
+// Returns the rank's share of a part: as even as possible, without alignment.
 TensorPart share(TensorPart part, int rank, int ranks) {
   const int64_t count = part.count;
   part.first = count * rank / ranks;
@@ -76,7 +76,7 @@ std::vector<std::byte> sample_bytes(const TensorPart& part, int64_t step) {
   for (int64_t i = part.first; i < part.first + part.count; ++i) {
     int64_t rest = i;
     int64_t stride = 1;
-    int64_t place = 0;  // in the tensor
+    int64_t place = 0;  // index of the element in the tensor
     for (size_t dim = part.shape.size(); dim-- > 0;) {
       place += (box.begin[dim] + rest % box.size[dim]) * stride;
       rest /= box.size[dim];

@@ -87,7 +87,7 @@ add_gpu() {  # FOLDER PATH NODE CPUS LANES REACHED NAME [ARCH]
 
 launch() {
   if (($1 == 1)); then timeout 120 "${@:2}"; return; fi
-  # Kill the rest of a failed job immediately, not a second or two later.
+  # Kills the rest of a failed job immediately, not a second or two later.
   OMPI_MCA_odls_base_sigkill_timeout=0 \
     timeout 120 mpirun --oversubscribe --bind-to none -np "$@"
 }

@@ -5,7 +5,7 @@
 
 namespace shale::test {
 
-// A gzip member, and a zstd frame.
+// gzipped() returns the text as a gzip member, zstd_frame() as a zstd frame.
 std::string gzipped(std::string_view text);
 std::string zstd_frame(std::string_view text);
 

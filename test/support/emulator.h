@@ -14,9 +14,9 @@
 
 namespace shale::test {
 
-// An emulated GPU with these options, for kernels that a test writes itself. One stream, on which
-// launches queue until finish(). Its workspace is fresh memory each time, poisoned, kept to the
-// end.
+// An emulated GPU with these options, for kernels that a test writes itself. It has one stream,
+// whose launches are queued until finish(). Each workspace is new memory, filled with NaN, and kept
+// to the end.
 class Emulator {
  public:
   explicit Emulator(const emulator::Options& options = {}, int threads = 2)
@@ -25,12 +25,12 @@ class Emulator {
     exec_.stream = stream_;
     exec_.threads = threads;
     exec_.workspace = &workspace_;
-    exec_.persistent_blocks = 2;  // so that in small problems too a block does several tiles
+    exec_.persistent_blocks = 2;  // a block then processes several tiles of a small problem
   }
   Emulator(const Emulator&) = delete;
   Emulator& operator=(const Emulator&) = delete;
   const Exec& exec() const { return exec_; }
-  void finish() { streams_.synchronize(stream_); }  // throws what the kernels failed with
+  void finish() { streams_.synchronize(stream_); }  // throws errors of kernels
 
  private:
   class FreshMemory : public Workspace {
@@ -51,30 +51,30 @@ class Emulator {
     std::list<std::vector<std::byte>> blocks_;
   };
 
-  FreshMemory workspace_{streams_};  // outlives what is queued
+  FreshMemory workspace_{streams_};  // outlives the queued launches
   emulator::StreamSet streams_;
   emulator::Stream* stream_;
   Exec exec_;
 };
 
-// First in, first out; last in, first out; ten random orders.
+// Orders of queued work: first in, first out; last in, first out; ten random orders.
 const std::vector<emulator::Options>& emulator_orders();
 std::string describe(const emulator::Options& options);
 
-// ---- For tests that run on emulated GPUs beside other devices. In a build without the emulator
-// ---- (without_emulator.cpp) there are none, and nothing waits for them.
+// ---- For tests that use emulated GPUs in addition to other devices. A build without the emulator
+// ---- (without_emulator.cpp) has none of them, and the functions that wait do nothing.
 
-// An A100 for each of these orders.
+// Makes an emulated A100 for each of these orders.
 std::vector<std::unique_ptr<DeviceBackend>> emulated_gpus(
     const std::vector<emulator::Options>& orders);
-// An emulated GPU with these options, for which the kernels are registered.
+// Makes an emulated GPU with these options, for which the kernels are registered.
 std::unique_ptr<Emulator> emulator_with_kernels(const emulator::Options& options);
 std::vector<std::unique_ptr<Emulator>> emulators_with_kernels(
     const std::vector<emulator::Options>& orders);
-// Waits for an emulated exec's stream: throws what kernels failed with; leaves that to others.
+// Waits for the stream of an emulated Exec. Throws errors of kernels; drain_emulated() does not.
 void synchronize_emulated(const Exec& exec);
-// The emulated device has this memory, whose elements are watched; the host has written there; it
-// has it no more.
+// Tell the emulated device about memory: it exists and accesses to its elements are checked; the
+// host has written to it; it no longer exists.
 void add_emulated_memory(const Exec& exec, const void* p, size_t bytes, size_t element_bytes);
 void write_emulated_memory(const Exec& exec, const void* p, size_t bytes);
 void remove_emulated_memory(const Exec& exec, const void* p);
@@ -86,7 +86,7 @@ struct FoundFault {
   std::string message{};
 };
 
-// What run(emulator) fails with, launches included.
+// Returns the fault that run(emulator), or a kernel that it has launched, ends with.
 template <typename Run>
 FoundFault fault_of(const emulator::Options& options, Run&& run) {
   try {

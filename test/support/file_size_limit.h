@@ -6,7 +6,7 @@
 
 namespace shale::test {
 
-// Writes to any file beyond `bytes` fail while this lives.
+// While it exists, writes to any file beyond `bytes` bytes fail.
 class FileSizeLimit {
  public:
   explicit FileSizeLimit(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {

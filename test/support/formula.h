@@ -7,8 +7,8 @@
 
 namespace shale::test {
 
-// The numbers of test/fixtures/make_gpt2.py: a stream of words for each name, from which fixtures
-// and tests make weights and inputs without having to store them.
+// The numbers of test/fixtures/make_gpt2.py: a stream of random words for each name. Fixtures and
+// tests compute weights and inputs from it, so that these need not be stored.
 class Formula {
  public:
   Formula(std::string_view name, uint32_t seed) : hash_(hash_name(name)), seed_(seed) {}

@@ -7,12 +7,12 @@
 
 namespace shale {
 
-// What a failed assertion prints of a value.
+// Prints a value for the message of a failed assertion.
 std::ostream& operator<<(std::ostream& out, const Json& value);
 
 namespace test {
 
-// A JSON file of any size.
+// Reads a JSON file of any size.
 Json json_file(const std::string& path);
 
 }  // namespace test

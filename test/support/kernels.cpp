@@ -16,19 +16,19 @@
 namespace shale::test {
 namespace {
 
-constexpr size_t kMargin = 256;  // a few cache lines, and keeps data 64-byte aligned
+constexpr size_t kMargin = 256;  // several cache lines; data stays 64-byte aligned
 constexpr int kMarginByte = 0xa5;
 constexpr int kPoisonByte = 0xff;
 
-// The GPU, if there is one. Never destroyed: tests that end while it is at work leave it to the
-// driver.
+// Returns the GPU's backend. It is never destroyed: if tests end while the GPU is working, the
+// driver cleans up.
 DeviceBackend& cuda() {
   static DeviceBackend& backend = *make_backend({.type = DeviceType::kCuda}).release();
   return backend;
 }
 
-// How to reach a device's memory. The CPU's and the emulator's is the host's, once the work that is
-// queued there has run.
+// Functions to access a device's memory. The CPU and the emulator use host memory, which can be
+// read once the queued work has run.
 void finish(const Exec& exec) {
   if (exec.device.type == DeviceType::kEmu) {
     synchronize_emulated(exec);
@@ -46,20 +46,20 @@ void release(const Exec& exec, std::byte* block, size_t bytes) {
   if (exec.device.type == DeviceType::kCuda) return cuda().memory().free(block, bytes);
   ::operator delete (block, std::align_val_t{64});
 }
-// In either direction.
+// Copies between host and device, in either direction.
 void copy(const Exec& exec, void* to, const void* from, size_t bytes) {
   if (exec.device.type == DeviceType::kCuda) cuda().copy(to, from, bytes, exec.stream);
   finish(exec);
   if (exec.device.type != DeviceType::kCuda && bytes > 0) std::memcpy(to, from, bytes);
 }
 
-// Not for a tool that itself knows which memory has not been written.
+// False for tools that know which memory was not written: filling it would hide errors from them.
 bool poisons() {
   const char* wish = std::getenv("SHALE_TEST_POISON");
   return wish == nullptr || std::string_view(wish) != "0";
 }
 
-// Every reservation is fresh memory of exactly the size asked for.
+// Workspace whose reservations are each new memory of exactly the requested size.
 class TestWorkspace : public Workspace {
  public:
   explicit TestWorkspace(const Exec& exec) : exec_(exec) {}
@@ -76,12 +76,12 @@ class TestWorkspace : public Workspace {
   std::unique_ptr<DeviceBytes> current_;
 };
 
-// The Execs of a process. Never destroyed: workspaces and emulated GPUs last as long as tests do.
+// Execs of this process. Never destroyed: workspaces and emulated GPUs are used until the end.
 struct TestDevices {
   std::vector<std::unique_ptr<TestWorkspace>> workspaces;
   std::vector<std::unique_ptr<Emulator>> emulators;
-  std::vector<Exec> always;  // what devices() returns
-  std::vector<Exec> gpus;    // emulated or real, for slots that have a kernel for it
+  std::vector<Exec> always;  // result of devices()
+  std::vector<Exec> gpus;    // emulated and real GPUs, for slots with GPU kernels
 
   TestDevices() {
 #ifdef SHALE_HAVE_CPU_KERNELS
@@ -100,14 +100,14 @@ struct TestDevices {
           cat("SHALE_TEST_GPU: '", chosen, "', expected emu, emu:75 and its like, or cuda"));
     }
   }
-  // In both orders of threads, and by default of both families of kernels, where there are two.
+  // Adds the emulator with both orders of threads, and by default with both architectures.
   void add_emulated(int arch, int other_arch) {
     emulators = emulators_with_kernels(
         {{.order = emulator::Order::kFifo}, {.order = emulator::Order::kRandom}});
     for (const auto& emulator : emulators) {
       gpus.push_back(with_workspace(emulator->exec()));
       gpus.back().device.arch = std::exchange(arch, other_arch);
-      // So that every kernel is held to what it may do before its wait.
+      // With a dependent launch, kernels may only do before their wait what is safe there.
       gpus.back().dependent_launch = gpus.back().device.arch == 90;
     }
   }
@@ -117,7 +117,7 @@ struct TestDevices {
       Exec exec{.device = cuda().device(), .stream = cuda().create_stream()};
       exec.dependent_launch = dependent != nullptr && std::string_view(dependent) == "1";
       gpus.push_back(with_workspace(exec));
-      if (exec.device.arch == 90) {  // as on the emulator, several tiles to a block
+      if (exec.device.arch == 90) {  // two blocks, each with several tiles, as on the emulator
         exec.persistent_blocks = 2;
         gpus.push_back(with_workspace(exec));
       }

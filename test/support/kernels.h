@@ -14,28 +14,28 @@
 
 namespace shale::test {
 
-// An Exec for every device that this build and machine has, kernels registered; cpu comes first.
-// Each has a workspace that poisons what it hands out and finds writes past its end.
+// Returns an Exec for each device of this build and machine, the CPU first, with kernels
+// registered. Each has a workspace that fills its memory with NaN and detects writes past its end.
 const std::vector<Exec>& devices();
 
-// Those of devices() that have a kernel for all of `slots`, and with them the emulator, as an A100
-// and, under another order of threads, as an H100, and the machine's first GPU. An H100 is there
-// twice, the second time with two persistent blocks as the emulated ones have, so that a block does
-// several tiles. Devices left out are named in the test's output. The environment's SHALE_TEST_GPU
-// chooses: emu, one emulated GPU such as emu:75, or cuda, and then there must be a GPU. Kernels are
-// launched as dependent (see Exec) on the emulated H100, and with SHALE_TEST_DEPENDENT_LAUNCH=1 on
-// a GPU.
+// Returns the devices() that have a kernel for all of `slots`, the emulator as an A100 and,
+// with another order of threads, as an H100, and the machine's first GPU. An H100 is listed
+// twice, the second time with two persistent blocks like the emulated ones, so that a block
+// processes several tiles. The test's output names devices that were left out. The variable
+// SHALE_TEST_GPU chooses: emu, one emulated GPU such as emu:75, or cuda, which requires a GPU.
+// Launches are dependent (see Exec) on the emulated H100, and with
+// SHALE_TEST_DEPENDENT_LAUNCH=1 on a GPU.
 std::vector<Exec> devices_with(std::initializer_list<const kernels::SlotBase*> slots);
 
-// exec with another number of CPU threads, or other step values (device memory).
+// Returns exec with another number of CPU threads, or with other step values (in device memory).
 Exec with_threads(Exec exec, int threads);
 Exec with_step(Exec exec, StepState* step);
 
-// Raw memory of a device. Both sides carry a margin that is checked for stray writes at the end.
+// Raw device memory. It has margins on both sides, which are checked for stray writes.
 class DeviceBytes {
  public:
-  // Filled with 0xff, NaN in every float dtype; not if the environment has SHALE_TEST_POISON=0.
-  // `element_bytes`, 1, 2, 4 or 8: what is written and read as a whole.
+  // Fills the memory with 0xff (NaN in every float dtype), unless SHALE_TEST_POISON=0 is set.
+  // `element_bytes`, 1, 2, 4 or 8, is the size of elements that are written and read as a whole.
   DeviceBytes(const Exec& exec, size_t bytes, size_t element_bytes = 1);
   ~DeviceBytes();
   DeviceBytes(const DeviceBytes&) = delete;
@@ -43,7 +43,7 @@ class DeviceBytes {
 
   void* data() const { return data_; }
   void upload(const void* from);
-  void download(void* to) const;  // after the device's stream has finished
+  void download(void* to) const;  // waits for the device's stream first
   bool margins_intact() const;
 
  private:
@@ -53,14 +53,14 @@ class DeviceBytes {
   std::byte* data_ = nullptr;
 };
 
-// A kernel argument on a device: upload, hand out views, download.
+// An array in device memory, to be passed to kernels: uploads, makes views, downloads.
 //   DeviceArray<float> x(exec, randn<float>(n, 1)), y(exec, n);
 //   kernels::axpby(exec, {.a = x.view({n}), .y = y.view({n})});
 //   CHECK(y.download() == ...);
 template <typename T>
 class DeviceArray {
  public:
-  DeviceArray(const Exec& exec, int64_t count)  // poisoned
+  DeviceArray(const Exec& exec, int64_t count)  // filled with NaN
       : count_(count),
         bytes_(std::make_unique<DeviceBytes>(exec, size_t(count) * sizeof(T), kElementBytes)) {}
   DeviceArray(const Exec& exec, const std::vector<T>& values)
@@ -72,7 +72,7 @@ class DeviceArray {
   T* data() const { return static_cast<T*>(bytes_->data()); }
   View view(const Shape& shape) const { return make_view(data(), shape); }
   View view() const { return view({count_}); }
-  // Any strides, in elements, starting at element `offset`.
+  // View with any strides, in elements, that starts at element `offset`.
   View view(const Shape& shape, const Shape& strides, int64_t offset = 0) const {
     return {.data = data() + offset, .dtype = dtype_of<T>, .shape = shape, .strides = strides};
   }
@@ -82,7 +82,7 @@ class DeviceArray {
     bytes_->download(values.data());
     return values;
   }
-  // No kernel wrote outside the array.
+  // True if no kernel wrote outside the array.
   bool margins_intact() const { return bytes_->margins_intact(); }
 
  private:
@@ -92,8 +92,8 @@ class DeviceArray {
   std::unique_ptr<DeviceBytes> bytes_;
 };
 
-// What poisoned memory holds. For an array whose elements a kernel must leave alone: tools that
-// know which memory has not been written turn the poison off.
+// Returns the values of memory that was filled with NaN, for arrays whose elements a kernel must
+// not touch. Tools that know which memory was not written turn the filling off.
 template <typename T>
 std::vector<T> poison(int64_t count) {
   std::vector<T> values(static_cast<size_t>(count));
@@ -101,7 +101,7 @@ std::vector<T> poison(int64_t count) {
   return values;
 }
 
-// Step values in device memory.
+// Step values in device memory, and an Exec that uses them.
 class DeviceStep {
  public:
   DeviceStep(const Exec& exec, const StepState& state)
@@ -121,7 +121,7 @@ class DeviceStep {
   Exec exec_;
 };
 
-// Block counters in device memory.
+// Block counters in device memory, and an Exec that uses them.
 class DeviceCounters {
  public:
   explicit DeviceCounters(const Exec& exec)
@@ -143,8 +143,8 @@ class DeviceCounters {
   Exec exec_;
 };
 
-// Calls run(exec) -> std::vector with 1, 2, 3, 4 and 7 CPU threads: true if all results have the
-// same bits.
+// Calls run(exec) -> std::vector with 1, 2, 3, 4 and 7 CPU threads. Returns true if all results
+// have the same bits.
 template <typename Run>
 bool same_bits_for_any_threads(const Exec& exec, Run&& run) {
   const auto want = run(with_threads(exec, 1));

@@ -13,24 +13,24 @@
 
 namespace shale::test {
 
-// A folder test/fixtures/llama/<name>: a model that transformers wrote, and what torch made of it
-// in f64. test/fixtures/make_llama.py, which makes them, explains every key.
+// A folder test/fixtures/llama/<name>: a model that transformers wrote, and results that torch
+// computed for it in f64. test/fixtures/make_llama.py, which makes the folders, explains every key.
 struct LlamaFixture {
   explicit LlamaFixture(const std::string& name);
 
-  // Columns [first, last) of a batch.
+  // Returns columns [first, last) of a batch of token ids.
   std::vector<int32_t> columns(const Json& ids, int64_t first, int64_t last) const;
-  // The batch of a step of expected["train"].
+  // Returns the batch of a step in expected["train"].
   Batch train_batch(size_t step) const;
-  Batch train_row(size_t step, int64_t row) const;  // one sequence of it
-  // A second correct f32 implementation strays from the f64 truth about as far as torch's, in
-  // another direction; sums in another order may stray a few times as far. What is asserted is 8
-  // times torch's deviation, and never less than 1e-6.
+  Batch train_row(size_t step, int64_t row) const;  // one sequence of the batch
+  // Returns the allowed deviation from the f64 result. A correct f32 implementation deviates about
+  // as much as torch's f32, but in another direction; sums in another order may deviate a few times
+  // as much. So 8 times torch's deviation is allowed, and at least 1e-6.
   //
-  // In bf16, where both round what they store, 4 times torch's deviation, and never less than 2^-9,
-  // one rounding.
+  // In bf16, where both round the tensors they store, 4 times torch's deviation is allowed, and at
+  // least 2^-9, one rounding.
   double allowed(const char* key, DType dtype = DType::kF32) const;
-  models::LanguageModelConfig config() const;  // with the caps, for which files have no place
+  models::LanguageModelConfig config() const;  // includes the softcaps, which files cannot store
   models::LanguageModelPolicy policy() const;
 
   std::string folder;
@@ -39,7 +39,7 @@ struct LlamaFixture {
   int64_t rows = 0, length = 0;
 };
 
-// What each step of a run reports.
+// Records what each step of a run reports.
 struct StepOutcomes : models::StepObserver {
   void done(const models::StepOutcome& outcome) override {
     losses.push_back(outcome.losses.front());
@@ -48,7 +48,7 @@ struct StepOutcomes : models::StepObserver {
   std::vector<double> losses, norms;
 };
 
-// The optimizer of expected["train"].
+// Returns the optimizer of expected["train"].
 models::MakeOptimizer adamw_of(const LlamaFixture& fixture);
 
 }  // namespace shale::test

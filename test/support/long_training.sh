@@ -1,6 +1,6 @@
-# Sourced by long tests with their arguments, BUILD_DIR [STEPS [FLAG...]]. Sets train, the program;
-# steps; model, the model's flags, by default for 10 million parameters; data, the headers of C++;
-# and enters the folder work (work_folder.sh).
+# Long tests source this file with their arguments, BUILD_DIR [STEPS [FLAG...]]. It sets train (the
+# program), steps, model (the model's flags; default: 10 million parameters) and data (the C++
+# headers), and changes to the folder work (work_folder.sh).
 train="$(cd "$1/bin" && pwd)/train_lm"
 steps=${2:-1000}
 model=("${@:3}")
@@ -8,6 +8,6 @@ model=("${@:3}")
 source "$(dirname "${BASH_SOURCE[0]}")/work_folder.sh"
 cd "$work"
 
-# The C++ standard library's headers, as in quickstart.sh.
+# Training data: the C++ standard library's headers, as in quickstart.sh.
 data=$(printf '#include <vector>\n' | g++ -x c++ -fsyntax-only -H - 2>&1 |
   sed -n 's|^\. \(/.*\)/vector$|\1|p')

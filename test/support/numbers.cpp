@@ -45,7 +45,7 @@ double max_error(const std::vector<double>& got, const std::vector<double>& want
   for (size_t i = 0; i < got.size(); ++i) {
     if (got[i] == want[i] || (std::isnan(got[i]) && std::isnan(want[i]))) continue;
     const double error = std::abs(got[i] - want[i]);
-    if (!std::isfinite(error)) return kInf;  // max() would lose a NaN
+    if (!std::isfinite(error)) return kInf;  // std::max() would ignore a NaN
     largest = std::max(largest, error);
   }
   return largest;

@@ -10,9 +10,9 @@
 
 namespace shale::test {
 
-// ---- Data: Philox, so that a test sees the same numbers everywhere ----
+// ---- Test data from Philox, so that a test has the same numbers on every machine ----
 
-double uniform_at(uint64_t seed, int64_t index);  // [0, 1)
+double uniform_at(uint64_t seed, int64_t index);  // in [0, 1)
 double normal_at(uint64_t seed, int64_t index);
 
 template <typename T>
@@ -31,7 +31,7 @@ std::vector<T> randn(int64_t n, uint64_t seed, double mean = 0, double std = 1) 
   return values;
 }
 
-// Integers in [low, high]: sums of them are exact, so results can be compared exactly.
+// Returns integers in [low, high]. Their sums are exact, so results can be compared exactly.
 template <typename T>
 std::vector<T> rand_int(int64_t n, uint64_t seed, int64_t low, int64_t high) {
   std::vector<T> values(static_cast<size_t>(n));
@@ -64,8 +64,8 @@ std::vector<double> to_f64(const std::vector<T>& values) {
 }
 
 // ---- References ----
-// A reference takes a rounding and applies it to every intermediate that a kernel may round. Run
-// with Exact it gives the wanted values; run with RoundTo<float> it shows what rounding costs.
+// A reference takes a rounding function and applies it to every intermediate that a kernel may
+// round. With Exact it gives the exact values; with RoundTo<float> it shows the rounding error.
 
 struct Exact {
   double operator()(double x) const { return x; }
@@ -75,7 +75,7 @@ struct RoundTo {
   double operator()(double x) const { return to_f64(make<T>(x)); }
 };
 
-// Distance from 1 to the next number of T.
+// Distance from 1 to the next larger number of type T.
 template <typename T>
 constexpr double ulp() {
   if constexpr (std::is_same_v<T, float>) return 0x1p-23;
@@ -86,15 +86,15 @@ constexpr double ulp() {
 
 double max_abs(const std::vector<double>& values);
 
-// Largest |got - want|. A NaN on one side only, an unequal infinity or another length gives +inf.
+// Largest |got - want|; +inf if only one of the two is NaN, infinities differ, or lengths differ.
 double max_error(const std::vector<double>& got, const std::vector<double>& want);
 template <typename T>
 double max_error(const std::vector<T>& got, const std::vector<double>& want) {
   return max_error(to_f64(got), want);
 }
 
-// got's error over what is allowed: twice the error of the rounded reference, plus `ulps` roundings
-// to T of the largest magnitude. At most 1 is a pass.
+// Error of `got` divided by the allowed error: twice the error of the rounded reference, plus
+// `ulps` roundings to T of the largest magnitude. A result passes if it is at most 1.
 template <typename T>
 double error_ratio(const std::vector<T>& got, const std::vector<double>& exact,
                    const std::vector<double>& rounded, double ulps) {

@@ -8,38 +8,38 @@
 
 namespace shale::test {
 
-// A context on a device that tests run on: the CPU for now, with two threads.
+// Options of a context on the CPU, where most op tests run, with two threads.
 ContextOptions small_context(int threads = 2);
 
-// small_context() on the CPU, and on each emulated GPU if the build has the emulator.
+// Returns small_context(), and the same for each emulated GPU if the build has the emulator.
 std::vector<ContextOptions> small_contexts();
 
-// An op against an f64 reference: forward values, and gradients against central differences of the
-// reference.
+// A test case that compares an op with an f64 reference: forward values, and gradients with central
+// differences of the reference.
 struct OpCase {
   std::string name;
-  std::vector<Shape> inputs;  // filled with normal values
+  std::vector<Shape> inputs;  // shapes of inputs with normal values
   Shape output;
   std::function<Tensor(const std::vector<Tensor>&)> op;
-  // The same in f64; values are row-major.
+  // Computes the op in f64; values are row-major.
   std::function<std::vector<double>(const std::vector<std::vector<double>>&)> reference;
   double input_std = 1;
 };
 
 struct OpErrors {
   double forward = 0;    // largest |op - reference| / max(1, largest |reference|)
-  double backward = 0;   // the same for gradients of sum(w * output), w normal
-  bool complete = true;  // every input got a gradient of its own shape, every value finite
+  double backward = 0;   // like forward, for gradients of sum(w * output), w normal
+  bool complete = true;  // every input got a finite gradient of its shape
 };
 
-// Runs the case on `context` with inputs, and the gradient of the output, rounded to `dtype`.
+// Runs the case on `context`; inputs and the gradient of the output are rounded to `dtype`.
 OpErrors check_op(Context& context, const OpCase& op_case, DType dtype = DType::kF32);
 
-// Checks the case on all small_contexts(), in f32, bf16 and f16. f32: the largest errors; 16 bits:
-// so many roundings of values of magnitude 1.
+// Checks the case on all small_contexts(), in f32, bf16 and f16. f32_tolerance: largest f32 error;
+// roundings: in 16 bits, allowed number of roundings of values of magnitude 1.
 void expect_op(const OpCase& op_case, double f32_tolerance = 2e-6, double roundings = 2);
 
-// A leaf that requires a gradient, with given or normal values.
+// Makes a leaf that requires a gradient, with given or normal values.
 Tensor leaf(Context& context, const Shape& shape, std::vector<float> values);
 Tensor random_leaf(Context& context, const Shape& shape, uint64_t seed, double std = 1);
 

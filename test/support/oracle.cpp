@@ -14,7 +14,7 @@
 namespace shale::test {
 namespace {
 
-// The losses of the steps, as they are reported.
+// Records the losses that the steps report.
 struct Losses : models::StepObserver {
   void done(const models::StepOutcome& outcome) override {
     losses.push_back(outcome.losses.front());

@@ -16,9 +16,9 @@ namespace shale::test {
 namespace {
 
 constexpr double kUnit = 0x1p-24;
-// Far below any result that matters: covers products that f32 flushes to zero.
+// Absolute error of products that f32 flushes to zero; far below any result that matters.
 constexpr double kFloor = 1e-30;
-// Keys between two rescalings of an online softmax: kernels use at least this many.
+// Minimum number of keys between two rescalings in the online softmax of kernels.
 constexpr double kSmallestTile = 16;
 
 double exact(double x) {
@@ -30,15 +30,15 @@ double chain(int64_t n) {
   return kUnit * (std::min(terms, 6 * std::sqrt(terms)) + 4);
 }
 
-// One query of one head: what the passes below share.
+// Intermediate results for one query of one head, which the passes below share.
 struct Row {
-  std::vector<double> score;        // scaled
-  std::vector<double> score_error;  // absolute
+  std::vector<double> score;        // scaled scores
+  std::vector<double> score_error;  // absolute errors of the scores
   std::vector<double> prob;
-  std::vector<double> slope;  // of capped scores by the scores; 1
+  std::vector<double> slope;  // derivative of the softcap; 1 without
   double lse = -std::numeric_limits<double>::infinity(), lse_error = 0;
-  double softmax_error = 0;    // relative, of any prob in forward
-  std::vector<int64_t> keys;   // that are seen, of which the vectors have the values
+  double softmax_error = 0;   // maximum relative error of the probabilities
+  std::vector<int64_t> keys;  // keys that the query sees; the vectors have their values
   int64_t visible() const { return std::ssize(keys); }
 };
 
@@ -105,8 +105,8 @@ class Reference {
     for (const double score : row.score) sum += std::exp(score - maximum);
     if (row.visible() > 0) row.lse = maximum + std::log(sum);
     for (const double score : row.score) row.prob.push_back(std::exp(score - row.lse));
-    // The score's own error, in numerator and denominator; differences of scores, rounded; for each
-    // tile a rescaling (an exponential of 2 ulp and a product); the sum.
+    // Errors: the score's own, in numerator and denominator; rounded differences of scores; a
+    // rescaling for each tile (an exponential of 2 ulp and a product); the sum.
     const double tiles = std::ceil(static_cast<double>(row.visible()) / kSmallestTile);
     row.softmax_error =
         2 * largest_error + kUnit * (6 * largest + 6 * tiles + 8) + chain(row.visible());
@@ -114,11 +114,11 @@ class Reference {
     return row;
   }
 
-  // The last score.
+  // Applies the softcap to the last score.
   void cap(Row& row) const {
     const double tanh = std::tanh(row.score.back() / s_.softcap), slope = 1 - tanh * tanh;
     row.score.back() = s_.softcap * tanh;
-    // Of kernels that make tanh of an exponential: its 2 ulp, a reciprocal, and sums.
+    // Kernels compute tanh from an exponential (2 ulp), a reciprocal, and sums.
     row.score_error.back() = slope * row.score_error.back() + 12 * kUnit * s_.softcap;
     row.slope.back() = slope;
   }
@@ -159,7 +159,7 @@ class Reference {
     for (size_t seen = 0; seen < row.keys.size(); ++seen) {
       const auto key_at = static_cast<size_t>(kv_at(b, row.keys[seen], h));
       const double prob = row.prob[seen], score = row.score[seen];
-      // P again, from the stored lse.
+      // Backward computes the probability again, from the stored lse.
       const double prob_error =
           prob * (row.score_error[seen] + row.lse_error +
                   kUnit * (2 * std::abs(row.lse) + std::abs(score - row.lse) + 6));
@@ -182,8 +182,8 @@ class Reference {
     }
   }
 
-  // What capping adds to the error of (dp - delta) * slope, kernels having that plus delta for a
-  // while, and the slope maybe from a probability's logarithm.
+  // Additional error of (dp - delta) * slope due to the softcap: kernels may hold that value plus
+  // delta, and may compute the slope from the logarithm of a probability.
   double slope_error(const Row& row, size_t seen, double dp, double delta) const {
     if (s_.softcap == 0) return 0;
     const double tanh_error = row.score_error[seen] / s_.softcap + 32 * kUnit;
@@ -207,7 +207,7 @@ class Reference {
     return storage_.relative * std::abs(value) + storage_.absolute + kFloor;
   }
 
-  // Relative error that rounding a left operand adds.
+  // Relative error from rounding the left operand of a matmul.
   double as_operand() const { return storage_.operands ? storage_.relative : 0; }
 
   AttentionShape s_;
@@ -242,7 +242,7 @@ double error_over_bound(const std::vector<double>& got, const Bounded& want) {
   if (got.size() != want.value.size()) return kInfinity;
   double worst = 0;
   for (size_t i = 0; i < got.size(); ++i) {
-    if (got[i] == want.value[i]) continue;  // equal infinities too
+    if (got[i] == want.value[i]) continue;  // equal, or equal infinities
     const double ratio = std::abs(got[i] - want.value[i]) / want.bound[i];
     worst = std::isfinite(ratio) ? std::max(worst, ratio) : kInfinity;
   }

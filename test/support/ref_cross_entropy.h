@@ -8,7 +8,7 @@
 #include "shale/kernels/loss.h"
 #include "shale/test/support/kernels.h"
 
-// What cross-entropy is held to, of whole rows and of parts of a vocabulary.
+// References for cross-entropy, over whole rows and over parts of a vocabulary.
 namespace shale::test::cross_entropy {
 
 inline constexpr float kScale = 0.125f;  // grad_scale of the tests' runs
@@ -34,8 +34,8 @@ struct Result {
   std::vector<double> losses, grads;
 };
 
-// Losses of rows [rows] and kScale times their gradients [rows, cols] in f64, each intermediate
-// rounded by round(), gradients by round_out(); rows of kIgnoreTarget have zeros.
+// Computes the losses of rows, [rows], and kScale times their gradients, [rows, cols], in f64.
+// Rounds intermediates by round(), gradients by round_out(). Rows with kIgnoreTarget have zeros.
 template <typename T, typename Round, typename RoundOut>
 Result reference(const Case<T>& c, Round round, RoundOut round_out) {
   Result out;

@@ -8,10 +8,10 @@
 
 namespace shale::test {
 
-// Row-major matrices in f64.
+// Product of row-major matrices in f64.
 struct RefProduct {
   std::vector<double> value;      // a·b
-  std::vector<double> magnitude;  // |a|·|b|: what rounding errors of a·b are relative to
+  std::vector<double> magnitude;  // |a|·|b|: rounding errors of a·b are relative to it
 };
 RefProduct ref_product(const std::vector<double>& a, const std::vector<double>& b, int64_t m,
                        int64_t n, int64_t k);
@@ -22,16 +22,16 @@ RefProduct ref_product(const std::vector<double>& a, const std::vector<double>& 
 // Stability of Numerical Algorithms, section 3.1).
 double sum_error(int64_t k, int64_t more, double magnitude);
 
-// GELU and its derivative by which epilogue, of kGelu* or kDGelu* alike.
+// GELU and its derivative, in the form (tanh or erf) that this epilogue uses.
 double ref_gelu(double x, kernels::Epilogue form);
 double ref_dgelu(double x, kernels::Epilogue form);
 
-// How a row-major matrix lies in memory: element (i, j) at i * row_stride + j * col_stride.
+// Memory layout of a row-major matrix: element (i, j) is at i * row_stride + j * col_stride.
 struct Placement {
   int64_t rows = 0, cols = 0;
   bool transposed = false;
-  int64_t pad = 0;    // elements between lines; they hold NaN
-  int64_t align = 1;  // a line and its padding are a multiple of so many elements
+  int64_t pad = 0;    // number of NaN elements between lines
+  int64_t align = 1;  // elements that a line and its padding are a multiple of
 
   int64_t ld() const {
     const int64_t line = (transposed ? rows : cols) + pad;
@@ -43,7 +43,7 @@ struct Placement {
   int64_t index(int64_t i, int64_t j) const { return transposed ? j * ld() + i : i * ld() + j; }
 };
 
-// Row-major values to where they lie in memory, and back.
+// place() puts row-major values into this layout; its inverse reads them from the layout.
 template <typename T>
 std::vector<T> place(const Placement& p, const std::vector<T>& values) {
   std::vector<T> memory(static_cast<size_t>(p.size()), make<T>(std::nan("")));

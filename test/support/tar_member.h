@@ -4,7 +4,7 @@
 
 namespace shale::test {
 
-// A member of a tar archive in the format ustar: its header, and the content, filled to whole
+// Returns a member of a tar archive in ustar format: a header and the content, padded to whole
 // blocks.
 std::string tar_member(const std::string& name, const std::string& content, char type = '0',
                        const std::string& prefix = "");

@@ -6,7 +6,7 @@
 
 namespace shale::test {
 
-// A folder that lives as long as the object.
+// A temporary folder, which the destructor removes.
 class TempDir {
  public:
   TempDir();
@@ -16,7 +16,7 @@ class TempDir {
 
   const std::filesystem::path& path() const { return path_; }
   std::string file(const std::string& name) const { return path_ / name; }
-  // Returns the path of the new file.
+  // Writes a new file and returns its path.
   std::string write(const std::string& name, std::string_view text) const;
 
  private:

@@ -22,7 +22,7 @@ std::vector<Pair> read_merges(const std::string& name) {
   return merges;
 }
 
-// Those that stand for themselves first.
+// Returns the byte tokens in GPT-2's order: bytes that its alphabet maps to themselves come first.
 std::vector<std::string> byte_tokens() {
   std::vector<std::string> itself, other;
   for (size_t b = 0; b < 256; ++b) {

@@ -7,14 +7,14 @@
 
 namespace shale::test {
 
-// Published tokenizers, from test/fixtures/tokenizer.
+// Published tokenizers, made from files in test/fixtures/tokenizer.
 Tokenizer gpt2_tokenizer();
-// tiktoken's file, as its bytes; with cl100k's special tokens, or as another pattern splits.
+// cl100k_file() is tiktoken's file; cl100k_tokenizer() adds special tokens and a split pattern.
 std::string cl100k_file();
 Tokenizer cl100k_tokenizer(
     tokenizer_internal::SplitPattern pattern = tokenizer_internal::SplitPattern::kCl100k);
 
-// GPT-2's tokenizer.json.
+// Content of GPT-2's tokenizer.json.
 std::string gpt2_json();
 
 }  // namespace shale::test

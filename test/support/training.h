@@ -12,11 +12,11 @@ namespace shale::test {
 models::StepModel step_model(models::LanguageModel& model);
 models::MakeOptimizer make_adamw();
 
-// `rows` sequences out of a stream of rows * (length + 1) tokens: a row's targets are its inputs
-// one token later.
+// Makes `rows` sequences from a stream of rows * (length + 1) tokens: a row's targets are its
+// inputs shifted by one token.
 Batch token_batch(const std::vector<int32_t>& stream, int64_t rows, int64_t length);
 
-// A short run of a model on one rank, a micro-batch to a step.
+// A short run of a model on one rank, with one micro-batch per step.
 struct ShortRun {
   models::LanguageModelConfig model;
   float dropout = 0;
@@ -24,12 +24,12 @@ struct ShortRun {
   DType compute = DType::kF32;
   float lr = 1e-2f;
   int64_t steps = 1;
-  std::function<Batch(int64_t step)> batch = {};  // of equal sizes
+  std::function<Batch(int64_t step)> batch = {};  // batches of equal sizes
 };
 
 struct ShortRunResult {
-  std::vector<float> losses;      // of each step, a mean over tokens
-  std::vector<float> parameters;  // all, after the last step
+  std::vector<float> losses;      // mean loss over tokens of each step
+  std::vector<float> parameters;  // all parameters after the last step
 };
 
 ShortRunResult train(const ShortRun& run);

@@ -1,5 +1,5 @@
-# Simulates two hosts: network namespaces on this one, joined by a pair of devices. To be sourced;
-# exits with code 4 if namespaces cannot be made. The functions need a folder, $work.
+# Simulates two hosts: network namespaces on this host, joined by a pair of network devices. To be
+# sourced; exits with code 4 if namespaces cannot be made. The functions use a folder, $work.
 
 skip() { echo "skipped: $*"; exit 4; }
 [[ $(id -u) -eq 0 ]] || skip 'not root'

@@ -1,4 +1,4 @@
-// What test/support/emulator.cpp is in a build without the emulator.
+// Replaces test/support/emulator.cpp in a build without the emulator.
 #include "shale/base/error.h"
 #include "shale/test/support/catch.h"
 #include "shale/test/support/emulator.h"

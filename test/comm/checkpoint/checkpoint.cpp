@@ -291,7 +291,7 @@ TEST_CASE("retiring keeps the newest sound checkpoints and the one saved just no
   fs::resize_file(folder.path_of(4) + "/" + shard_file_name(0, 2), 100);
   check(2, 5, {5, 4, 3});  // 4 is damaged and does not count
   fs::remove(folder.path_of(5) + "/" + kManifestName);
-  check(1, 3, {5, 4, 3});  // 3 is the newest undamaged one
+  check(1, 3, {5, 4, 3});  // 3 is the newest undamaged checkpoint
   // A run that resumed from an older checkpoint keeps what it saves, despite newer steps.
   for (const int64_t step : {6, 7, 8}) save_sample(folder, step, {});
   check(1, 6, {8, 6});
@@ -325,12 +325,12 @@ TEST_CASE("the newest valid checkpoint is found behind damaged ones, which are n
   fs::rename(folder.path_of(2), folder.path_of(9));
   CHECK(find() == 1);
   CHECK(contains(problems[0], "the manifest is of step 2"));
-  // Reading it by name reports the damage; it does not count as one of the kept ones.
+  // Reading the damaged checkpoint by name reports the damage, and retire() does not count it.
   CHECK(contains(message_of<DataError>([&] { CheckpointReader reader(folder.path_of(9)); }),
                  "step_00000009: the manifest is of step 2"));
   save_sample(folder, 5, {});
   folder.retire(2, 5);
-  CHECK(folder.steps() == std::vector<int64_t>{9, 5, 4});  // 4 has full length
+  CHECK(folder.steps() == std::vector<int64_t>{9, 5, 4});  // checkpoint 4 has its full length
   fs::rename(folder.path_of(9), dir.file("best"));
   CHECK(CheckpointReader(dir.file("best")).manifest().step == 2);
 }

@@ -9,7 +9,7 @@
 namespace shale::test {
 namespace {
 
-using State = std::map<std::string, std::string>;  // bytes of whole tensors, by name
+using State = std::map<std::string, std::string>;  // bytes of whole tensors, by tensor name
 
 // Returns rank 0's state on all ranks. Collective.
 State shared_by_first(comm::ProcessGroup& all, const State& state) {

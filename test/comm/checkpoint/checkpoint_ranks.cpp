@@ -69,7 +69,7 @@ TEST_CASE("a state saved by N ranks is the same on M ranks, in every stage, prec
         run.poison();
         run.load(CheckpointFolder(folder).path_of(2));
         const auto got = run.state();
-        if (group != nullptr) CHECK(got == want);  // other ranks have no reference
+        if (group != nullptr) CHECK(got == want);  // other ranks are not in the group
       }
       all->barrier("loaded");
     }
@@ -230,7 +230,7 @@ TEST_CASE("all ranks together write every element once, and about as much each",
         CHECK(end == part.shape.numel());
         total += end * dtype_size(part.values.dtype());
       }
-      // Unsharded states are split evenly, to blocks of 1024 elements; shards as evenly as units.
+      // Unsharded states are divided evenly, to within blocks of 1024 elements.
       if (stage == 0) CHECK(std::abs(my_bytes - total / all->size()) <= 4096);
     }
   }
@@ -298,7 +298,7 @@ TEST_CASE("a rank whose disk fails stops the save on all ranks; the checkpoint b
   CHECK(contains(message, "File too large"));
   CHECK(contains(message, cat("rank ", all->size() - 1)));
   CHECK(CheckpointFolder(dir.path()).steps() == std::vector<int64_t>{0});
-  if (all->rank() == 0) CHECK(CheckpointFolder(dir.path()).clean() == 0);  // nothing left behind
+  if (all->rank() == 0) CHECK(CheckpointFolder(dir.path()).clean() == 0);  // no leftovers to delete
   run.start_save(saver);
   CHECK(saver.finish() == 1);
 }
@@ -311,7 +311,7 @@ TEST_CASE("a rank that cannot copy its share stops the save on all ranks, and th
   comm::CheckpointSaver saver(*all, run.context(), dir.path(), {});
   std::vector<StatePart> share = run.share();
   const bool is_last = all->rank() == all->size() - 1;
-  if (is_last) share.back().first = -1;  // a range outside its tensor
+  if (is_last) share.back().first = -1;  // a range that begins outside its tensor
   saver.save({.step = 1}, share);
   const std::string message = message_of<Error>([&] { saver.finish(); });
   all->barrier("rank 0 has cleared away");

@@ -1,4 +1,4 @@
-// Every kind of damage to the files of a committed checkpoint is detected, and the file named.
+// Every kind of damage to the files of a committed checkpoint is detected, and names the file.
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -98,7 +98,7 @@ TEST_CASE("every flipped bit of a file's header is noticed, by reading too", "[i
     } catch (const DataError& error) {
       unnoticed += contains(error.what(), path) ? 0 : 1;
     }
-    try {  // reads the middle of a tensor spread over three files
+    try {  // reads elements that three files contain
       CheckpointReader(saved.folder).read("wte.weight", 8000, into);
       ++unnoticed;
     } catch (const DataError&) {
@@ -117,7 +117,7 @@ TEST_CASE("thousands of flipped bits of data are noticed, by file and chunk", "[
     const std::string path = saved.path(rank);
     const Flipper file(path);
     const auto bits = static_cast<int64_t>(8 * fs::file_size(path));
-    for (int64_t bit = rank; bit < bits; bit += 311) {  // a prime: tests every bit position
+    for (int64_t bit = rank; bit < bits; bit += 311) {  // 311 is a prime: covers each bit position
       file.flip(bit);
       ++flips;
       try {
@@ -143,7 +143,7 @@ TEST_CASE("a flipped bit under what is read is noticed, one elsewhere does no ha
   CheckpointReader reader(saved.folder);
   CHECK(contains(message_of<DataError>([&] { sample_difference(reader, saved.options); }), path));
   std::vector<std::byte> into(1000 * 4);
-  CHECK_NOTHROW(reader.read("wte.weight", 0, into));  // lies entirely in the first file
+  CHECK_NOTHROW(reader.read("wte.weight", 0, into));  // the first file has all of this range
 }
 
 TEST_CASE("a flipped bit in any chunk of which bytes are wanted at once is noticed", "[io]") {
@@ -159,7 +159,7 @@ TEST_CASE("a flipped bit in any chunk of which bytes are wanted at once is notic
   CHECK_NOTHROW(reader.read_all(reads));
   const auto bytes = static_cast<int64_t>(fs::file_size(path));
   const int64_t chunk = reader.manifest().chunk_bytes;
-  // Covers the header too, whose checksum chunk also contains data.
+  // Covers the header too: its checksum chunk also contains data.
   for (int64_t begin = 0; begin < bytes; begin += chunk) {
     const int64_t bit = 8 * std::min(begin + begin % 997, bytes - 1);
     file.flip(bit);
@@ -179,7 +179,7 @@ TEST_CASE("a file cut at any 4 KiB, or longer by a byte, is noticed", "[io]") {
     const std::string name = "step_00000010/" + shard_file_name(rank, kRanks);
     saved.dir.write(name, text + 'x');
     unnoticed += is_noticed(saved, path) ? 0 : 1;
-    // Sizes decrease, so that the remaining content stays unmodified.
+    // The sizes decrease, because a file that was truncated cannot get its content back.
     std::vector<size_t> sizes = {text.size() - 1};
     for (size_t size = (text.size() - 2) / 4096 * 4096; size > 0; size -= 4096) {
       sizes.push_back(size);
@@ -290,7 +290,7 @@ TEST_CASE("a file that belongs to a manifest by its checksums but not by its par
   dir.write("step_00000001/manifest.json", to_json(manifest));
   CHECK(contains(message_of<DataError>([&] { CheckpointReader(folder.path_of(1)).verify(); }),
                  "no tensor 'h.1.bias'"));
-  // Another dtype of the same size, and another shape with as many elements.
+  // Another dtype of the same size and another shape with equally many elements are errors.
   std::vector<std::byte> into(4);
   const CheckpointTensor bias = manifest.tensors.at("h.1.bias");
   CheckpointTensor changed = bias;

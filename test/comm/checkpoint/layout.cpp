@@ -31,7 +31,7 @@ std::string complaint(const std::function<void(CheckpointTensor&)>& change) {
   return message;
 }
 
-// Indices of a part's elements, counted in its box.
+// Returns the indices of a part's elements, counted in the part's box.
 std::vector<int64_t> elements_of(const TensorPart& part) {
   std::vector<int64_t> places;
   const TensorBox box = part.box.size.empty() ? whole_box(part.shape) : part.box;
@@ -65,7 +65,7 @@ TEST_CASE("boxes and parts that fill a tensor are accepted", "[io]") {
 
 TEST_CASE("gaps, overlaps and strays are found", "[io]") {
   using T = CheckpointTensor;
-  // Errors in parts.
+  // Errors in parts of boxes.
   CHECK(contains(complaint([](T& t) { t.boxes[0].parts[1].first = 6; }), "begins at element 6"));
   CHECK(contains(complaint([](T& t) { t.boxes[0].parts[1].first = 4; }), "begins at element 4"));
   CHECK(contains(complaint([](T& t) { t.boxes[0].parts[1].count = 6; }), "in no file"));
@@ -74,7 +74,7 @@ TEST_CASE("gaps, overlaps and strays are found", "[io]") {
   CHECK(contains(complaint([](T& t) { t.boxes[1].parts[0].file = 2; }), "in file 2"));
   CHECK(contains(complaint([](T& t) { std::swap(t.boxes[0].parts[0], t.boxes[0].parts[1]); }),
                  "begins at element 5"));
-  // Errors in boxes.
+  // Errors in boxes of tensors.
   CHECK(contains(complaint([](T& t) { t.boxes.pop_back(); }), "end at 3 of 6"));
   CHECK(contains(complaint([](T& t) { t.boxes.clear(); }), "end at 0"));
   CHECK(contains(complaint([](T& t) { t.boxes[1].box.begin[1] = 2; }), "is cut at 2"));
@@ -83,13 +83,13 @@ TEST_CASE("gaps, overlaps and strays are found", "[io]") {
   CHECK(contains(complaint([](T& t) { t.boxes[1].box.begin.push_back(0); }), "dimensions"));
   CHECK(contains(complaint([](T& t) { std::swap(t.boxes[0], t.boxes[1]); }), "not in order"));
   CHECK(contains(complaint([](T& t) { t.boxes[1] = t.boxes[0]; }), "not in order"));
-  // One cell of the grid is missing, although each dimension is covered.
+  // The grid lacks one cell, although boxes cover each dimension.
   CHECK(contains(complaint([](T& t) {
                    t.boxes[0] = {{{0, 3}, {2, 3}}, {{0, 0, 6}}};
                    t.boxes[1] = {{{2, 0}, {2, 3}}, {{0, 0, 6}}};
                  }),
                  "2 boxes, expected the 4"));
-  // Errors in shapes.
+  // Errors in shapes of tensors.
   CHECK(contains(complaint([](T& t) { t.shape.assign(9, 1); }), "9 dimensions"));
   CHECK(contains(complaint([](T& t) { t.shape.assign(3, int64_t{1} << 30); }), "no possible size"));
   CHECK(contains(complaint([](T& t) { t.shape = {-1, 6}; }), "no possible size"));

@@ -104,7 +104,7 @@ TEST_CASE("a manifest of 127 units on 4,096 ranks is as long as its files and te
   for (int64_t rank = 0; rank < kRanks; ++rank) {
     manifest.files.push_back({.name = cat("shard_", rank), .bytes = 4096, .chunk_crcs = {7}});
   }
-  // Each parameter of a unit is on the same number of ranks, with one part on each.
+  // The parameters of a unit are all on the same number of ranks, with one part on each rank.
   for (int64_t tensor = 0; tensor < 3 * kUnits * kParameters; ++tensor) {
     const int64_t begin = tensor % kParameters * kRanks / kParameters;
     const int64_t end = (tensor % kParameters + 1) * kRanks / kParameters;
@@ -124,7 +124,7 @@ TEST_CASE("a manifest of 127 units on 4,096 ranks is as long as its files and te
 
 TEST_CASE("each rule of the manifest is held against a right checksum", "[io]") {
   const std::vector<std::vector<std::string>> cases = {
-      // Columns: from, to, part of the message.
+      // Columns: text to replace, its replacement, part of the expected message.
       {R"("step":3)", R"("step":3,"step":3)", "appears twice"},
       {R"("step":3)", R"("step":3,"extra":1)", "unknown key 'extra'"},
       {R"("step":3,)", "", "no 'step'"},
@@ -156,7 +156,7 @@ TEST_CASE("each rule of the manifest is held against a right checksum", "[io]") 
       {R"("tensors":{"w")", R"("tensors":{"")", "a name of 0 bytes"},
       {R"("tensors":{"w")", "\"tensors\":{\"" + std::string(513, 'w') + "\"", "513 bytes"},
       {R"("dtype":"BF16")", R"("dtype":"BF17")", "unknown dtype"},
-      {R"("dtype":"BF16")", R"("dtype":"F4")", "unknown dtype"},  // a dtype not supported here
+      {R"("dtype":"BF16")", R"("dtype":"F4")", "unknown dtype"},  // no checkpoint has this dtype
       {R"("shape":[2,3])", R"("shape":[2,-3])", "expected an integer from 0"},
       {R"("shape":[2,3])", R"("shape":[2,4])", "end at 3 of 4"},
       {R"("shape":[2,3])", R"("shape":[1,1,1,1,1,1,1,1,1])", "9 entries, expected at most 8"},

@@ -17,7 +17,7 @@ using test::message_of;
 TEST_CASE("a state that no checkpoint can hold is refused before a step is done", "[io]") {
   Context context{{}};
   const test::TempDir dir;
-  // Two ranks that contribute the same part are an error.
+  // It is an error if two ranks contribute the same part.
   SimulatedGroup one(0, 1, context.backend()), two(0, 2, context.backend());
   const auto check = [&](ProcessGroup& group, const std::string& name) {
     CheckpointSaver(group, context, dir.path(), {})

@@ -37,7 +37,7 @@ std::vector<std::byte> bytes_of(const TensorPart& part) {
   return bytes;
 }
 
-// A write plan with memory for its data.
+// A plan to write a file, with memory for its data.
 struct Shard {
   ShardPlan plan;
   DirectMemory memory = allocate_direct_memory(size_t(ShardImage::bytes_for(plan)));
@@ -97,12 +97,12 @@ TEST_CASE("an image that cannot be written is a disk error with the file and the
   const TempDir dir;
   Shard shard(100'000);
   std::future<std::string> written = start_writing(shard, dir);
-  const FileSizeLimit limit(50'000);  // space was reserved, but writing it fails now
+  const FileSizeLimit limit(50'000);  // the reserved space cannot be written any more
   shard.image.filled(shard.plan.file().bytes);
   const std::string message = message_of<DiskError>([&] { written.get(); });
   CHECK(contains(message, dir.file("shard")));
   CHECK(contains(message, "errno 27"));                       // EFBIG
-  CHECK_THROWS_AS(shard.image.write(dir.path()), DiskError);  // the file exists already
+  CHECK_THROWS_AS(shard.image.write(dir.path()), DiskError);  // the file exists, which is an error
 }
 
 }  // namespace shale

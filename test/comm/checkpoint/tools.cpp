@@ -122,7 +122,7 @@ TEST_CASE("files have the same size to one element", "[io][checkpoint]") {
   const TempDir dir;
   const CheckpointReader from(write(dir, "from", content()));
   const int ranks = GENERATE(1, 2, 3, 5, 16);
-  // The total is 6 + 8 + 2 + 140 bytes; an element has at most 8.
+  // The tensors have 6 + 8 + 2 + 140 bytes, and an element has at most 8 bytes.
   for (const std::vector<TensorPart>& parts : even_parts(from.manifest(), ranks)) {
     int64_t bytes = 0;
     for (const TensorPart& part : parts) bytes += part.bytes();
@@ -161,14 +161,14 @@ TEST_CASE("a difference is found in every type, with its size", "[io][checkpoint
     return only_difference(from, other);
   };
   const auto w = changed("w", [](Content& t) {
-    set(t, "w", 3, 3.75f);   // was 3.5
-    set(t, "w", 34, 34.0f);  // was 34.5
+    set(t, "w", 3, 3.75f);   // the other checkpoint has 3.5
+    set(t, "w", 34, 34.0f);  // the other checkpoint has 34.5
   });
   CHECK(w.name == "w");
   CHECK(w.elements == 2);
   CHECK(w.max_abs == 0.5);
   CHECK(changed("b", [](Content& t) { set(t, "b", 2, bf16(1)); }).max_abs == 2);
-  // Two adjacent integers that round to the same double.
+  // The two values are adjacent integers that round to the same double.
   CHECK(changed("n", [](Content& t) { set(t, "n", 0, (int64_t{1} << 60) + 1); }).max_abs == 1);
   CHECK(changed("u", [](Content& t) { set(t, "u", 0, uint8_t{255}); }).max_abs == 255);
   const auto nan =

@@ -1,5 +1,5 @@
-// Number and length of messages between nodes, for the checks before every collective and for the
-// data. Each rank is a node of its own.
+// Tests the number and length of messages between nodes, for the checks before every collective and
+// for its data. Each rank pretends to be a node.
 #include <mpi.h>
 
 #include <bit>
@@ -9,7 +9,7 @@
 
 namespace {
 
-std::vector<int64_t> sent_bytes;  // length of each message while recording
+std::vector<int64_t> sent_bytes;  // length of each message sent while recording
 bool looking = false;
 
 }  // namespace
@@ -32,7 +32,7 @@ constexpr int64_t kVerdict = 16, kMessage = 64 << 10;
 
 struct Sent {
   int64_t verdicts = 0;
-  std::vector<int64_t> data;  // bytes of the others
+  std::vector<int64_t> data;  // bytes of data received from other nodes
 };
 
 template <typename Call>
@@ -57,15 +57,15 @@ int64_t largest(comm::ProcessGroup& group, int64_t value) {
   return value;
 }
 
-// Rounds until all nodes have heard from all: recursive doubling, plus two for the nodes above the
-// largest power of two.
+// Rounds until each node has heard from all nodes: recursive doubling, plus two rounds if there are
+// nodes above the largest power of two.
 int64_t verdict_rounds(int nodes) {
   const auto n = static_cast<unsigned>(nodes);
   return std::bit_width(n) - 1 + (std::has_single_bit(n) ? 0 : 1);
 }
 
 struct Nodes {
-  // Staging areas so small that one rank's part would be far below 64 KiB.
+  // The staging areas are so small that a message of one rank would be far below 64 KiB.
   std::unique_ptr<comm::ProcessGroup> group =
       world().group({.timeout_s = 60, .ranks_per_node = 1, .staging_bytes = 32 << 10});
   int ranks = group->size();
@@ -119,7 +119,7 @@ TEST_CASE("messages between nodes have 64 KiB, however many ranks there are", "[
         chunks * others);
   check("all_gather", sent_in([&] { group.all_gather(part, whole); }), chunks * others);
   check("gather", sent_in([&] { group.gather(part, whole, 0); }), group.rank() == 0 ? 0 : chunks);
-  // A reduce-scatter and an all-gather: in a sum over two nodes each node reduces half.
+  // The sum is a reduce-scatter and an all-gather: with two nodes each node reduces half.
   check("all_reduce_sum", sent_in([&] { group.all_reduce_sum(whole); }), 2 * chunks * others);
   check("reduce_sum", sent_in([&] { group.reduce_sum(whole, 0); }),
         chunks * others + (group.rank() == 0 ? 0 : chunks));

@@ -1,4 +1,4 @@
-// Tests specific to NCCL. nccl_on_one_gpu.sh runs them on a machine with one GPU.
+// Tests that apply to NCCL only. nccl_on_one_gpu.sh runs them on a machine with one GPU.
 #include <chrono>
 #include <thread>
 
@@ -10,7 +10,7 @@ namespace {
 
 const comm::GroupOptions kOptions = {.name = "nccl", .timeout_s = 60};
 
-// Waits up to a minute for the group to fail and returns its message, or "" if it did not.
+// Waits up to a minute for the group to fail, and returns its message; "" if it did not fail.
 std::string wait_for_failure(comm::ProcessGroup& group) {
   const auto start = std::chrono::steady_clock::now();
   while (std::chrono::steady_clock::now() < start + std::chrono::seconds(60)) {
@@ -109,11 +109,11 @@ TEST_CASE("a deterministic all-reduce over NCCL has the bits of reduce-scatter a
     const View own = sharded.view<float>(count).flat(group.rank() * slice, slice);
     group.reduce_scatter_sum(sharded.view<float>(count), own, on_stream);
     group.all_gather(own, sharded.view<float>(count), on_stream);
-    group.all_reduce_sum(ragged.view<float>(count - 1), on_stream);  // not divisible by the ranks
+    group.all_reduce_sum(ragged.view<float>(count - 1), on_stream);  // ranks do not divide it
     whole.take(), sharded.take(), ragged.take();
     CHECK(std::memcmp(whole.as<float>(), sharded.as<float>(), size_t(count) * 4) == 0);
     for (int64_t i = 0; i < count - 1; ++i) {
-      // The order may differ: n - 1 roundings of a sum of n values below 32768.
+      // NCCL may add in another order: n - 1 roundings of a sum of n values below 32768.
       REQUIRE(std::abs(ragged.as<float>()[i] - whole.as<float>()[i]) <= group.size() * 0.03125f);
     }
   });
@@ -156,7 +156,7 @@ TEST_CASE("a rank that does not call a collective over NCCL is named after the t
         setup.group.all_reduce_sum(buffer.view<float>(100),
                                    {.tag = "the lost one", .async = true, .stream = setup.stream});
       } catch (const CommError& error) {
-        message = error.what();  // the ranks were not connected yet
+        message = error.what();  // NCCL had not connected the ranks yet
       }
       if (message.empty()) message = wait_for_failure(setup.group);
       CHECK(contains(message, "the lost one"));
@@ -179,7 +179,7 @@ TEST_CASE("captured collectives over NCCL run and count at each replay", "[nccl]
                           {.tag = "captured", .async = true, .stream = setup.stream})
           .wait();
     };
-    add_up();  // NCCL connects the ranks
+    add_up();  // in this call, NCCL connects the ranks
     const int64_t counted = group.traffic().totals().calls;
     setup.device->begin_capture(setup.stream);
     add_up();

@@ -1,5 +1,5 @@
-// Parallel axes on an emulated GPU that delays and reorders its streams by a seed. Using a tensor
-// before it has arrived, or freeing it before it was sent, changes bits.
+// Tests parallel axes on an emulated GPU that delays and reorders its streams by a seed. Using a
+// tensor before it has arrived, or freeing it before it was sent, changes bits of the results.
 #include "shale/test/support/numbers.h"
 #include "shale/test/support/op_check.h"
 #include "shale/test/support/ranks/devices.h"
@@ -33,7 +33,7 @@ Trained train_on(const emulator::Options& order, const PipelineRun& run,
 
 const emulator::Options kInOrder = {.order = Order::kFifo, .track = false};
 
-// Each rank has an order of its own.
+// Each rank reorders its streams differently.
 std::vector<emulator::Options> other_orders() {
   const auto rank = static_cast<uint64_t>(world().rank());
   return {{.order = Order::kLifo, .track = false},

@@ -1,4 +1,4 @@
-// Several mesh ranks in one process: their exchanges, for any number of processes, and errors.
+// Tests several mesh ranks in one process: exchanges, for any number of processes, and errors.
 #include "shale/comm/parallel/hosted_ranks.h"
 
 #include <functional>
@@ -50,7 +50,7 @@ void check_values(const Tensor& x, const Shape& shape, const std::function<T(int
   CHECK(first_difference(got.data(), std::ssize(got), expected) == -1);
 }
 
-// Compares results that a mesh rank of `n` gets from exchanging rows with loops over the ranks.
+// Compares the results of exchanging rows, on a mesh rank of `n`, with loops over the ranks.
 template <typename T>
 struct Calls {
   static constexpr int64_t B = 2, T_ = 3, C = 5, count = B * T_ * C;
@@ -99,7 +99,7 @@ struct Calls {
     check_values<T>(given, {n, C},
                     [this](int64_t i) { return order_value<T>(int(i / C), rank * C + i % C); });
   }
-  // Starts all exchanges before waiting for the first.
+  // Starts all exchanges before it waits for the first.
   void begun() const {
     comm::Arrival rows = exchange.begin_gather(own({B, T_, C}));
     comm::Arrival sum = exchange.begin_sum_slices(own({B, n * T_, C}));
@@ -162,7 +162,7 @@ TEST_CASE("slices of whole samples are exchanged along their first dimension", "
 
 namespace {
 
-// Model with two layers that mesh ranks share, one of which may fail.
+// A model with two layers that mesh ranks share; one of the layers may fail.
 struct Net : Module {
   explicit Net(int64_t hidden = 24)
       : up(this, "up", 8, hidden, Init::normal(0.2f)),
@@ -183,8 +183,8 @@ struct Net : Module {
   int calls = 0, fails_at = 0;
 };
 
-// Two mesh ranks in each process. Collectives do not overlap with computation, as an error would
-// abandon a pending one and its group (comm/work.h).
+// Two mesh ranks in each process. Collectives do not overlap with computation, because after an
+// error a pending collective, and its group, would be unusable (comm/work.h).
 struct Nets {
   explicit Nets(comm::ProcessGroup& group)
       : context(small_context(1)),
@@ -193,7 +193,7 @@ struct Nets {
         nets(parallel.build<Net>({}, [] { return std::make_unique<Net>(24 * 8); })),
         data(*nets.front(), {}, context, parallel.groups(), {}) {}
 
-  // Gradients of the inputs.
+  // Returns the gradients of the inputs.
   std::vector<std::vector<float>> step() {
     std::vector<std::vector<float>> grads(2);
     parallel.hosted().run([&](int rank) {
@@ -238,7 +238,7 @@ TEST_CASE("the error of one mesh rank ends the others, which can go on after it"
 
 namespace {
 
-// Error message of two mesh ranks that make this call. Also checks that they can continue.
+// Returns the error of two mesh ranks that make this call, and checks that they can continue.
 std::string mismatch(const std::function<void(HostedExchange&, const Tensor& x)>& call) {
   Hosted hosted(alone(), 2);
   const Tensor x = full(hosted.context, {1, 4, 3}, DType::kF32, 1);
@@ -335,7 +335,7 @@ TEST_CASE("dropout of mesh ranks has the masks of the whole, pass after pass", "
   const int n = 2 * group->size();
   const int64_t B = 2, C = 4, tokens = 8 * n;
   constexpr int kPasses = 3;
-  // Both dropout masks of a pass.
+  // Returns both dropout masks of a pass.
   const auto masks = [&](Context& context, const Module& module, int64_t of) {
     const Tensor x = leaf(context, {B, of, C}, std::vector<float>(size_t(B * of * C), 1));
     const Tensor first = module.distribution().dropout(x, 0.5f, 1);

@@ -1,4 +1,4 @@
-// A custom training loop over several axes: the same bits on any number of processes.
+// Tests a custom training loop over several axes: bits are equal for any number of processes.
 #include "shale/comm/parallel/parallel_step.h"
 
 #include <cmath>
@@ -121,7 +121,7 @@ TEST_CASE("a loop over several axes has the same bits on any number of processes
       CHECK(losses.back() < losses.front());
       const std::vector<double> whole = train(alone(), {}, options, length);
       for (size_t i = 0; i < losses.size(); ++i) {
-        // Sums are rounded in another order: 2^-24 for each of several hundred additions.
+        // The orders of additions differ: roundings of 2^-24 for each of several hundred additions.
         CHECK(std::abs(losses[i] - whole[i]) < 2e-5 * whole[i]);
       }
     }
@@ -149,7 +149,7 @@ TEST_CASE("degrees are fitted to the processes that there are", "[parallel_step]
   CHECK(contains(message_of<ConfigError>([&] { comm::fit_degrees({.tensor = 6}, 2); }),
                  "tensor 6 do not fit 2 processes"));
   CHECK(contains(message_of<ConfigError>([&] { comm::fit_degrees({.shard = 2}, 4); }), "shard 2"));
-  CHECK(fitted({.tensor = 0}, 4) == Text("r1 p1 s0 c1/1 t0/1"));  // kept for Parallel to refuse
+  CHECK(fitted({.tensor = 0}, 4) == Text("r1 p1 s0 c1/1 t0/1"));  // unchanged: Parallel refuses it
 }
 
 TEST_CASE("sequences of another length than those that were cut are refused", "[parallel_step]") {

@@ -12,7 +12,7 @@
 
 namespace shale::test {
 
-// Has external linkage, so that the watchdog's report can name it.
+// External linkage makes its name available to the watchdog's report.
 __attribute__((noinline)) void hang_in_computation() {
   const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(1);
   while (std::chrono::steady_clock::now() < end) {
@@ -27,7 +27,7 @@ void compute_for_a_minute() {
   std::this_thread::sleep_for(std::chrono::minutes(1));
 }
 
-// Waits for rank 1, which never calls.
+// Waits for rank 1, which never calls the collective.
 std::unique_ptr<comm::ProcessGroup> wait_for_rank_1(World& world, const comm::GroupOptions& options,
                                                     bool async) {
   auto group = world.group(options);
@@ -51,7 +51,7 @@ void receive(comm::PipeLink& link) {
   link.receive(make_view(values.data(), {1024}), {.step = 41, .micro_batch = 7, .chunk = 1}).wait();
 }
 
-// Rank 1 does not send what rank 0 waits for.
+// Two ranks with a link on which rank 1 does not send what rank 0 waits for.
 struct LinkedRanks {
   std::unique_ptr<comm::ProcessGroup> group;
   Links links;
@@ -65,10 +65,10 @@ LinkedRanks wait_on_link(World& world, const comm::GroupOptions& options) {
   return ranks;
 }
 
-// Rank 1 stops sending heartbeats, or sends them while not making the awaited call.
+// Rank 1 stops sending heartbeats, or sends them without calling what other ranks wait for.
 void run_watched_mode(std::string_view mode, World& world) {
   const bool one = world.rank() == 1;
-  // For stopped ranks, main() has requested the watchdog from comm::run().
+  // In the stopped modes, main() has started the watchdog through comm::run().
   if (!mode.starts_with("stopped-")) world.watch({.timeout_s = 2});
   world.at_step(41);
   const auto group = world.group({.timeout_s = mode == "hung-in-compute" ? 2. : 60.});
@@ -163,7 +163,7 @@ int run_failure_mode(std::string_view mode, World& world) {
     compute_for_a_minute();
   }
   if (mode == "leaves-with-an-error") {
-    wait_for_rank_1(world, {}, /*async=*/false);  // the group is destroyed before the error arrives
+    wait_for_rank_1(world, {}, /*async=*/false);  // destroys the group before the error arrives
     throw_bad_data();
   }
   if (mode == "leaves") {

@@ -9,13 +9,13 @@ namespace {
 using comm::GroupOptions;
 using comm::ProcessGroup;
 
-// Checks that every rank of the group gets a CommError with these words.
+// Checks that every rank of the group gets a CommError that contains these words.
 template <typename Fn>
 void check_disagreement(ProcessGroup& group, Fn&& call, const std::vector<std::string>& words) {
   const std::string message = message_of<CommError>(call);
   CAPTURE(message);
   for (const std::string& word : words) CHECK(contains(message, word));
-  // From then on the group refuses calls instead of giving wrong data.
+  // After the error the group refuses calls, so that it cannot give wrong data.
   CHECK(contains(message_of<CommError>([&] { group.barrier(); }), "cannot be used any more"));
 }
 
@@ -120,7 +120,7 @@ TEST_CASE("a rank that does not come is named after the time-out") {
     }
     meet->barrier();
     if (group->rank() == missing && options.ranks_per_node == 0) {
-      // A rank that comes too late gets the error immediately.
+      // A rank that calls too late gets the error immediately.
       CHECK_THROWS_AS(group->barrier("late"), CommError);
     }
     meet->barrier();
@@ -157,7 +157,7 @@ TEST_CASE("an exception unwinds past a collective in flight without waiting for 
     const auto start = std::chrono::steady_clock::now();
     try {
       const auto own = std::move(group);
-      const Buffer buffer(*own, Place::kGroup, 4 << 20);  // destroyed before the group
+      const Buffer buffer(*own, Place::kGroup, 4 << 20);  // is destroyed before the group
       own->all_reduce_sum(make_view(buffer.as<float>(), {1 << 20}), {.async = true});
       throw std::runtime_error("unwind");
     } catch (const std::runtime_error&) {

@@ -1,4 +1,4 @@
-// Rank 1 fails in the middle of sharded training, while gathers and reductions are pending, and as
+// Rank 1 fails in the middle of sharded training, while gathers and reductions are pending, or as
 // the middle stage of a pipeline.
 #include <csignal>
 
@@ -14,14 +14,14 @@
 namespace shale::test {
 namespace {
 
-// The other ranks wait for rank 1 on links.
+// Makes the other ranks wait for rank 1 on pipeline links.
 void fail_in_pipeline(bool stops, comm::World& world) {
   if (stops) world.watch({.timeout_s = 2});
   const auto fail_here = [&](int64_t step) {
     world.at_step(step + 1);
     if (step != 2 || world.rank() != 1) return;
     if (!stops) throw DataError("tokens.bin: magic is 7, expected 20240520");
-    std::raise(SIGSTOP);  // the launcher resumes it when it ends the job
+    std::raise(SIGSTOP);  // the launcher resumes the rank when it ends the job
   };
   const auto all = world.group({.timeout_s = 60});
   train_pipeline(*all, six_layers("llama"), {.ranks = all->size(), .during_step = fail_here},
@@ -37,7 +37,7 @@ int fail_while_training(std::string_view where, comm::World& world) {
   }
   const auto group = world.group();
   ContextOptions context_options = small_context(1);
-  // The budget is too small for the first steps of all blocks.
+  // This budget is too small for the first steps of all blocks.
   if (where == "memory") context_options.device_memory = 9 << 20;
   Context context(context_options);
   models::LanguageModelConfig config = tiny_model();

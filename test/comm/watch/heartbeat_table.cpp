@@ -49,7 +49,7 @@ TEST_CASE("a rank that was heard of and beats no more becomes silent, others do 
     table.put(0, {.beats = 2 + look});
     silence.look(table, 0.5, 1);
   }
-  // Rank 3 was never heard from, which is reported separately.
+  // Rank 3 was never heard from, which another function reports.
   CHECK(silence.never_heard() == std::vector<int>{3});
   CHECK(silence.silent_for(4.9) == std::vector<int>{1, 2});
   CHECK(silence.silent_for(5.1).empty());
@@ -65,7 +65,7 @@ TEST_CASE("time in which this process did not run counts against nobody") {
   Silence silence(2);
   table.put(1, {.beats = 1});
   silence.look(table, 0.05, 1);
-  silence.look(table, 3600, 1);  // suspended for an hour with the whole job
+  silence.look(table, 3600, 1);  // the whole job was suspended for an hour
   CHECK(silence.silent_for(1.5).empty());
 }
 

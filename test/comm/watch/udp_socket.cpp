@@ -16,7 +16,7 @@ uint32_t loopback(int last) {
   return htonl(0x7f000000u + static_cast<uint32_t>(last));  // 127.0.0.x, all on this host
 }
 
-// Message that arrives within a second.
+// Returns the message that arrives within a second.
 std::optional<UdpSocket::Received> wait_for(const UdpSocket& socket, std::array<char, 8>& data) {
   for (int i = 0; i < 1000; ++i) {
     if (const auto got = socket.receive(data.data(), data.size())) return got;
@@ -36,7 +36,7 @@ TEST_CASE("a socket hears what is sent to its address, and nothing sent to anoth
   sender.send("own", 3, here.address());
   const auto got = wait_for(here, data);
   REQUIRE(got);
-  CHECK(std::string(data.data(), got->bytes) == "own");  // else it would come second
+  CHECK(std::string(data.data(), got->bytes) == "own");  // the other one would have come first
   CHECK(got->from == loopback(3));
   CHECK_FALSE(here.receive(data.data(), data.size()));
 }

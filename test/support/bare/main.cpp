@@ -9,15 +9,15 @@
 namespace Catch {
 namespace {
 
-// Choice of one run of a case.
+// The value that GENERATE yields in one run of a test case.
 struct Generator {
   size_t index = 0, count = 0;
 };
 
 struct State {
-  std::vector<std::string> messages;  // of the scopes that are open
-  std::vector<Generator> generators;  // in the order in which the case met them
-  size_t met = 0;                     // in this run
+  std::vector<std::string> messages;  // INFO messages of open scopes
+  std::vector<Generator> generators;  // in the order in which the test case reaches them
+  size_t met = 0;                     // generators reached in this run
   int64_t assertions = 0, failures = 0;
 };
 
@@ -26,7 +26,7 @@ State& state() {
   return the_only;
 }
 
-// The next combination; false after the last.
+// Chooses the next combination of generated values; returns false after the last one.
 bool advance() {
   auto& generators = state().generators;
   while (!generators.empty()) {
@@ -49,7 +49,7 @@ void run_once(const TestCase& test) {
   }
 }
 
-// One of `terms`' alternatives: "[gemm]~[#gemm_plan]" or part of a name, "~" for what must not be.
+// True if the test matches all of `terms`: "[gemm]~[#gemm_plan]", or part of a name. "~" negates.
 bool matches_all(const TestCase& test, std::string_view terms) {
   while (!terms.empty()) {
     const bool wanted = terms.front() != '~';
@@ -152,8 +152,8 @@ int run(const std::string& filter, bool only_list) {
 
 }  // namespace Catch
 
-// Takes of Catch2's arguments one filter, "[gemm]~[#gemm_plan],part of a name";
-// --list-test-names-only. Tags of files are always there (--filenames-as-tags).
+// Of Catch2's arguments it takes one filter, such as "[gemm]~[#gemm_plan],part of a name", and
+// --list-test-names-only. It always adds tags of file names (--filenames-as-tags).
 int main(int argc, char** argv) {
   std::string filter;
   bool only_list = false;

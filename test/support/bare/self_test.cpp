@@ -1,4 +1,4 @@
-// Cases for test/kernels_only.cmake, which runs them by name and knows how each must end.
+// Test cases that test/kernels_only.cmake runs by name; it checks how each of them ends.
 #include <catch2/catch.hpp>
 
 #include <cstdio>

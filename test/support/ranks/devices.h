@@ -9,7 +9,7 @@
 
 namespace shale::test {
 
-// An emulated GPU of which a test changes one thing.
+// An emulated GPU; derived classes change one thing of it.
 class ChangedDevice : public DeviceBackend {
  public:
   explicit ChangedDevice(const emulator::Options& options)
@@ -36,14 +36,14 @@ class ChangedDevice : public DeviceBackend {
   std::unique_ptr<DeviceBackend> device_;
 };
 
-// Forgets that streams wait for each other.
+// Ignores requests that a stream waits for an event of another stream.
 class ForgetfulDevice final : public ChangedDevice {
  public:
   using ChangedDevice::ChangedDevice;
   void wait_event(void*, void*) override {}
 };
 
-// Counts copies, by stream.
+// Counts the copies on each stream.
 class CountingDevice final : public ChangedDevice {
  public:
   using ChangedDevice::ChangedDevice;
@@ -56,7 +56,7 @@ class CountingDevice final : public ChangedDevice {
     ++copies.queued;
     static_cast<emulator::Stream*>(stream)->enqueue([&copies] { ++copies.done; });
   }
-  // On all streams but this one.
+  // Sums the copies on all streams but this one.
   Copies copies_beside(void* stream) const {
     Copies sum;
     for (const auto& [other, copies] : copies_) {

@@ -6,7 +6,7 @@
 namespace shale::test {
 
 std::vector<comm::GroupOptions> group_variants() {
-  // Small staging areas, so that short buffers take several chunks.
+  // Uses small staging areas, so that short buffers take several chunks.
   std::vector<comm::GroupOptions> variants;
   variants.push_back({.name = "shared", .timeout_s = 60, .staging_bytes = 64 << 10});
   variants.push_back(
@@ -50,13 +50,13 @@ void run_on(DeviceBackend& device, const comm::GroupOptions& options,
   test({*group, options, Place::kDevice, &device, stream.get()});
 }
 
-// This rank's GPU: of its own if there are enough. Null if there is none.
+// Makes the backend of this rank's own GPU, or else of the first GPU. Null without a GPU.
 std::unique_ptr<DeviceBackend> make_gpu() {
   for (const int index : {world().local_rank(), 0}) {
     try {
       return make_backend({.type = DeviceType::kCuda, .index = index});
     } catch (const UnavailableError&) {
-      // Fewer GPUs than ranks, none, or no driver.
+      // There are fewer GPUs than ranks, or no GPU or driver.
     }
   }
   return nullptr;
@@ -70,7 +70,7 @@ void for_all_setups(const std::function<void(const Setup&)>& test) {
     for (const Place place : all_places()) test({*group, options, place});
   }
   for_all_staged(test);
-  // NCCL adds more than two numbers in an order of its own.
+  // With more than two ranks NCCL adds in another order.
   if (world().size() <= 2 && make_gpu() != nullptr) {
     for_nccl({.name = "nccl", .timeout_s = 60}, test);
   }
@@ -78,7 +78,7 @@ void for_all_setups(const std::function<void(const Setup&)>& test) {
 
 void for_all_staged(const std::function<void(const Setup&)>& test) {
   using emulator::Order;
-  // Slots of 8 KiB, so that short buffers take many.
+  // Uses slots of 8 KiB, so that short buffers take many slots.
   const comm::GroupOptions options = {.name = "device",
                                       .timeout_s = 60,
                                       .staging_bytes = 1 << 10,
@@ -113,7 +113,7 @@ Buffer::Buffer(comm::ProcessGroup& group, Place place, int64_t bytes)
     : Buffer(Setup{group, group.options(), place}, bytes) {}
 
 Buffer::Buffer(const Setup& setup, int64_t bytes) : device_(setup.device), stream_(setup.stream) {
-  constexpr size_t kOffset = 200;  // a multiple of 8 and not of 64
+  constexpr size_t kOffset = 200;  // multiple of 8, but not of 64
   const Place place = setup.place;
   const auto size = static_cast<size_t>(bytes);
   if (place == Place::kAny || (place == Place::kMixed && setup.group.rank() % 2 != 0)) {

@@ -16,43 +16,43 @@
 
 namespace shale::test {
 
-comm::World& world();  // of this test program
+comm::World& world();  // the World of this test program
 
-// Runs what a failure test asks for instead of the test cases: --fail=MODE.
+// Runs a failure mode, the argument of --fail=MODE, instead of the test cases.
 int run_failure_mode(std::string_view mode, comm::World& world);
-// Fails as these do, in sharded training: where is "forward", "backward", "step" or "memory".
+// Fails during sharded training: `where` is "forward", "backward", "step" or "memory".
 int fail_while_training(std::string_view where, comm::World& world);
 
-// The ways in which a group may have to work; the last one pretends that nodes are small.
+// Options of groups that must all work; the last ones pretend that nodes have one or two ranks.
 std::vector<comm::GroupOptions> group_variants();
 std::string name_of(const comm::GroupOptions& options);
 
-// Where the buffers of a collective lie.
+// Memory that holds the buffers of a collective.
 enum class Place {
-  kGroup,   // peers reach it
-  kAny,     // they do not
-  kMixed,   // on every other rank
-  kOffset,  // inside a segment, and not at a cache line's start
-  kDevice,  // in memory that the host must not touch
+  kGroup,   // memory that peers can access directly
+  kAny,     // memory that peers cannot access
+  kMixed,   // accessible on every other rank
+  kOffset,  // accessible, but not at the start of a cache line
+  kDevice,  // device memory, which the host must not access
 };
-std::vector<Place> all_places();  // on the host
+std::vector<Place> all_places();  // all places in host memory
 std::string name_of(Place place);
 
-// One way to run collectives: a group, where the buffers lie, and what uses them there.
+// A way to run collectives: a group, the memory of the buffers, and the device that uses them.
 struct Setup {
   comm::ProcessGroup& group;
   const comm::GroupOptions& options;
   Place place = Place::kAny;
-  DeviceBackend* device = nullptr;  // null: the host
-  void* stream = nullptr;           // of the device
+  DeviceBackend* device = nullptr;  // null: the buffers are in host memory
+  void* stream = nullptr;           // stream of the device
 };
 
-// Calls test(setup) for all variants and places on the host, and what follows.
+// Calls test(setup) for all variants and places in host memory, then for devices and for NCCL.
 void for_all_setups(const std::function<void(const Setup&)>& test);
-// For groups over an emulated device whose streams run late and in several orders, and over a GPU
-// where there is one.
+// Calls test(setup) for groups over an emulated device whose streams run late and in several
+// orders, and over a GPU if there is one.
 void for_all_staged(const std::function<void(const Setup&)>& test);
-// Over NCCL, where it can be used. Returns false, after a warning, where it cannot.
+// Calls test(setup) over NCCL. If NCCL cannot be used, prints a warning and returns false.
 bool for_nccl(const comm::GroupOptions& options, const std::function<void(const Setup&)>& test);
 
 class Buffer {
@@ -63,12 +63,12 @@ class Buffer {
   Buffer(const Buffer&) = delete;
   Buffer& operator=(const Buffer&) = delete;
 
-  // The values, on the host: the buffer itself, or on a device a pinned copy.
+  // The values in host memory: the buffer itself, or, for a device, a pinned copy.
   template <typename T>
   T* as() const {
     return reinterpret_cast<T*>(data_);
   }
-  // What collectives are given: `count` elements.
+  // View of `count` elements of the buffer, to pass to collectives.
   template <typename T>
   View view(int64_t count) const {
     return make_view(static_cast<T*>(device_data_ != nullptr ? device_data_ : data_), {count});
@@ -79,7 +79,7 @@ class Buffer {
   void take() const;
 
  private:
-  MemoryProvider* provider_ = nullptr;  // of memory_
+  MemoryProvider* provider_ = nullptr;  // owner of memory_
   std::vector<std::byte> own_;
   void* memory_ = nullptr;
   size_t bytes_ = 0;
@@ -89,7 +89,7 @@ class Buffer {
   void* device_data_ = nullptr;
 };
 
-// Values whose sum depends on the order of additions, different for every rank and element.
+// Returns values that differ by rank and element, and whose sum depends on the order of additions.
 template <typename T>
 T order_value(int rank, int64_t i) {
   uint64_t x = (static_cast<uint64_t>(rank) << 40 | static_cast<uint64_t>(i)) * 0x9E3779B97F4A7C15u;
@@ -109,7 +109,7 @@ T order_value(int rank, int64_t i) {
   }
 }
 
-// ---- The sum as it is documented: serially, by recursion ----
+// ---- The sum in its documented order, computed serially by recursion ----
 
 template <typename Acc>
 Acc tree(const std::vector<Acc>& values) {
@@ -121,7 +121,7 @@ Acc tree(const std::vector<Acc>& values) {
                           tree(std::vector<Acc>(middle, values.end())));
 }
 
-// Element i over all ranks; nodes of `ranks_per_node` ranks each (0: one node).
+// Sum of element i over all ranks; nodes have `ranks_per_node` ranks (0: there is one node).
 template <typename T>
 T expected_sum(int ranks, int ranks_per_node, int64_t i) {
   using Acc = std::conditional_t<sizeof(T) == 2, float, T>;
@@ -137,7 +137,7 @@ T expected_sum(int ranks, int ranks_per_node, int64_t i) {
   return static_cast<T>(tree(nodes));
 }
 
-// The first element whose bits differ, or -1.
+// Index of the first element whose bits differ; -1: none.
 template <typename T, typename Expected>
 int64_t first_difference(const T* got, int64_t count, Expected&& expected) {
   for (int64_t i = 0; i < count; ++i) {

@@ -1,5 +1,5 @@
-// Every rank runs all test cases. Rank 0 reports; what the others print is shown only if they fail.
-// A rank whose test fails stops there and ends the job: its peers may wait for it for ever.
+// Every rank runs all test cases. Rank 0 reports; output of other ranks is shown only if they fail.
+// A rank whose test fails stops there and ends the job: its peers may wait for it forever.
 
 #include <catch2_any/run.h>
 #include <sys/mman.h>
@@ -19,7 +19,7 @@ namespace {
 
 comm::World* the_world = nullptr;
 
-// Keeps standard output in memory.
+// Redirects standard output to memory.
 class CapturedOutput {
  public:
   CapturedOutput() : file_(memfd_create("output", 0)) {
@@ -45,7 +45,7 @@ class CapturedOutput {
 
 int run_cases(comm::World& world, int argc, char** argv) {
   std::vector<char*> arguments(argv, argv + argc);
-  std::string abort = "--abort";  // at the first failure
+  std::string abort = "--abort";  // stop at the first failure
   arguments.push_back(abort.data());
 
   int result = 0;
@@ -60,7 +60,7 @@ int run_cases(comm::World& world, int argc, char** argv) {
     }
   }
   if (result != 0) throw InternalError("a test failed");
-  // A rank that passed waits for the verdict of the others.
+  // A rank that passed waits until all other ranks have passed.
   const auto group = world.group({.name = "verdict"});
   group->barrier("all tests have passed");
   return 0;
@@ -84,7 +84,7 @@ int main(int argc, char** argv) {
     }
     return shale::test::run_cases(world, argc, argv);
   };
-  // Most failures are found without signs of life, too: tests of those ask for them.
+  // Only tests of stopped ranks need heartbeats: all other failures are found without.
   const bool watch = mode.starts_with("--fail=stopped-");
   return shale::comm::run(argc, argv, body, {.timeout_s = watch ? 2. : 0});
 }

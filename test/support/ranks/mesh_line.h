@@ -6,7 +6,7 @@
 
 namespace shale::test {
 
-// Mesh ranks along one axis: all of `ranks` in each process of a group; null: one in each.
+// Makes a line of mesh ranks: each process hosts all of `ranks`, or one mesh rank if that is null.
 inline std::shared_ptr<comm::MeshLine> line_over(comm::ProcessGroup& group, const char* name,
                                                  comm::HostedRanks* ranks = nullptr,
                                                  bool overlap = true) {

@@ -13,7 +13,7 @@
 namespace shale::test {
 namespace {
 
-// scale * sign of the blocks of u + owed; what that leaves out is owed then.
+// Returns scale * sign(u + owed), block by block, and stores the compression error in `owed`.
 std::vector<double> packed(std::vector<double> u, std::vector<double>& owed,
                            const std::vector<double>& mask) {
   constexpr auto kBlock = static_cast<size_t>(kernels::kSignBlock);

@@ -10,15 +10,15 @@
 
 namespace shale::test {
 
-// Means at one bit an element with error feedback, in f64, of replicas that are all in one place:
-// blocks of 1024 as their signs and their mean magnitude (arXiv:2102.02888, section 3), first of
-// each replica, then of the mean of these.
+// f64 reference for means with one bit per element and error feedback. All replicas are in one
+// place. It packs blocks of 1024 as signs and a mean magnitude (arXiv:2102.02888, section 3), first
+// for each replica, then for the mean of the packed vectors.
 class OneBitReference {
  public:
   OneBitReference(size_t replicas, size_t elements)
       : owed_(replicas, std::vector<double>(elements)), owner_owed_(elements) {}
 
-  // vectors[r]: what replica r has. Elements whose mask is 0 count as 0.
+  // vectors[r]: the vector of replica r. Elements whose mask is 0 count as 0.
   std::vector<double> mean(const std::vector<std::vector<double>>& vectors,
                            const std::vector<double>& mask);
 
@@ -27,26 +27,26 @@ class OneBitReference {
   std::vector<double> owner_owed_;
 };
 
-// Gradients for GivenGradients, of order one. Every seventh element has never one.
+// Gradients for GivenGradients, of order one. Every seventh element always has gradient 0.
 double wave_gradient(size_t replica, int64_t step, size_t parameter, size_t element);
 
-// A model of two parameters, replicas of which are all ranks of a group, and which an optimizer
-// steps by gradients that the test gives.
+// A model of two parameters with a replica on each rank of a group. An optimizer steps it with
+// gradients that the test supplies.
 class GivenGradients {
  public:
   struct Model : Module {
     Parameter& weight = declare("weight", {30, 70}, Init::normal(1));
     Parameter& bias = declare("bias", {70}, Init::normal(1), /*decay=*/false);
   };
-  // gradient(replica, step, parameter, element): of a replica's own samples.
+  // gradient(replica, step, parameter, element): gradient of a replica's own samples.
   using Gradient = std::function<double(size_t, int64_t, size_t, size_t)>;
   using Make = std::function<std::unique_ptr<optim::Optimizer>(std::vector<OptimShard> shards)>;
 
   GivenGradients(comm::ProcessGroup& group, const Make& make, Gradient gradient);
 
-  // Gives what the optimizer asks for: the mean over the replicas, or this one's share of it.
+  // Steps with the gradient that the optimizer needs: the mean over replicas, or this rank's share.
   void step(int64_t step, float lr);
-  // Of the first or the second parameter, as they are now.
+  // Returns the present values of the first or second parameter.
   std::vector<double> values(size_t parameter) const;
 
   static constexpr size_t kParameters = 2;

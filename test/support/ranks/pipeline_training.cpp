@@ -13,8 +13,8 @@
 namespace shale::test {
 namespace {
 
-// Notes what becomes of the steps. A rank may know of a step in the middle of the next, where it
-// must not wait for others.
+// Records the results of steps. A rank may get them in the middle of the next step, where it must
+// not wait for other ranks.
 struct Notes : models::StepObserver {
   void done(const models::StepOutcome& outcome) override {
     losses.push_back(outcome.losses);

@@ -10,12 +10,12 @@
 
 namespace shale::test {
 
-// A way to train a model on ranks of which `ranks` are a pipeline, `tensor` share each layer and
-// `context` each sequence; the others are data parallel, in so many replicas. `expert` of a stage's
-// ranks have different experts.
+// A way to train a model: `ranks` pipeline stages, `tensor` ranks that share each layer, and
+// `context` ranks that share each sequence; all other ranks are data parallel, in `replicas`
+// replicas. `expert` ranks of a stage have different experts.
 struct PipelineRun {
   int ranks = 1;  // 1: no pipeline
-  // Processes; with TrainOptions::tensor_shards and context_shards each has several mesh ranks.
+  // Processes; TrainOptions::tensor_shards and context_shards may set more mesh ranks per process.
   int tensor = 1;
   int context = 1;
   int expert = 1;
@@ -26,25 +26,25 @@ struct PipelineRun {
   int64_t micro_batches = 4;
   int slots = 2;
   float lr = 1e-2f;
-  models::LanguageModelPolicy policy = {};  // but for its dropout, which TrainOptions has
-  // Gives parameters other values than their initial ones.
+  models::LanguageModelPolicy policy = {};  // except dropout, which TrainOptions has
+  // Sets parameters to other values than their initial ones.
   std::function<void(comm::DataParallel&)> load = {};
-  // Sequence `first` of a step and those after it, one micro-batch; without: micro_batch().
+  // Returns the micro-batch that starts with sequence `first` of a step; empty: uses micro_batch().
   std::function<Batch(int64_t step, int64_t first)> batch = {};
   // Called on each rank in the middle of its steps.
   std::function<void(int64_t step)> during_step = {};
 };
 
-// Of how many context ranks those are that trade heads, in tests.
+// Size of the groups of context ranks that exchange heads in tests.
 inline int context_group(comm::ContextKind kind, int ranks) {
   return kind == comm::ContextKind::kUlyssesRing && ranks % 2 == 0 ? 2 : 1;
 }
 
-// A Llama, or a GPT-2 whose table is tied, of eight pieces.
+// Llama, or GPT-2 with a tied table: six layers, hence eight pieces.
 models::LanguageModelConfig six_layers(const std::string& family);
 
-// Steps of a model on all ranks of `all`, in mixed rows of data parallelism and pipelines. Of
-// `options` global_batch does not count; a micro-batch has micro_batch sequences.
+// Trains a model on all ranks of `all`, with data parallelism and pipelines. Ignores
+// options.global_batch; a micro-batch has options.micro_batch sequences.
 Trained train_pipeline(comm::ProcessGroup& all, const models::LanguageModelConfig& model,
                        const PipelineRun& run, const TrainOptions& options);
 Trained train_pipeline(Context& context, comm::ProcessGroup& all,

@@ -9,7 +9,7 @@
 
 namespace shale::test {
 
-// So many replicas, of the ranks that are left.
+// Hybrid sharding with `count` replicas; the ranks of each replica shard the state.
 struct Replicas {
   Replicas(comm::ProcessGroup& all, int count)
       : mesh(all, {{"replica", count}, {"node", all.size() / count}}),
@@ -18,17 +18,17 @@ struct Replicas {
   comm::ShardGroups groups;
 };
 
-// Numbers of replicas that the world can be cut into, from two on.
+// Numbers of replicas, from two on, that divide the number of ranks.
 std::vector<int> replica_counts();
 
-// The values of all parameters, one after another. Collective.
+// Returns the values of all parameters, one after another. Collective.
 std::vector<float> values_of(TinyRun& run);
 
-// The bytes of all that this rank holds, by name.
+// Returns the bytes of all tensors that this rank holds, by name.
 std::map<std::string, std::string> local_state(TinyRun& run);
 
-// With all numbers of replicas, a run that is saved after each of these numbers of steps and loaded
-// by another takes `more` steps with the bits of the one that goes on. Collective.
+// For all numbers of replicas: saves a run after each number of steps in `saved`, loads it into
+// another run, trains both for `more` steps, and checks that their bits are equal. Collective.
 void check_resumes(const RunLayout& layout, OptimizerKind kind, const std::vector<int64_t>& saved,
                    int64_t more);
 

@@ -23,23 +23,23 @@ enum class OptimizerKind {
   kSgd,
   kMuon,
   kLamb,
-  kOneBitAdam  // kFreezeStep steps of AdamW first
+  kOneBitAdam  // AdamW for the first kFreezeStep steps
 };
 constexpr int64_t kFreezeStep = 2;
 
-// How a run lies on its ranks.
+// Parallelism and options of a run.
 struct RunLayout {
   comm::DataParallelOptions parallel = {};
   models::StepOffload offload = {};
-  float loss_scale = 0;  // at the start; 0: none
+  float loss_scale = 0;  // initial loss scale; 0: none
   std::optional<optim::OutlierOptions> skip_outliers = {};
-  double ema = 0;  // 0: no average
+  double ema = 0;  // decay of the weight average; 0: no average
   float clip = 1;
   std::optional<comm::LocalStepsOptions> local_steps = {};
-  std::optional<Operands> fp8 = {};  // of the products of all blocks
+  std::optional<Operands> fp8 = {};  // operand format of the GEMMs in all blocks
 };
 
-// What the losses of a rank's micro-batches were in the step that was done last.
+// Records the losses of the rank's micro-batches in the last step.
 struct StepLosses : models::StepObserver {
   void done(const models::StepOutcome& outcome) override { last = outcome.losses; }
   std::vector<double> last;
@@ -51,8 +51,8 @@ class TinyRun {
   TinyRun(const comm::ShardGroups& groups, comm::ProcessGroup& all, const RunLayout& layout,
           OptimizerKind kind = OptimizerKind::kAdamW);
 
-  // Trains steps [step(), step() + count), and returns their losses. gradient_factor: of the first
-  // of these steps.
+  // Trains steps [step(), step() + count), and returns their losses. gradient_factor: multiplies
+  // the gradient of the first of these steps.
   std::vector<float> train(int64_t count, double gradient_factor = 1);
 
   std::vector<StatePart> parts();
@@ -62,9 +62,9 @@ class TinyRun {
   void save(const std::string& folder);
   void load(const std::string& checkpoint);
 
-  // The bytes of all tensors, whole, by name. Collective.
+  // Returns the bytes of all whole tensors by name. Collective.
   std::map<std::string, std::string> state();
-  // Overwrites all of the state with what no run has.
+  // Overwrites the whole state with values that no run has.
   void poison();
 
   Context& context() { return context_; }
@@ -74,7 +74,7 @@ class TinyRun {
   models::TrainStep& step() { return step_; }
 
  private:
-  const TrainOptions batch_;  // reproducible sums are of powers of two
+  const TrainOptions batch_;  // sizes are powers of two, for reproducible sums
   comm::ShardGroups groups_;
   comm::ProcessGroup& all_;
   Context context_;
@@ -84,10 +84,10 @@ class TinyRun {
   int64_t steps_ = 0;
 };
 
-// The bytes of a part, from wherever they are.
+// Returns the bytes of a part in host or device memory.
 std::string bytes_of(const StatePart& part);
 
-// A folder that all ranks see, removed at the end. Collective.
+// A folder that all ranks see; the destructor removes it. Collective.
 class SharedDir {
  public:
   explicit SharedDir(comm::ProcessGroup& all);
@@ -104,7 +104,7 @@ class SharedDir {
   std::string path_;
 };
 
-// Element n: a group of the first n ranks, null on the others. Collective over the world.
+// Element n is a group of the first n ranks, null on all other ranks. Collective over the World.
 std::vector<std::unique_ptr<comm::ProcessGroup>> groups_of_first_ranks(comm::ProcessGroup& all);
 
 }  // namespace shale::test

@@ -49,7 +49,7 @@ std::vector<float> full_gradient(comm::DataParallel& parallel, comm::ProcessGrou
   std::vector<float> whole;
   const std::string_view bytes(reinterpret_cast<const char*>(mine.data()), mine.size() * 4);
   for (const std::string& piece : group.all_gather_bytes(bytes, "test gradient")) {
-    if (int64_t(whole.size()) == parameter.numel()) break;  // all ranks have all of it
+    if (int64_t(whole.size()) == parameter.numel()) break;  // each rank had the whole gradient
     const size_t at = whole.size();
     whole.resize(at + piece.size() / 4);
     std::memcpy(whole.data() + at, piece.data(), piece.size());
@@ -59,7 +59,7 @@ std::vector<float> full_gradient(comm::DataParallel& parallel, comm::ProcessGrou
 
 namespace {
 
-// The ranks of a run: all of them, in the order of micro-batches.
+// All ranks of a run, in the order of micro-batches.
 struct Ranks {
   explicit Ranks(const comm::ShardGroups& groups)
       : count(groups.shard->size() * (groups.replicate != nullptr ? groups.replicate->size() : 1)),
@@ -82,7 +82,7 @@ std::vector<float> all_gradients(const Module& model, comm::DataParallel& parall
   return all;
 }
 
-// Notes what becomes of the steps.
+// Records the results of steps.
 struct Notes : models::StepObserver {
   Notes(comm::ProcessGroup& everyone, double step_tokens) : all(everyone), tokens(step_tokens) {}
   void ends(models::StepPhase phase) override {

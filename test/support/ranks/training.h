@@ -14,7 +14,7 @@
 
 namespace shale::test {
 
-constexpr int64_t kLength = 10;  // tokens of a sequence
+constexpr int64_t kLength = 10;  // tokens per sequence
 
 struct TrainOptions {
   int64_t global_batch = 12;
@@ -22,55 +22,55 @@ struct TrainOptions {
   int64_t steps = 4;
   float dropout = 0;
   float clip = 1;
-  float loss_scale = 0;        // 0: none
-  bool keep_gradients = true;  // of the first step; waits for the device
+  float loss_scale = 0;        // initial loss scale; 0: none
+  bool keep_gradients = true;  // gradients of the first step; waits for the device
   Recompute recompute = Recompute::kNone;
-  bool f32_norms = false;  // the first norm of each block has f32 parameters, whatever the rest has
-  std::optional<Operands> fp8 = {};  // of the products of all blocks
+  bool f32_norms = false;            // f32 parameters for the first norm of each block
+  std::optional<Operands> fp8 = {};  // operand format of the GEMMs in all blocks
   comm::DataParallelOptions parallel = {};
   models::StepOffload offload = {};
   std::optional<comm::LocalStepsOptions> local_steps = {};
   models::MakeOptimizer optimizer = make_adamw();
   int64_t length = kLength;
-  std::optional<models::LanguageModelConfig> model = {};  // without: tiny_model()
-  // Of train_pipeline(): mesh ranks, 0: as many as PipelineRun says.
+  std::optional<models::LanguageModelConfig> model = {};  // nullopt: tiny_model()
+  // For train_pipeline(): numbers of mesh ranks; 0: the numbers of processes in PipelineRun.
   int tensor_shards = 0, context_shards = 0;
   int tensor_pieces = 0;                                        // comm::ParallelOptions::row_pieces
-  comm::ContextKind context_kind = comm::ContextKind::kGather;  // groups: context_group()
+  comm::ContextKind context_kind = comm::ContextKind::kGather;  // with groups of context_group()
 };
 
 struct Trained {
   std::vector<float> losses;
   std::vector<float> norms;
-  std::vector<float> gradients;   // of all parameters, after the first step's reduction
-  std::vector<float> parameters;  // all, after the last step
-  int64_t skipped_steps = 0;      // by loss scaling
-  MemoryStats memory;             // after the last step
-  MemoryStats host_memory;        // of what is offloaded
+  std::vector<float> gradients;   // all gradients after the first step's reduction
+  std::vector<float> parameters;  // all parameters after the last step
+  int64_t skipped_steps = 0;      // steps skipped by loss scaling
+  MemoryStats memory;             // device memory after the last step
+  MemoryStats host_memory;        // host memory of offloaded state
 };
 
 // A GPT-2 of 3 layers and 32 channels.
 models::LanguageModelConfig tiny_model();
 
-// The sequences [first, first + micro_batch) of a step. Of `options` the batch's sizes count.
+// Returns sequences [first, first + micro_batch) of a step. Uses only the batch sizes in `options`.
 Batch micro_batch(const TrainOptions& options, int64_t step, int64_t first);
 
-// As `options` say, with the seed of all these runs.
+// Returns the step options for `options`, with the seed that all these runs share.
 models::StepOptions step_options(const TrainOptions& options, int64_t micro_batches);
 
-// Steps of a model on the ranks of `groups`, as train_lm makes them.
+// Trains a model on the ranks of `groups`, with the same calls as train_lm.
 Trained train(const comm::ShardGroups& groups, const TrainOptions& options);
 Trained train(comm::ProcessGroup& group, const TrainOptions& options);
-// On this device, whose groups these are; between steps nothing waits for it.
+// Trains on the device of `context`; `groups` are groups of that device. No wait between steps.
 Trained train(Context& context, const comm::ShardGroups& groups, const TrainOptions& options);
 
-// Whether losses, norms and parameters have the same bits.
+// True if losses, norms and parameters have the same bits.
 bool same(const Trained& a, const Trained& b);
 
-// A group of this rank alone: what one rank would do with the whole batch.
+// A group of this rank alone, for a reference run with the whole batch on one rank.
 comm::ProcessGroup& alone();
 
-// The f32 gradient of a parameter, whole. Collective.
+// Returns the whole f32 gradient of a parameter. Collective.
 std::vector<float> full_gradient(comm::DataParallel& parallel, comm::ProcessGroup& group,
                                  const Parameter& parameter);
 

@@ -10,8 +10,8 @@
 
 namespace shale::test {
 
-// An exchange that knows how many calls of some kernels came while each of what it began was under
-// way. The context's tracer is `tracer`.
+// An exchange that counts the calls of some kernels between the begin of each transfer and the wait
+// for it. The context's tracer must be `tracer`.
 struct WatchedExchange : comm::HostedExchange {
   WatchedExchange(std::shared_ptr<comm::MeshLine> line, int member, std::vector<std::string> names)
       : HostedExchange(std::move(line), member), kernels(std::move(names)) {}
@@ -50,7 +50,7 @@ struct WatchedExchange : comm::HostedExchange {
 
   std::vector<std::string> kernels;
   Tracer tracer;
-  std::vector<int64_t> gathers, sums, shifts, passes;  // in the order in which they were waited for
+  std::vector<int64_t> gathers, sums, shifts, passes;  // counts, in the order of waits
 };
 
 }  // namespace shale::test

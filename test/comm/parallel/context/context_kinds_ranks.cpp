@@ -1,5 +1,5 @@
-// Kinds of context parallelism, compared with attention over whole sequences, and the traffic and
-// memory of each against the formulas of docs/explanation/parallelism.md.
+// Compares the kinds of context parallelism with attention over whole sequences, and the traffic
+// and memory of each kind with the formulas of docs/explanation/parallelism.md.
 #include <cmath>
 
 #include "shale/base/error.h"
@@ -34,7 +34,7 @@ struct Run {
   std::vector<std::vector<float>> all() const { return {out, dq, dk, dv}; }
 };
 
-// First key of each query, as i32: documents have 11 tokens.
+// First key that each query attends to, as i32: documents have 11 tokens.
 std::vector<float> first_keys(const Sizes& s) {
   std::vector<float> keys;
   for (int64_t i = 0; i < s.B * s.T; ++i) keys.push_back(float(i % s.T / 11 * 11));
@@ -53,7 +53,7 @@ std::vector<float> f32_values(const Tensor& x) {
   return values;
 }
 
-// cut: null for whole sequences. has_documents: use AttentionOptions::first_keys.
+// cut: null for whole sequences. has_documents: sets AttentionOptions::first_keys.
 Run attend(Context& context, comm::CutSequence* cut, const Sizes& s, DType dtype,
            AttentionOptions options, bool has_documents) {
   const int64_t n = cut != nullptr ? cut->parts().count : 1;
@@ -91,7 +91,7 @@ TEST_CASE("all kinds see what whole sequences see", "[context][many_ranks]") {
     for (const auto& [window, has_documents] :
          {std::pair(0, false), {5, false}, {0, true}, {30, true}}) {
       const Sizes sizes{.T = T, .H = 8};
-      if (has_documents && T % (2 * group->size()) != 0) continue;  // padding would be a document
+      if (has_documents && T % (2 * group->size()) != 0) continue;  // padding acts as a document
       const AttentionOptions options{.window = window, .softcap = window == 5 ? 2.f : 0.f};
       const Run whole = attend(context, nullptr, sizes, DType::kF32, options, has_documents);
       for (const ContextKind kind : kKinds) {
@@ -99,8 +99,8 @@ TEST_CASE("all kinds see what whole sequences see", "[context][many_ranks]") {
         CAPTURE(T, window, has_documents, int(kind), group->size());
         comm::CutSequence cut = cut_over(*group, T, kind);
         const Run run = attend(context, &cut, sizes, DType::kF32, options, has_documents);
-        // Softmax over the same keys with other tiles and merges: a few roundings of values near 1.
-        // Results for padding are ignored.
+        // The softmax is over the same keys in other tiles and merges, which gives a few roundings
+        // of values near 1. Results for padding are ignored.
         for (size_t i = 0; i < 4; ++i) {
           const std::vector<float> all = whole.all()[i];
           std::vector<float> got = run.all()[i], want = own_of(all, sizes.B, T, cut);
@@ -118,7 +118,7 @@ TEST_CASE("attention has the same bits for mesh ranks of one process and of seve
           "[context][gate]") {
   const auto group = world().group();
   if (group->size() != 1 && group->size() != 2 && group->size() != 4) return;
-  // Runs eight mesh ranks, all in one process or equally many in each; results by mesh rank.
+  // Runs eight mesh ranks, all in one process or distributed evenly; returns results by mesh rank.
   const auto over = [&](comm::ProcessGroup& processes, ContextKind kind, DType dtype) {
     Context context(small_context(1));
     comm::HostedRanks ranks(context, 8 / processes.size());
@@ -137,7 +137,7 @@ TEST_CASE("attention has the same bits for mesh ranks of one process and of seve
       CAPTURE(int(kind), dtype_name(dtype));
       const std::vector<Run> want = over(alone(), kind, dtype), got = over(*group, kind, dtype);
       for (size_t rank = 0; rank < want.size(); ++rank) {
-        if (int(rank) * group->size() / 8 != group->rank()) continue;  // in another process
+        if (int(rank) * group->size() / 8 != group->rank()) continue;  // another process has it
         CHECK(got[rank].all() == want[rank].all());
       }
     }
@@ -155,8 +155,8 @@ TEST_CASE("in bf16 a ring's sums are in f32", "[context][many_ranks]") {
     const std::vector<float> want = own_of(whole.all()[i], sizes.B, sizes.T, cut);
     float largest = 0;
     for (const float x : want) largest = std::max(largest, std::abs(x));
-    // Both round their result once, by 2^-8 of the largest value. The ring also rounds each part;
-    // its weighted sums add one more rounding, its gradient sums one per part.
+    // Both kinds round their result once, by 2^-8 of the largest value. The ring also rounds each
+    // part; its weighted sums add one more rounding, its gradient sums one per part.
     const double roundings = i == 0 ? 3 : 2 + 2 * group->size();
     CHECK(largest_difference(run.all()[i], want) < roundings * 0x1p-8 * double(largest));
   }
@@ -179,7 +179,7 @@ TEST_CASE("keys go around behind the attention of those before, and change no bi
     comm::CutSequence cut(std::move(exchange), sizes.T, ContextKind::kRing);
     const Run run = attend(context, &cut, sizes, DType::kF32, {}, false);
     // One attention call overlaps each transfer: of keys in forward, of keys and of the previous
-    // rank's sums in backward. The last transfer returns the sums and overlaps with none.
+    // rank's sums in backward. The last transfer returns the sums, and no call overlaps it.
     std::vector<int64_t> calls(size_t(3 * (ranks - 1)), 1);
     calls.push_back(0);
     CHECK(watched.passes == calls);
@@ -196,9 +196,9 @@ TEST_CASE("a ring computes the pairs of ranks of which a window shows something"
   context.set_tracer(&tracer);
   const Sizes sizes{.T = 64};
   for (const auto& [window, pairs] : {std::pair(0, 16), {3, 10}, {9, 10}, {10, 14}}) {
-    // Four ranks with two chunks of 8 tokens. Each rank sees itself, the previous rank from its
-    // first chunk of queries, and the next one from its last; with 10 tokens also the ranks two
-    // before and after.
+    // Four ranks have two chunks of 8 tokens each. A rank needs its own keys, those of the previous
+    // rank for its first chunk of queries, and those of the next rank for its last; with 10 tokens
+    // also those of the ranks two before and two after.
     const auto line = line_over(alone(), "context", &ranks);
     tracer.reset();
     ranks.run([&](int rank) {
@@ -216,7 +216,7 @@ TEST_CASE("a ring has keys of two ranks in memory at a time", "[context][many_ra
   const auto group = world().group();
   const int ranks = group->size();
   if (ranks == 1) return;
-  // Sizes that the allocator does not round up.
+  // The allocator does not round up these sizes.
   const Sizes sizes{.B = 1, .T = 512 * ranks, .H = 2, .G = 2, .D = 64};
   const int64_t of_rank = 2 * sizes.T / ranks * sizes.G * sizes.D * 4, queries = of_rank / 2;
   const auto peak = [&](ContextKind kind) {
@@ -224,13 +224,13 @@ TEST_CASE("a ring has keys of two ranks in memory at a time", "[context][many_ra
     comm::CutSequence cut = cut_over(*group, sizes.T, kind);
     const Tensor x = random_leaf(context, {1, cut.parts().own_tokens(sizes.T), 2, 64}, 1);
     const NoGrad no_grad(context);
-    comm::attention(cut, x, x, x);  // allocates the kernel's scratch memory
+    comm::attention(cut, x, x, x);  // allocates scratch memory of the kernel
     const int64_t before = context.allocator().stats().allocated;
     context.allocator().reset_peak();
     const Tensor y = comm::attention(cut, x, x, x);
     return context.allocator().stats().peak_allocated - before;
   };
-  // Memory besides keys: result, one partial result, and softmax sums per query and head.
+  // Memory besides keys: the result, one partial result, and softmax sums per query and head.
   const int64_t lse = queries / sizes.D, others = 2 * queries + 2 * lse;
   CHECK(peak(ContextKind::kRing) <= 2 * of_rank + others);
   CHECK(peak(ContextKind::kRing) > 2 * of_rank);
@@ -257,14 +257,14 @@ TEST_CASE("a rank sends what the formula of its kind says", "[context][many_rank
     backward(y, full(context, y.shape(), DType::kF32, 1));
     const double both = sent() - start;
     const double tokens = double(s.B * s.T);
-    // Size of the groups that exchange heads. A ring connects them, with 1 / traders of the heads.
+    // Size of the groups that exchange heads. A ring over the groups has 1 / traders of the heads.
     const int traders = kind == ContextKind::kUlysses ? ranks : context_group(kind, ranks);
     const int ring = ranks / traders;
     const auto share = [](int of) { return double(of - 1) / of; };
     const double heads = share(traders) * tokens / ranks * double(2 * (s.H + s.G) * s.D * 4);
     const double keys = share(ring) * tokens * double(2 * s.G / traders * s.D * 4);
     CHECK(forward == Approx(heads + keys));
-    // Gradient sums in f32 go around the whole ring.
+    // Gradient sums in f32 travel around the whole ring.
     const double sums = ring > 1 ? tokens * double(8 * s.G / traders * s.D) : 0;
     CHECK(both == Approx(2 * (heads + keys) + sums));
   }
@@ -279,7 +279,7 @@ TEST_CASE("sequences that are cut train as whole ones do, whatever the kind", "[
     model.heads = 4;
     if (family != "gpt2") model.kv_heads = 4;
     TrainOptions options{.micro_batch = 2, .steps = 3, .recompute = Recompute::kSelective};
-    options.length = 22;  // padded
+    options.length = 22;  // 22 tokens are padded
     options.dropout = family == "gpt2" ? 0.1f : 0;
     const Trained want = train_pipeline(alone(), model, {.micro_batches = 4}, options);
     for (const ContextKind kind : kOthers) {
@@ -290,7 +290,7 @@ TEST_CASE("sequences that are cut train as whole ones do, whatever the kind", "[
         const Trained got =
             train_pipeline(*all, model, {.context = ranks, .micro_batches = 4}, options);
         for (size_t i = 0; i < want.losses.size(); ++i) {
-          // Sums are rounded in another order: 2^-24 for each of several hundred additions.
+          // Another order of additions: roundings of 2^-24 for each of several hundred additions.
           CHECK(std::abs(got.losses[i] - want.losses[i]) < 2e-5f * want.losses[i]);
           CHECK(std::abs(got.norms[i] - want.norms[i]) < 1e-4f * want.norms[i]);
         }
@@ -310,7 +310,7 @@ TEST_CASE("four shards make the bits of one rank, whatever the kind",
     model.heads = 4;
     if (family != "gpt2") model.kv_heads = 4;
     TrainOptions options{.micro_batch = 2, .steps = 3};
-    options.length = 22;  // padded to 24
+    options.length = 22;  // 22 tokens are padded to 24
     options.context_shards = 4;
     options.dropout = family == "gpt2" ? 0.1f : 0;
     options.parallel = {.reproducible = true};
@@ -350,7 +350,7 @@ TEST_CASE("kinds with shards of layers, low precision and recomputation make the
   models::LanguageModelConfig model = long_model("llama");
   model.heads = model.kv_heads = 4;
   TrainOptions options{.micro_batch = 2, .steps = 3, .loss_scale = 1024};
-  options.length = 22;  // padded to 24
+  options.length = 22;  // 22 tokens are padded to 24
   options.context_shards = options.tensor_shards = 2;
   for (const ContextKind kind : kOthers) {
     for (const DType compute : {DType::kF32, DType::kBF16}) {

@@ -1,4 +1,4 @@
-// Context parallelism compared with whole sequences.
+// Compares context parallelism with whole sequences on one rank.
 #include <cmath>
 
 #include "shale/base/error.h"
@@ -26,7 +26,7 @@ TEST_CASE("attention over ranks is attention of whole sequences, of any length",
       };
       const std::vector<float> q = values(H, 1), k = values(G, 2), v = values(G, 3);
       const std::vector<float> dy = values(H, 4);
-      // Windowed attention is tested with capped scores too.
+      // Tests windowed attention with a softcap as well.
       const AttentionOptions options{.window = window, .softcap = window > 0 ? 2.f : 0.f};
       const Tensor whole[] = {leaf(context, {B, T, H, D}, q), leaf(context, {B, T, G, D}, k),
                               leaf(context, {B, T, G, D}, v)};
@@ -40,7 +40,7 @@ TEST_CASE("attention over ranks is attention of whole sequences, of any length",
       const Tensor parts[] = {mine(q, H), mine(k, G), mine(v, G)};
       const Tensor got = comm::attention(cut, parts[0], parts[1], parts[2], options);
       backward(got, from_host<float>(context, own_of(dy, B, T, cut), got.shape()));
-      // Softmax over the same keys in other tiles: a few roundings of values near 1.
+      // The softmax is over the same keys in other tiles: a few roundings of values near 1.
       const auto compare = [&](const Tensor& a, const Tensor& b) {
         return largest_difference(to_host<float>(a), own_of(to_host<float>(b), B, T, cut));
       };
@@ -48,7 +48,7 @@ TEST_CASE("attention over ranks is attention of whole sequences, of any length",
       const std::vector<float> out = to_host<float>(got);
       std::vector<float> reference = own_of(to_host<float>(want), B, T, cut);
       for (size_t i = 0; i < out.size(); ++i) {
-        if (reference[i] == 0) reference[i] = out[i];  // results for padding are ignored
+        if (reference[i] == 0) reference[i] = out[i];  // padding has no results to compare
       }
       CHECK(largest_difference(out, reference) < 1e-5);
     }
@@ -109,7 +109,7 @@ TEST_CASE("sequences that are cut train as whole ones do", "[context]") {
               *all, model, {.context = context, .micro_batches = 4 * context / ranks}, options);
           REQUIRE(got.losses.size() == want.losses.size());
           for (size_t i = 0; i < want.losses.size(); ++i) {
-            // Sums are rounded in another order: 2^-24 for each of several hundred additions.
+            // Another order of additions: roundings of 2^-24 for each of several hundred additions.
             CHECK(std::abs(got.losses[i] - want.losses[i]) < 2e-5f * want.losses[i]);
             CHECK(std::abs(got.norms[i] - want.norms[i]) < 1e-4f * want.norms[i]);
           }
@@ -128,7 +128,7 @@ TEST_CASE("four shards of sequences make the same bits on one, two and four rank
   for (const std::string family : {"gpt2", "qwen3"}) {
     models::LanguageModelConfig model = long_model(family);
     TrainOptions options{.micro_batch = 2, .steps = 3};
-    options.length = 22;  // padded to 24
+    options.length = 22;  // 22 tokens are padded to 24
     options.context_shards = 4;
     options.dropout = family == "gpt2" ? 0.1f : 0;
     for (const bool reproducible : {false, true}) {
@@ -137,11 +137,11 @@ TEST_CASE("four shards of sequences make the same bits on one, two and four rank
           train_pipeline(alone(), model, {.micro_batches = kMicroBatches}, options);
       REQUIRE(std::isfinite(want.losses.back()));
       for (int context = 1; context <= std::min(ranks, 4); context *= 2) {
-        // With data parallelism, only reproducible runs fix the order of sums.
+        // With data parallelism, the order of sums is fixed only in reproducible runs.
         if (!reproducible && context != ranks) continue;
         if (ranks / context > kMicroBatches) continue;
         for (const int stage : {0, 1, 2, 3}) {
-          if (!reproducible && stage > 1) continue;  // these stages reduce every micro-batch
+          if (!reproducible && stage > 1) continue;  // these stages reduce each micro-batch
           CAPTURE(family, reproducible, context, stage);
           options.parallel.stage = stage;
           const PipelineRun run{.context = context,
@@ -171,7 +171,7 @@ TEST_CASE("shards of layers and of sequences together make the bits of one rank"
     model.heads = 4;
     if (family != "gpt2") model.kv_heads = 4;
     TrainOptions options{.micro_batch = 2, .steps = 3};
-    options.length = 22;  // padded to 24
+    options.length = 22;  // 22 tokens are padded to 24
     options.context_shards = options.tensor_shards = 2;
     options.dropout = family == "gpt2" ? 0.1f : 0;
     options.parallel.reproducible = true;

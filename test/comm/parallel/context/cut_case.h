@@ -14,7 +14,7 @@
 
 namespace shale::test {
 
-// A cut sequence with one mesh rank in each process of a group.
+// A sharded sequence with one mesh rank in each process of a group.
 inline comm::CutSequence cut_over(comm::ProcessGroup& group, int64_t tokens,
                                   comm::ContextKind kind = comm::ContextKind::kGather) {
   const auto over = [&](auto&& some) {
@@ -34,7 +34,7 @@ inline comm::CutSequence cut_over(comm::ProcessGroup& group, int64_t tokens,
   return cut;
 }
 
-// This rank's part of whole[B, T, ...]; padding is 0.
+// Returns this rank's part of whole[B, T, ...]; the padding is 0.
 inline std::vector<float> own_of(const std::vector<float>& whole, int64_t B, int64_t T,
                                  const comm::CutSequence& cut) {
   const comm::SequenceParts parts = cut.parts();
@@ -72,7 +72,7 @@ inline models::LanguageModelConfig long_model(const std::string& family) {
   return config;
 }
 
-// Error message with which a model is refused. Collective.
+// Returns the error message with which a model is refused. Collective.
 template <typename Error>
 std::string refusal_of(comm::ProcessGroup& group, const comm::Degrees& degrees,
                        const comm::ModelPlan& plan, const comm::ParallelOptions& options = {}) {

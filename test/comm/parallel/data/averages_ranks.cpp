@@ -1,5 +1,5 @@
-// The moving average of weights and the skipping of steps by gradient norm do not depend on the
-// distribution of the state over ranks and tiers.
+// Tests that the moving average of weights, and the skipping of steps by gradient norm, do not
+// depend on how ranks and memory tiers share the state.
 #include <cmath>
 #include <cstring>
 
@@ -50,7 +50,7 @@ TEST_CASE("the average of the weights is what its formula says, after each step 
   constexpr double kDecay = 0.9;
   for (const int stage : {0, 3}) {
     CAPTURE(stage);
-    // The first gradients overflow, so these steps do not change the average.
+    // The first gradients overflow, so the first steps do not change the average.
     TinyRun run({.shard = all.get()}, *all,
                 {.parallel = {.compute = DType::kF16, .stage = stage},
                  .loss_scale = 0x1p24f,

@@ -1,5 +1,5 @@
-// Sharding, overlap, prefetch, offload and similar options change memory placement and timing, but
-// no bit of the results.
+// Tests that sharding, overlap, prefetch, offload and similar options change memory placement and
+// timing, but no bit of the results.
 #include "shale/comm/mesh.h"
 #include "shale/test/support/numbers.h"
 #include "shale/test/support/ranks/harness.h"
@@ -11,7 +11,7 @@ namespace {
 using comm::DataParallelOptions;
 using comm::ReshardAfterForward;
 
-// One configuration to train the same model with.
+// A configuration to train the model with; all rows train the same model.
 struct Row {
   std::string name;
   DataParallelOptions parallel;
@@ -66,7 +66,7 @@ constexpr int64_t kSteps = 20;
 TEST_CASE("20 steps have the same bits in every stage, with recomputation and overlap or without",
           "[gate]") {
   const auto group = world().group();
-  if (12 % group->size() != 0) return;  // the table needs rank counts that divide the batch
+  if (12 % group->size() != 0) return;  // the ranks must divide the batch
   struct Precision {
     DType compute, reduce;
   };
@@ -161,7 +161,7 @@ TEST_CASE("modules with a precision of their own have the same bits in every sta
 
 TEST_CASE("hybrid sharding, and resharding inside a node, change no bit", "[gate]") {
   const auto group = world().group();
-  if (group->size() != 4) return;  // two groups of two
+  if (group->size() != 4) return;  // the test needs two groups of two ranks
   comm::Mesh mesh(*group, {{"replica", 2}, {"node", 2}});
   const TrainOptions plain{.micro_batch = 3, .steps = kSteps};
   const Trained want = train(*group, plain);
@@ -203,7 +203,7 @@ TEST_CASE("a reproducible run has the same bits on 1, 2, 4 and 8 ranks, in every
       options.parallel.stage = stage;
       const Trained got = train(*group, options);
       CHECK(same(got, want));
-      CHECK(same_bits(got.gradients, want.gradients));  // for each parameter
+      CHECK(same_bits(got.gradients, want.gradients));  // gradients of each parameter
     }
   }
 }

@@ -1,4 +1,4 @@
-// N ranks compared with one: gradients, losses and trained parameters.
+// Compares N ranks with one rank: gradients, losses and trained parameters.
 #include "shale/comm/parallel/data/data_parallel.h"
 
 #include <cmath>
@@ -23,10 +23,10 @@ namespace {
 using comm::DataParallel;
 using comm::ProcessGroup;
 
-constexpr int64_t kGlobalBatch = 12;  // 1, 2, 3 and 4 ranks divide it
+constexpr int64_t kGlobalBatch = 12;  // 1, 2, 3 and 4 ranks divide 12
 
-// Sums have another order: a few f32 roundings of gradients and losses of order 1, carried through
-// four AdamW steps, which divide by the gradient's magnitude.
+// Sums are added in another order: a few f32 roundings of gradients and losses of order 1, carried
+// through four AdamW steps, which divide by the gradient's magnitude.
 void check_close(const Trained& got, const Trained& want) {
   CHECK(max_error(to_f64(got.gradients), to_f64(want.gradients)) <= 1e-6);
   CHECK(max_error(to_f64(got.losses), to_f64(want.losses)) <= 1e-5);
@@ -87,7 +87,7 @@ TEST_CASE("all ranks hold the same bits after training") {
 
 namespace {
 
-// Model with two branches; a step may use only one of them.
+// A model with two branches; a step may use only one of them.
 struct Branches : Module {
   Branches()
       : left(this, "left", 4, 4, Init::normal(1)), right(this, "right", 4, 4, Init::normal(1)) {}
@@ -103,7 +103,7 @@ TEST_CASE("ranks that use different parameters agree: unused ones count as gradi
   DataParallel parallel(net, {&net.left, &net.right}, context, *group, {.seed = 1});
   const Tensor x = full(context, {1, 4}, DType::kF32, 1);
   const bool uses_left = group->rank() % 2 == 0;
-  for (int step = 0; step < 2; ++step) {  // twice, to detect stale values
+  for (int step = 0; step < 2; ++step) {  // the second step detects stale values
     parallel.begin_backward(true);
     backward(sum((uses_left ? net.left : net.right).forward(x)));
     parallel.finish_gradients();
@@ -132,7 +132,7 @@ TEST_CASE("a parameter that backward passes without a gradient is reduced as zer
     backward(sum(uses_norm ? y : stream));
     parallel.finish_gradients();
     const int users = group->size() - (all_use_norm ? 0 : 1);
-    CHECK(to_host<float>(net.norm.bias.value.grad())[0] == float(2 * users));  // two rows each
+    CHECK(to_host<float>(net.norm.bias.value.grad())[0] == float(2 * users));  // two rows per user
     zero_grad(parallel.shards());
   }
 }
@@ -152,12 +152,12 @@ TEST_CASE("without reduction gradients stay local and accumulate") {
   accumulate(true);
   parallel.finish_gradients();
   const int n = group->size();
-  CHECK(to_host<float>(net.left.bias->value.grad())[0] == float(n * (n + 1)));  // twice 1 + ... + n
+  CHECK(to_host<float>(net.left.bias->value.grad())[0] == float(n * (n + 1)));  // 2 (1 + ... + n)
 }
 
 TEST_CASE("a step whose last backward did not reduce is an error, not a silent divergence") {
   const auto group = world().group();
-  if (group->size() == 1) return;  // nothing to reduce
+  if (group->size() == 1) return;  // one rank has nothing to reduce
   Context context(small_context(1));
   Branches net;
   DataParallel parallel(net, {}, context, *group, {.seed = 1});
@@ -192,7 +192,7 @@ TEST_CASE("a model can be in data parallelism once at a time, and again afterwar
 
 TEST_CASE("ordered_sum is one tree over micro-batches, whatever the number of ranks") {
   const auto group = world().group();
-  // 12 leaves with an order-dependent sum; rank r has leaves j * n + r.
+  // Twelve leaves whose sum depends on the order; rank r has leaves j * n + r.
   std::vector<double> leaves;
   for (int i = 0; i < 12; ++i) leaves.push_back(order_value<double>(1, i));
   std::vector<double> mine;

@@ -1,5 +1,5 @@
-// Sharded training on an emulated GPU that delays and reorders its streams by a seed, so that a
-// missing wait changes bits.
+// Tests sharded training on an emulated GPU that delays and reorders its streams by a seed, so that
+// a missing wait changes bits.
 #include "shale/comm/mesh.h"
 #include "shale/kernels/block_codes.h"
 #include "shale/runtime/autograd/tape.h"
@@ -37,12 +37,12 @@ TrainOptions train_options(const Row& row) {
   return options;
 }
 
-// replicas: number of groups in which ranks shard.
+// `replicas`: number of groups whose ranks shard the state.
 Trained train_on(std::unique_ptr<DeviceBackend> device, const TrainOptions& options,
                  int replicas = 1) {
   Context context({.deterministic = true}, std::move(device));
-  // Small chunks, so that staging needs several per transfer; but a single one where one collective
-  // follows another, which may then start before any result of the first has been copied back.
+  // Chunks are small, so that a transfer needs several of them. But it is a single chunk if one
+  // collective follows another, which may then start before any result of the first is copied back.
   const auto group = world().group({.timeout_s = 60,
                                     .staging_bytes = replicas == 1 ? 1 << 10 : 1 << 16,
                                     .transport = comm::Transport::kMpi},
@@ -53,7 +53,7 @@ Trained train_on(std::unique_ptr<DeviceBackend> device, const TrainOptions& opti
                options);
 }
 
-// Each rank has an order of its own. Race detection is off, as it would double the time.
+// Each rank reorders its streams differently. Race detection is off, because it doubles the time.
 std::vector<emulator::Options> orders() {
   const auto rank = static_cast<uint64_t>(world().rank());
   return {{.order = Order::kLifo, .track = false},
@@ -64,7 +64,7 @@ std::unique_ptr<DeviceBackend> gpu(const emulator::Options& order) {
   return make_emu_backend({.type = DeviceType::kEmu, .arch = 80}, order);
 }
 
-// Reference that runs in the order of the calls.
+// Returns the reference: a run whose work executes in the order of the calls.
 Trained in_order(const Row& row, int replicas = 1) {
   return train_on(gpu({.order = Order::kFifo, .track = false}), train_options(row), replicas);
 }
@@ -78,7 +78,7 @@ const models::StepOffload kAllOfIt = {.optimizer = true,
 }  // namespace
 
 TEST_CASE("every stage has the same bits on a device whose streams run in any order", "[staged]") {
-  if (world().size() > 2) return;  // more ranks take longer and find nothing more
+  if (world().size() > 2) return;  // more ranks take longer and find no more
   models::StepOffload early = kAllOfIt;
   early.during_backward = true;
   const std::vector<Row> rows = {
@@ -190,7 +190,7 @@ TEST_CASE("layers that ranks share have the same bits on a device whose streams 
   TrainOptions options = train_options({"stage 1", {.stage = 1}});
   options.dropout = 0.1f;
   options.tensor_shards = 2;
-  for (const int tensor : {2, 1}) {  // one mesh rank per process, or both in one
+  for (const int tensor : {2, 1}) {  // both in one process, or one in each
     const auto run = [&](const emulator::Options& order) {
       Context context({.deterministic = true}, gpu(order));
       const auto group = world().group(
@@ -238,7 +238,7 @@ TEST_CASE("parameters that come ahead from the host do not hold up what the devi
           "[staged]") {
   if (world().size() > 1) return;
   auto device = std::make_unique<CountingDevice>(
-      emulator::Options{.order = Order::kLifo, .track = false});  // runs only what is waited for
+      emulator::Options{.order = Order::kLifo, .track = false});  // runs work only if waited for
   const CountingDevice& counting = *device;
   Context context({}, std::move(device));
   const auto group = world().group({}, context.backend());
@@ -264,7 +264,7 @@ TEST_CASE("parameters that come ahead from the host do not hold up what the devi
   REQUIRE(seen.size() == 3);
   for (int i = 0; i < 3; ++i) {
     CAPTURE(i);
-    // The root's parameters, those of the blocks so far, and the next block's.
+    // Gathers so far: the root's parameters, those of the blocks so far, and the next block's.
     CHECK(seen[size_t(i)].queued - before.queued == std::min(i + 3, 4));
     CHECK(seen[size_t(i)].done - before.done == i + 2);
   }

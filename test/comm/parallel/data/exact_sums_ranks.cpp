@@ -1,5 +1,5 @@
-// N ranks compared with one in low precision, with numbers whose sums are exact, so that gradients
-// and trained parameters are bit-identical in any summation order.
+// Compares N ranks with one in low precision. All sums are exact, so gradients and trained
+// parameters must be bit-identical in any order of additions.
 #include <cmath>
 #include <map>
 
@@ -21,7 +21,7 @@ using comm::DataParallelOptions;
 constexpr int64_t kRows = 12;
 
 // With width 40 a rank's shard begins inside a weight. A weight of width 32 that is alone in its
-// buffer is smaller than the shards of two ranks, so one rank owns it, and likewise a frozen bias.
+// buffer is smaller than the shards of two ranks, so one rank owns it; so is a frozen bias.
 struct Layers {
   int64_t width = 40;
   bool trains_bias = true;
@@ -58,7 +58,7 @@ struct Result {
   std::map<std::string, std::vector<float>> gradients, parameters;  // by name
 };
 
-// One step of gradient descent over kRows rows, with micro-batches of `micro_batch` rows.
+// Does one step of gradient descent over kRows rows, in micro-batches of `micro_batch` rows.
 Result one_step(comm::ProcessGroup& group, const Layers& layers, const DataParallelOptions& options,
                 int64_t micro_batch) {
   Context context(small_context(1));

@@ -1,4 +1,4 @@
-// Gathering the weights of fp8 GEMMs in the quantized form that the GEMMs read.
+// Tests gathering the weights of fp8 GEMMs in the quantized form that the GEMMs read.
 #include <cmath>
 
 #include "shale/base/trace.h"
@@ -56,7 +56,7 @@ TEST_CASE("weights gathered in fp8 train with the bits of those gathered in bf16
     options.parallel.reshard_after_forward = ReshardAfterForward::kNo;
     options.parallel.overlap = false;
     CHECK(same(with_fp8_gathers(groups, options), want));
-    options.parallel.persist_below = 2048;  // the matrix [32, 32]
+    options.parallel.persist_below = 2048;  // keeps the matrix [32, 32] whole
     CHECK(same(with_fp8_gathers(groups, options), want));
 
     TrainOptions wide = fp8_options(operands);
@@ -76,7 +76,7 @@ TEST_CASE("weights gathered in fp8 go with reproducible sums, skipped steps and 
                      .fp8 = Operands::kFp8};
     TinyRun run(groups, *all, layout);
     run.train(1);
-    run.train(1, INFINITY);  // masters stay unchanged
+    run.train(1, INFINITY);  // the step is skipped: masters do not change
     CHECK(run.skipped_steps() == 1);
     return run.train(2);
   };
@@ -120,7 +120,7 @@ TEST_CASE("a gather in fp8 sends a byte of each element of a weight, and each st
         if (nn::weight_operands(*entries.front().parameter) == Operands::kPlain) continue;
         REQUIRE_FALSE(buffer->layout().owner);
         coded += double(buffer->layout().numel);
-        maxima += double(entries.size());  // each matrix has fewer than 128 rows and columns
+        maxima += double(entries.size());  // each matrix has one block: below 128 x 128
       }
     }
     all->reset_traffic();
@@ -131,13 +131,13 @@ TEST_CASE("a gather in fp8 sends a byte of each element of a weight, and each st
   double coded = 0, maxima = 0, unused = 0;
   const double fp8 = sent_in_step(true, coded, maxima);
   REQUIRE(coded > 0);
-  // Two gathers per micro-batch; an all-reduce sends twice as much as a gather.
+  // A micro-batch needs two gathers; an all-reduce sends twice as much as a gather.
   const double micro_batches = 12 / n;
   const double bf16 = sent_in_step(false, unused, unused);
   CHECK(bf16 - fp8 == Approx(others * (2 * micro_batches * coded - 2 * 4 * maxima)).epsilon(0.02));
 }
 
-// Tests a unit whose GEMMs read codes: a reader of plain values gets them, rounded, on all ranks.
+// The GEMMs of the tested unit read codes; a reader of plain values gets rounded ones on all ranks.
 TEST_CASE("weights gathered in fp8 are decoded for who asks for their values alone") {
   const auto all = world().group();
   if (world().size() == 1) return;

@@ -8,7 +8,7 @@
 namespace shale::test {
 namespace {
 
-// Sum over a binary tree of values[begin, begin + count); count is a power of two.
+// Returns the sum of values[begin, begin + count) over a binary tree; count is a power of two.
 float tree(const std::vector<float>& values, size_t begin, size_t count) {
   if (count == 1) return values[begin];
   return tree(values, begin, count / 2) + tree(values, begin + count / 2, count / 2);
@@ -25,7 +25,7 @@ TEST_CASE("a gradient counter adds in the order of a binary tree, and holds a su
     for (size_t i = 0; i < count; ++i) {
       counter.add(full(context, {3}, DType::kF32, values[i]));
       const auto live = context.allocator().stats().current[size_t(MemoryTag::kGradient)];
-      CHECK(live <= 512 * 5);  // as many as i + 1 has bits
+      CHECK(live <= 512 * 5);  // one tensor for each bit of i + 1
     }
     CHECK(to_host<float>(counter.take("test"))[2] == tree(values, 0, count));
   }

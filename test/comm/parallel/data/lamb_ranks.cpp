@@ -1,4 +1,4 @@
-// LAMB, which needs norms of whole parameters, with parameters sharded over ranks.
+// Tests LAMB, which needs norms of whole parameters, with parameters sharded over ranks.
 #include "shale/runtime/optim/lamb.h"
 
 #include "shale/test/support/ranks/tiny_run.h"

@@ -1,4 +1,4 @@
-// Loss scaling over ranks: all ranks skip the same steps, whichever rank's gradient overflows.
+// Tests loss scaling: all ranks skip the same steps, whichever rank's gradient overflows.
 #include <algorithm>
 
 #include "shale/kernels/loss.h"
@@ -13,10 +13,10 @@ namespace {
 constexpr int64_t kSequence = 8, kSteps = 14;
 
 struct Seen {
-  std::vector<float> scales;       // after each step
-  std::vector<float> skips;        // total after each step
-  std::vector<float> parameters;   // after the last step
-  std::vector<float> at_overflow;  // after the first step, which overflows
+  std::vector<float> scales;       // scale after each step
+  std::vector<float> skips;        // total of skipped steps after each step
+  std::vector<float> parameters;   // parameters after the last step
+  std::vector<float> at_overflow;  // parameters after the first step, which overflows
 };
 
 models::LanguageModelConfig small() {
@@ -30,7 +30,7 @@ models::LanguageModelConfig small() {
   return config;
 }
 
-// In the first steps only rank `loud` has targets, so that no other rank has a gradient of its own.
+// In the first steps only rank `loud` has targets, so that only it has a gradient of its own.
 Batch batch_of(int rank, int loud, int64_t step) {
   Batch batch = token_batch(rand_int<int32_t>(kSequence + 1, uint64_t(100 * step + rank), 0, 60), 1,
                             kSequence);
@@ -41,7 +41,7 @@ Batch batch_of(int rank, int loud, int64_t step) {
   return batch;
 }
 
-// Trains in f16.
+// Trains the model in f16.
 Seen train(comm::ProcessGroup& group, int loud, int stage) {
   Context context(small_context(1));
   const auto model = models::make_language_model(small());
@@ -96,12 +96,12 @@ TEST_CASE("an overflow on one rank makes all ranks skip the step, and training r
       CHECK(sharded.scales == seen.scales);
       CHECK(same_bits(sharded.parameters, seen.parameters));
     }
-    // 2^22 / 8 exceeds f16's 65504: the first steps overflow, and the first one is tolerated.
+    // 2^22 / 8 exceeds f16's maximum of 65504: the first steps overflow; one overflow is tolerated.
     CHECK(seen.skips[1] == 2);
     CHECK(seen.scales[0] == 0x1p22f);
     CHECK(seen.scales[1] == 0x1p21f);
-    CHECK(kSteps - int64_t(seen.skips.back()) >= 6);                        // some were done
-    CHECK_FALSE(std::is_sorted(seen.scales.rbegin(), seen.scales.rend()));  // the scale grew again
+    CHECK(kSteps - int64_t(seen.skips.back()) >= 6);  // some steps were not skipped
+    CHECK_FALSE(std::is_sorted(seen.scales.rbegin(), seen.scales.rend()));  // the scale also grew
     CHECK(seen.parameters != seen.at_overflow);
     for (const auto& values : {seen.scales, seen.skips, seen.at_overflow, seen.parameters}) {
       CHECK(same_on_all(*group, values));

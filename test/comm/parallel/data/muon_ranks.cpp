@@ -1,4 +1,4 @@
-// Muon gathers each matrix on one rank and updates it with the bits of a one-rank run.
+// Tests that Muon gathers each matrix on one rank, and has the bits of a run on one rank.
 #include "shale/runtime/optim/muon.h"
 
 #include <cmath>
@@ -138,7 +138,7 @@ TEST_CASE("Muon deals matrices out evenly, and sends each there and back once a 
     const auto matrices = dynamic_cast<const optim::Muon&>(run.optimizer()).matrices();
     const int owners = stage == 0 ? 1 : all->size();
     std::vector<double> load(static_cast<size_t>(owners));
-    // Number of a matrix's elements in this rank's shards.
+    // Returns the number of a matrix's elements in this rank's shards.
     const auto held = [&](const optim::Muon::Matrix& matrix) {
       const int64_t end = matrix.first + matrix.rows * matrix.cols;
       int64_t count = 0;
@@ -159,9 +159,9 @@ TEST_CASE("Muon deals matrices out evenly, and sends each there and back once a 
       const bool owns = matrix.owner == all->rank();
       sent += double(owns ? matrix.rows * matrix.cols - held(matrix) : held(matrix));
     }
-    // Longest processing time first: owners' loads differ by at most one matrix.
+    // Largest matrix first to the least loaded owner: loads differ by at most one matrix.
     CHECK(std::ranges::max(load) - std::ranges::min(load) <= largest);
-    // In bf16: this rank's parts go to other owners, and others' parts of its matrices return.
+    // Parts are sent in bf16: own parts to the owners of their matrices, and owned ones back.
     const double want = 2 * sent * kSteps;
     const double got =
         gradient_bytes(OptimizerKind::kMuon, stage) - gradient_bytes(OptimizerKind::kAdamW, stage);

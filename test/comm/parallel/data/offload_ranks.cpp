@@ -1,4 +1,4 @@
-// Device memory saved by offload. bitwise_gate_ranks.cpp tests that offload changes no bit.
+// Tests the device memory saved by offload. bitwise_gate_ranks.cpp tests that it changes no bit.
 #include "shale/runtime/offload/host_tier.h"
 
 #include <algorithm>
@@ -65,18 +65,18 @@ TEST_CASE("parameters that are offloaded leave nothing on the device between the
   constexpr MemoryTag kTag = MemoryTag::kParameter;
   const Trained optimizer = run(*group, 3, {.optimizer = true});
   const Trained parameters = run(*group, 3, {.optimizer = true, .parameters = true});
-  // The bf16 shards, half the size of the masters.
+  // Memory of the bf16 shards, which is half that of the masters.
   CHECK(bytes(optimizer.memory, kTag) > 0);
   CHECK(bytes(parameters.memory, kTag) == 0);
 }
 
 namespace {
 
-// Gradient completion callbacks in a step of `micro_batches` backward passes.
+// Records calls that announce complete gradients in a step of `micro_batches` backward passes.
 struct Told {
-  std::vector<size_t> shards;  // in callback order
-  bool right = true;           // the shards had their final gradients
-  int before_last = 0;         // callbacks before the model's last gradient
+  std::vector<size_t> shards;  // numbers of shards, in the order of the calls
+  bool right = true;           // true: the shards had their final gradients
+  int before_last = 0;         // calls before the model's last gradient
 };
 
 Told listen(comm::ProcessGroup& group, const comm::DataParallelOptions& options,
@@ -97,7 +97,7 @@ Told listen(comm::ProcessGroup& group, const comm::DataParallelOptions& options,
                         values.push_back(to_host<float>(parallel.shards()[i].grad));
                       }});
   }
-  // At the first block's backward (second to last), the reductions of later blocks have finished.
+  // When the backward of the first block (second to last) begins, later blocks are reduced.
   for (const Parameter* parameter : parallel.unit(*model->blocks().front()).parameters()) {
     leaf_state(parameter->value).ready_hooks.push_back([&] { group.barrier("test"); });
   }

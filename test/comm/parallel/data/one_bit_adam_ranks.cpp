@@ -1,5 +1,5 @@
-// 1-bit Adam between replicas of hybrid sharding: before and after its freeze, with checkpoints,
-// and with overflowing gradients.
+// Tests 1-bit Adam between replicas in hybrid sharding: before and after its freeze, with
+// checkpoints, and with overflowing gradients.
 #include <cmath>
 
 #include "shale/comm/parallel/data/replica_check.h"
@@ -37,7 +37,7 @@ using MakeOptimizer =
     std::function<std::unique_ptr<optim::Optimizer>(std::vector<OptimShard> shards)>;
 
 // Mean squared distance to another network of the same shape after 300 steps, relative to its
-// initial value. Each rank has rows of its own.
+// initial value. Each rank has different rows.
 double remaining_loss(const ShardGroups& groups, comm::ProcessGroup& all,
                       const MakeOptimizer& make) {
   constexpr int kSteps = 300;
@@ -68,8 +68,8 @@ double remaining_loss(const ShardGroups& groups, comm::ProcessGroup& all,
 
 constexpr int64_t kFreeze = 4;
 
-// 1-bit Adam in f64 for one parameter on all replicas, as in arXiv:2102.02888 plus bias
-// corrections; the bias has no weight decay.
+// Reference for 1-bit Adam, in f64, for one parameter on all replicas: arXiv:2102.02888 with bias
+// corrections. The bias has no weight decay.
 class Reference {
  public:
   Reference(size_t parameter, size_t replicas, std::vector<double> start)
@@ -147,7 +147,7 @@ TEST_CASE("1-bit Adam is the paper's") {
       const std::vector<double> got = run.values(p);
       for (size_t i = 0; i < got.size(); ++i) {
         CAPTURE(step, p, i);
-        // Weights of at most 4 and their updates are rounded to f32 twice a step.
+        // In each step, weights of at most 4 and their updates are rounded to f32 twice.
         REQUIRE(std::abs(got[i] - want[p].w()[i]) < 2e-5);
       }
     }
@@ -239,7 +239,7 @@ TEST_CASE("after the freeze v stays, and elements that never had a gradient are 
     }
     double sum = double(masked);
     all->all_reduce_sum(make_view(&sum, {1}));
-    CHECK(sum > 0);  // all but rows that pad the vocabulary
+    CHECK(sum > 0);  // not 0, except in rows that pad the vocabulary
   }
 }
 
@@ -306,7 +306,7 @@ TEST_CASE("other numbers of replicas owe the mean of what those before owed", "[
         CHECK(got.at(name) == Approx(sum).margin(1e-5));
       }
     }
-    // All replicas now have the same error feedback.
+    // After loading, all replicas have the same error feedback.
     for (const auto& [name, bytes] : local_state(loaded)) {
       if (!name.ends_with("worker_error")) continue;
       for (const std::string& other : after.groups.replicate->all_gather_bytes(bytes)) {
@@ -327,7 +327,7 @@ TEST_CASE("an overflow on one replica moves nothing on any of them") {
                 OptimizerKind::kOneBitAdam);
     run.train(kFreezeStep + 1);
     const auto before = local_state(run);
-    // Only the last rank's gradient is not finite.
+    // Makes only the last rank's gradient non-finite.
     run.train(1, all->rank() + 1 == all->size() ? INFINITY : 1);
     CHECK(run.skipped_steps() == 1);
     CHECK(local_state(run) == before);

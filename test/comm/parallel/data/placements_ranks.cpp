@@ -1,4 +1,4 @@
-// Placements of a parameter over every axis of a mesh, and conversion to its whole value and back.
+// Tests placements of a parameter over every mesh axis, and conversion to and from its whole value.
 #include <algorithm>
 #include <numeric>
 #include <string>
@@ -19,7 +19,7 @@ namespace {
 using comm::ShardedParameter;
 using Names = std::vector<std::string>;
 
-// Has a parameter for each placement over tensor ranks: `up` has two groups of rows.
+// Its parameters have all placements over tensor ranks: `up` has two groups of rows.
 struct Net : Module {
   Net()
       : norm(this, "norm", 8, 1e-5f),
@@ -38,7 +38,7 @@ Names texts(const std::vector<comm::Placement>& placements) {
   return texts;
 }
 
-// Runs 4 or 1 mesh ranks of context and tensor; a process hosts several if there are too few.
+// A run with 4 or 1 mesh ranks of context and tensor; with few processes, each hosts several.
 struct Run {
   Run(comm::ProcessGroup& group, const comm::Degrees& degrees, int stage)
       : context(small_context(1)),
@@ -74,7 +74,7 @@ TEST_CASE("placements name every axis of more than one rank, as a parameter lies
   for (const int stage : {0, 1, 3}) {
     CAPTURE(ranks, stage);
     Run run(*group, kBoth, stage);
-    // Context ranks in one process share one parameter.
+    // Context ranks that one process hosts share a parameter.
     const std::string context =
         stage > 0 && ranks > 1 ? "context 2: range" : "context 2: replicate";
     CHECK(run.placements("norm.weight") == Names{context, "tensor 2: replicate"});
@@ -109,7 +109,7 @@ TEST_CASE("a whole value comes back from distribute(), whatever mesh ranks a pro
   if (ranks != 1 && ranks != 2 && ranks != 4) return;
   for (const comm::Degrees& degrees :
        {kBoth, kHosted, comm::Degrees{.tensor = 2}, comm::Degrees{}}) {
-    if (ranks == 1 && degrees.here() > 1) continue;  // kBoth hosts all of them here
+    if (ranks == 1 && degrees.here() > 1) continue;  // with kBoth, one process hosts all of them
     for (const int stage : {0, 1, 2, 3}) {
       Run run(*group, degrees, stage);
       for (const Parameter* parameter : run.nets.front()->parameters()) {
@@ -121,7 +121,7 @@ TEST_CASE("a whole value comes back from distribute(), whatever mesh ranks a pro
         const Tensor full = sharded.full();
         CHECK(full.shape() == parameter->whole);
         CHECK(same_bits(to_host<float>(full), whole));
-        // Checks this mesh rank and every other one of this process.
+        // Checks each mesh rank of this process.
         for (const auto& net : run.nets) {
           const Parameter& own = *net->find_parameter(parameter->full_name());
           const ShardedParameter here(run.data, own);

@@ -1,4 +1,4 @@
-// Quantized gathers and reductions: their accuracy and traffic, and that replicas stay identical.
+// Tests quantized gathers and reductions: accuracy, traffic, and that replicas stay identical.
 #include <cmath>
 
 #include "shale/comm/parallel/data/replica_check.h"
@@ -16,7 +16,7 @@ namespace {
 using kernels::BlockCode;
 using Code = std::optional<BlockCode>;
 
-// Losses of `steps` steps; all ranks shard.
+// Returns the losses of `steps` steps; all ranks shard the state.
 std::vector<float> losses_of(comm::ProcessGroup& all, const comm::DataParallelOptions& parallel,
                              int64_t steps) {
   TinyRun run({.shard = &all}, all, {.parallel = parallel});
@@ -98,7 +98,7 @@ TEST_CASE("codes send a byte, or half of one, and a scale for 64, of each elemen
     all->reset_traffic();
     run.train(1);
     run.step().finish_update();
-    const double micro_batches = 12 / n;  // stage 2 reduces the gradients of each
+    const double micro_batches = 12 / n;  // stage 2 reduces gradients of each micro-batch
     const auto sent = [&](comm::Traffic traffic) {
       return all->traffic().totals(traffic).sent_bytes;
     };
@@ -125,7 +125,7 @@ TEST_CASE("a run with codes resumes with the same bits, and goes on without them
   CHECK(again.train(3) == want);
   TinyRun plain({.shard = all.get()}, *all, {.parallel = {.stage = 1}});
   plain.load(dir / "checkpoints/step_00000002");
-  CHECK(same_bits(values_of(plain), values));  // masters, not decoded values
+  CHECK(same_bits(values_of(plain), values));  // values come from masters, without decoding
   plain.train(1);
 }
 

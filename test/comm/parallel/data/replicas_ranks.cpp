@@ -10,8 +10,8 @@
 namespace shale::test {
 namespace {
 
-// Trains for two steps, flips a bit on `bad_rank` (-1: on none) and compares replicas. Returns the
-// error message.
+// Trains for two steps, flips a bit on rank `bad_rank` (-1: on no rank) and compares the replicas.
+// Returns the error message.
 std::string message_after_flip(const comm::ShardGroups& groups, comm::ProcessGroup& everyone,
                                int stage, int bad_rank) {
   Context context(small_context(1));
@@ -33,7 +33,7 @@ std::string message_after_flip(const comm::ShardGroups& groups, comm::ProcessGro
     if (stage < 3) parallel.unshard();
     Tensor values =
         stage < 3 ? parallel.units().front()->parameters().front()->value : buffer.master();
-    static_cast<uint32_t*>(values.data())[3] ^= 1;  // the last bit of one element
+    static_cast<uint32_t*>(values.data())[3] ^= 1;  // flips the last bit of one element
   }
   try {
     comm::check_replicas(parallel, everyone);
@@ -75,7 +75,7 @@ TEST_CASE("a shard that differs from its replica's is found by the ranks that ho
   const auto group = world().group({.timeout_s = 60});
   comm::Mesh mesh(*group, {{"replica", 2}, {"node", 2}});
   const comm::ShardGroups hybrid{.shard = &mesh.group("node"), .replicate = &mesh.group("replica")};
-  // Ranks 1 and 3 hold the same shard; 0 and 2 see no difference.
+  // Ranks 1 and 3 hold the same shard, and see the difference; ranks 0 and 2 do not.
   const bool sees_it = world().rank() % 2 == 1;
   const std::string message = message_after_flip(hybrid, *group, 3, 3);
   CAPTURE(message);

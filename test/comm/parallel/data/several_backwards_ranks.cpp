@@ -1,4 +1,4 @@
-// Steps with several backward passes, graphs and models: in every ZeRO stage, reproducible or not.
+// Tests steps with several backward passes, graphs and models, in every stage, reproducible or not.
 #include <bit>
 #include <functional>
 
@@ -35,7 +35,7 @@ struct Layer : Module {
   std::function<void()> on_forward;
 };
 
-// Model with two losses that share a trunk; each uses it twice.
+// A model with two losses that share a trunk; each loss uses the trunk twice.
 struct TwoHeads : Module {
   TwoHeads() : trunk(this, "trunk"), a(this, "a"), b(this, "b") {}
   Tensor output(const Tensor& x, Layer& head) {
@@ -46,7 +46,7 @@ struct TwoHeads : Module {
   std::vector<Module*> units() { return {&trunk, &a, &b}; }
 };
 
-// A model with this rank's own batch.
+// A model, with the batch of this rank.
 struct Run {
   Run(comm::ProcessGroup& ranks, const DataParallelOptions& options)
       : group(ranks),
@@ -87,13 +87,13 @@ void for_all_stages(const std::function<void(const DataParallelOptions&)>& check
   }
 }
 
-// One loss of a test: a head and a batch.
+// One loss: a head of the model and a batch.
 struct Loss {
   bool of_a;
   int seed;
 };
 
-// Sum of the gradients that each loss gives alone, in f64.
+// Returns the sum of the gradients that the losses give one by one, in f64.
 std::vector<double> sum_of(comm::ProcessGroup& group, const std::vector<Loss>& losses) {
   std::vector<double> want;
   for (const Loss& loss : losses) {
@@ -106,7 +106,7 @@ std::vector<double> sum_of(comm::ProcessGroup& group, const std::vector<Loss>& l
   return want;
 }
 
-// Tolerance for f32 sums of a few terms in any order.
+// Allows the roundings of f32 sums of a few terms in any order.
 void check_close(const std::vector<float>& got, const std::vector<double>& want) {
   REQUIRE(got.size() == want.size());
   CHECK(max_error(to_f64(got), want) <= 16 * ulp<float>() * max_abs(want));
@@ -138,7 +138,7 @@ TEST_CASE("several backwards in a step add up, with the same bits in every stage
       const bool adds_uses = group->size() == 1 && !options.reproducible;
       if (options.stage == 1 && adds_uses) of_stage_0 = got;
       CHECK(same_bits(got, of_stage_0));
-      // Repeats it after zero_grad(), which must leave nothing behind.
+      // The second round checks that zero_grad() leaves nothing behind.
       zero_grad(run.parallel.shards());
       for (const Loss& loss : losses) {
         backward(run.loss(loss.of_a ? run.net.a : run.net.b, loss.seed));
@@ -171,7 +171,7 @@ TEST_CASE("local gradients after a sum are added to it when they are reduced, or
     const std::vector<Loss> all = {{true, 1}, {false, 2}, {true, 3}};
     const std::vector<double> want = sum_of(*group, dropped ? std::vector{all.back()} : all);
     for_all_stages([&](const DataParallelOptions& options) {
-      if (options.reproducible) return;  // local gradients are not supported
+      if (options.reproducible) return;  // reproducible runs refuse local gradients
       CAPTURE(dropped);
       Run run(*group, options);
       backward(run.loss(run.net.a, 1));
@@ -192,7 +192,7 @@ TEST_CASE("a backward leaves other models of its context alone") {
     TwoHeads other;
     DataParallel parallel(other, other.units(), run.context, *group, options);
     const Tensor mine = run.loss(run.net.a, 1), waiting = run.loss(run.net.b, 2);
-    backward(other.loss(run.batch(3), other.a));  // before any of the model's own losses
+    backward(other.loss(run.batch(3), other.a));  // runs before any backward of the first model
     backward(mine);
     const std::vector<std::string> unused = run.parallel.unused_parameters();
     CHECK(unused == std::vector<std::string>{"b.linear.weight", "b.linear.bias"});
@@ -278,7 +278,7 @@ TEST_CASE("mean_over_ranks gives the gradient of the mean over all samples, howe
     }
     return from_host<float>(context, values, {count, kWidth});
   };
-  const int all = n * (n + 1) / 2;  // rank r has r + 1 of them
+  const int all = n * (n + 1) / 2;  // rank r has r + 1 samples
   const auto loss_of = [](TwoHeads& net, const Tensor& x) { return mean(net.output(x, net.a)); };
   Run one(alone(), {.stage = 0, .seed = 7});
   backward(loss_of(one.net, rows(one.context, 0, all)));
@@ -322,7 +322,7 @@ TEST_CASE("units that come too late or differ where they must not are refused") 
 
 TEST_CASE("memory of the group is given back when the model that was sharded over it goes") {
   const auto group = world().group();
-  if (group->size() == 1) return;  // a single rank lends no memory
+  if (group->size() == 1) return;  // with one rank, data parallelism provides no memory
   for_all_stages([&](const DataParallelOptions& options) {
     Context context(small_context(1));
     const int64_t before = context.allocator().stats().reserved;
@@ -353,7 +353,7 @@ TEST_CASE("models of one class that nobody gave a seed begin with other values")
     return all;
   };
   CHECK_FALSE(same_bits(values(first), values(second)));
-  CHECK(same_bits(values(first), values(third)));  // the first has seed 0
+  CHECK(same_bits(values(first), values(third)));  // the first model has seed 0
 }
 
 TEST_CASE("ranks have dropout masks of their own") {

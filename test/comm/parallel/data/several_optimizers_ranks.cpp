@@ -1,4 +1,4 @@
-// Several optimizers with their own rates, decays, clipping and statistics, on shards of all
+// Tests several optimizers with separate rates, decays, clipping and statistics, on shards of all
 // stages.
 #include <functional>
 #include <optional>
@@ -70,7 +70,7 @@ struct Run {
   DataParallel parallel;
 };
 
-// Parameters after `body`; checks that they are bit-identical in every stage.
+// Returns the parameters after `body`, and checks that their bits are equal in every stage.
 std::vector<float> in_all_stages(const std::function<void(Run&)>& body) {
   const auto group = world().group();
   std::vector<float> of_stage_0;
@@ -102,7 +102,7 @@ TEST_CASE("clipping lasts until zero_grad(), whatever is prepared after it") {
       for (int step = 0; step < 2; ++step) {
         if (prepare_first) optimizer.prepare(run.context, step, 0.1f);
         run.pass(step);
-        run.parallel.clip_grad_norm(step == 0 ? 0.01f : 0);  // the second step is unclipped again
+        run.parallel.clip_grad_norm(step == 0 ? 0.01f : 0);  // the second step is not clipped
         if (!prepare_first) optimizer.prepare(run.context, step, 0.1f);
         optimizer.step();
         optimizer.zero_grad();
@@ -115,14 +115,14 @@ TEST_CASE("clipping lasts until zero_grad(), whatever is prepared after it") {
 }
 
 TEST_CASE("two optimizers of a model have rates of their own and one norm, or a norm for each") {
-  // Reference for each optimizer: runs one at a time, with the other's parameters fixed.
+  // Returns a reference for one optimizer: the other one's parameters stay fixed.
   const auto moved = [](bool weights, bool biases, bool apart) {
     return in_all_stages([&](Run& run) {
       const auto shards = run.parallel.shards();
       optim::Sgd a = plain_sgd(select_parameters(shards, "*.weight"));
       optim::Sgd b = plain_sgd(select_parameters(shards, "*.bias"));
       run.pass(1);
-      run.pass(2);  // gradients accumulate before the update
+      run.pass(2);  // adds to the gradients before the update
       if (apart) {
         optim::clip_grad_norm(run.context, a.shards(), 0.5f);
         optim::clip_grad_norm(run.context, b.shards(), 0.25f);
@@ -172,7 +172,7 @@ TEST_CASE("what one optimizer drops, another keeps") {
     all.step();
     all.zero_grad();
   });
-  // Weights saw only the second pass, biases also the first one.
+  // The weights' optimizer saw only the second pass, that of the biases also the first one.
   const auto group = world().group();
   Run run(*group, {.stage = 0, .seed = 7});
   size_t at = 0;
@@ -200,7 +200,7 @@ TEST_CASE("parameter options are those of an optimizer with these options for al
         optimizer.zero_grad();
         run.parallel.load([&](const Parameter& parameter, int64_t first_row, const View& rows) {
           const int64_t row = parameter.numel() / parameter.shape[0];
-          // Resets the parameters, so that gradients stay the same.
+          // Resets the parameters, so that every pass has the same gradients.
           parameter.write_initial(run.context.exec(), 7, first_row * row, rows);
         });
       }
@@ -236,7 +236,7 @@ TEST_CASE("Adafactor on shards has the statistics of whole parameters") {
     }
     const std::vector<float> got = run.values();
     if (stage == 0) want = to_f64(got);
-    // Sums of 40 squares in another order, through three updates of at most 0.01.
+    // The order of sums of 40 squares differs, through three updates of at most 0.01.
     CHECK(max_error(to_f64(got), want) <= 1e-6);
   }
   Run run(*group, {.stage = 3, .seed = 7});
@@ -315,7 +315,7 @@ TEST_CASE("offloaded, parameter options count, and a second optimizer is refused
     set_parameter_options(shards, "second.*", {.lr_factor = 0.25f, .weight_decay = 0.5f});
     optim::AdamW optimizer(std::move(shards), {});
     for (int step = 0; step < 3; ++step) {
-      for (const int seed : {2 * step, 2 * step + 1}) {  // two losses
+      for (const int seed : {2 * step, 2 * step + 1}) {  // each step has two losses
         const auto values = randn<float>(kWidth, uint64_t(10 * seed + group->rank()));
         backward(net.loss(from_host<float>(context, values, {1, kWidth})));
       }

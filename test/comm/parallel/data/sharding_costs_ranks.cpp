@@ -1,4 +1,4 @@
-// Memory and traffic of sharding, compared with the formulas.
+// Compares the memory and traffic of sharding with the formulas.
 #include "shale/comm/mesh.h"
 #include "shale/comm/parallel/data/data_parallel.h"
 #include "shale/runtime/autograd/tape.h"
@@ -22,7 +22,7 @@ struct Precision {
 constexpr Precision kPrecisions[] = {
     {DType::kF32, DType::kF32}, {DType::kBF16, DType::kF32}, {DType::kBF16, DType::kBF16}};
 
-// Large enough that buffers are not mostly padding, small enough for eight ranks on two cores.
+// The model is large enough to have little padding, and small enough for eight ranks on two cores.
 models::LanguageModelConfig wide_model() {
   models::LanguageModelConfig config = tiny_model();
   config.layers = 4;
@@ -61,7 +61,7 @@ struct Run {
     return bytes(MemoryTag::kParameter) + bytes(MemoryTag::kGradient) +
            bytes(MemoryTag::kOptimizer);
   }
-  // Number of elements with padding: of a unit, of all units.
+  // Number of elements, padding included: of one unit, and of all units.
   int64_t numel(const comm::FlatUnit& unit) const {
     int64_t count = 0;
     for (const auto& buffer : unit.buffers()) count += buffer->layout().numel;
@@ -103,7 +103,7 @@ TEST_CASE("parameters, gradients and states take p + g + 12 bytes, divided where
       const int64_t sharded = parameters + g + states - whole;
       const int64_t want = run.numel() * whole + run.numel() / ranks * sharded;
       CHECK(run.state_bytes() == want);
-      // The published formula is an upper bound.
+      // The published formula gives an upper bound.
       CHECK(want <= run.numel() * (stage < 3 ? p : 0) + run.numel() * (stage < 2 ? g : 0) +
                         run.numel() * (stage < 1 ? 12 : 0) +
                         run.numel() / ranks *
@@ -154,7 +154,7 @@ TEST_CASE("stage 3 holds the root, two units of parameters and two of gradients 
     const int64_t units = overlap ? 2 : 1;
     CHECK(parameters - parameters_before == 4 * (root + units * block));
     CHECK(gradients - gradients_before <= 4 * (root + 2 * block));
-    // All memory is released.
+    // All memory of the run is released.
     CHECK(run.bytes(MemoryTag::kParameter) == parameters_before);
     CHECK(run.bytes(MemoryTag::kGradient) == gradients_before);
   }
@@ -163,7 +163,7 @@ TEST_CASE("stage 3 holds the root, two units of parameters and two of gradients 
 TEST_CASE("a step sends 2, k + 1 or 3 k times the model, times (N - 1) / N", "[many_ranks]") {
   const auto group = world().group();
   const double share = double(group->size() - 1) / group->size();
-  const int64_t k = 2;  // micro-batches
+  const int64_t k = 2;  // number of micro-batches
   for (const Precision& precision : kPrecisions) {
     for (const int stage : {0, 1, 2, 3}) {
       CAPTURE(stage, dtype_name(precision.compute), dtype_name(precision.reduce));
@@ -212,7 +212,7 @@ TEST_CASE("sums over replicas begin during backward, as those over shards do") {
       const Tensor batch = from_host<int32_t>(context, ids, {1, kLength});
       backward(model->loss(batch, batch));
       parallel.finish_gradients();
-      CHECK(calls() - before == 4);  // the root and three blocks
+      CHECK(calls() - before == 4);  // one call for the root and for each of three blocks
       if (overlap) CHECK(during - before >= 3);
     }
   }

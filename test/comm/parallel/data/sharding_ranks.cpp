@@ -1,4 +1,4 @@
-// Sharded data parallelism on models of all shapes, and its error messages.
+// Tests sharded data parallelism on models of many structures, and its error messages.
 #include <sstream>
 
 #include "shale/comm/parallel/data/fully_shard.h"
@@ -22,7 +22,7 @@ using comm::DataParallelOptions;
 using comm::ProcessGroup;
 using comm::ShardedParameter;
 
-// y = outer(gelu(inner(x)) + inner's weight used again by the outer one)
+// y = outer(gelu(inner(x))), where the outer module also uses the inner one's weight.
 struct Inner : Module {
   Inner(Module* parent, std::string child_name)
       : Module(parent, std::move(child_name)),
@@ -40,7 +40,7 @@ struct Outer : Module {
         after(this, "after", 40, 40, Init::normal(0.15f)) {
     tie(inner.linear.weight);
   }
-  // The inner unit's weight is also used outside of it, so it belongs to this unit.
+  // The outer unit owns the inner unit's weight, because it uses the weight too.
   Tensor forward(const Tensor& x) {
     return run(x, [&](const Tensor& in) {
       return add(after.forward(inner.forward(in)), shale::linear(in, inner.linear.weight.value));
@@ -58,7 +58,7 @@ struct Net : Module {
         spare(this, "spare") {
     second.after.bias->trainable = false;
   }
-  // `first` is used twice, `spare` on some ranks only.
+  // Uses `first` twice, and `spare` only on some ranks.
   Tensor loss(const Tensor& x, bool use_spare_bias) {
     return run(x, [&](const Tensor& in) {
       Tensor y = first.forward(second.forward(first.forward(in)));
@@ -84,7 +84,7 @@ struct Net : Module {
   std::vector<Module*> units() { return {&first.inner, &first, &second.inner, &second, &spare}; }
 };
 
-// Makes a module the child of a root.
+// A root module that has the tested module as its child.
 template <typename T>
 struct Root : Module {
   Root() : net(this, "net") {}
@@ -96,7 +96,7 @@ struct Result {
   std::vector<std::string> unused;
 };
 
-// Three steps of two backward passes each, with uneven batches: rank r has r + 1 rows.
+// Runs three steps of two backward passes each, with uneven batches: rank r has r + 1 rows.
 Result train_net(ProcessGroup& group, const DataParallelOptions& options, bool spare_everywhere) {
   Context context(small_context(1));
   Net net;
@@ -133,8 +133,8 @@ Result train_net(ProcessGroup& group, const DataParallelOptions& options, bool s
   return result;
 }
 
-// Sums over ranks and micro-batches have different orders: a few roundings, carried through three
-// steps, of sums whose terms are as large as the largest.
+// Sums over ranks and micro-batches are added in different orders: a few roundings of sums whose
+// terms are as large as the largest, carried through three steps.
 void check_close(const std::vector<float>& got, const std::vector<float>& want) {
   const std::vector<double> expected = to_f64(want);
   CHECK(max_error(to_f64(got), expected) <= 64 * ulp<float>() * std::max(1.0, max_abs(expected)));
@@ -196,7 +196,7 @@ TEST_CASE("a loop of one's own over fully_shard has the bits of DataParallel") {
   for (const int stage : {1, 2, 3}) {
     CAPTURE(stage);
     const std::vector<float> got = run_loop(stage);
-    // Units, and therefore parameters, come in the same order.
+    // Compares parameters one by one: units come in the same order in every stage.
     CHECK(same_bits(got, want));
   }
 }
@@ -223,7 +223,7 @@ TEST_CASE("without synchronisation gradients stay local, and whole, in every sta
     parallel.set_no_sync(false);
     pass();
     parallel.finish_gradients();
-    // Three times the gradient of one backward pass, summed over all ranks.
+    // Expects three times the gradient of one backward pass, summed over all ranks.
     float want = 0;
     for (const std::string& one : group->all_gather_bytes(cat(twice)))
       want += std::stof(one) * 1.5f;
@@ -266,7 +266,7 @@ TEST_CASE("a sharded parameter knows its part; whole values come and go") {
         const comm::ElementRange part = sharded.local_range();
         CHECK(part.begin + part.count <= parameter->numel());
         mine += part.count;
-        // The initial values equal those of one rank.
+        // The initial values must equal those on one rank.
         Parameter& other = *const_cast<Parameter*>(parameter);
         std::vector<float> want(size_t(parameter->numel()));
         other.write_initial(context.exec(), 1, 0, make_view(want.data(), parameter->shape));
@@ -287,7 +287,7 @@ TEST_CASE("a sharded parameter knows its part; whole values come and go") {
           rows.as<float>()[i] = float(parameter.numel() % 97) + float((first + i) % 128);
         }
       });
-      // At most its own elements, plus the rest of its first and last rows.
+      // load() asks for at most this rank's elements, plus the rest of its first and last rows.
       CHECK(asked <= mine + 2 * 64 * int64_t(net.parameters().size()));
       parallel.full_state([&](const Parameter& parameter, const View& values) {
         CHECK(first_difference(values.as<float>(), values.numel(), [&](int64_t i) {
@@ -314,9 +314,9 @@ TEST_CASE("what ranks hold of a parameter is what its placements say, and can be
     for (const ShardedParameter& sharded : comm::sharded_parameters(net)) {
       CAPTURE(sharded.name());
       if (!sharded.parameter().trainable) continue;
-      const bool is_sharded = stage > 0;  // test/comm/parallel/data/placements_ranks.cpp
+      const bool is_sharded = stage > 0;  // placements_ranks.cpp tests placements
 
-      // The ranks' ranges are consecutive and together cover the parameter.
+      // Ranges of consecutive ranks are adjacent and together cover the parameter.
       const comm::ElementRange mine = sharded.local_range();
       int64_t end = 0;
       for (const std::string& one : group->all_gather_bytes(cat(mine.begin, ' ', mine.count))) {
@@ -341,7 +341,7 @@ TEST_CASE("what ranks hold of a parameter is what its placements say, and can be
       const std::vector<float> whole = to_host<float>(sharded.full());
       CHECK(first_difference(whole.data(), int64_t(whole.size()),
                              [](int64_t i) { return float(i % 251); }) == -1);
-      comm::data_parallel_of(net).unshard();  // bf16 represents these integers exactly
+      comm::data_parallel_of(net).unshard();  // bf16 can represent these integers exactly
       CHECK(same_bits(to_host<float>(cast(sharded.parameter().value, DType::kF32)), whole));
       comm::data_parallel_of(net).reshard();
       CHECK_FALSE(sharded.local_grad().defined());

@@ -8,7 +8,7 @@ namespace {
 
 using comm::FlatUnit;
 
-// Units serve only as identities; their content is not used.
+// Uninitialised units: the test uses only their addresses.
 struct Units {
   FlatUnit& operator[](int i) {
     void* const unit = &memory[i];
@@ -25,7 +25,7 @@ struct Units {
 }  // namespace
 
 TEST_CASE("units are gathered ahead by the order of the last forward, and in reverse") {
-  Units u;  // 0 is the root
+  Units u;  // unit 0 is the root
   comm::UnitOrder order;
   CHECK(order.forward(u[0], 1).empty());
   for (const int i : {2, 1, 3}) CHECK(order.forward(u[i], 1).empty());
@@ -34,12 +34,12 @@ TEST_CASE("units are gathered ahead by the order of the last forward, and in rev
   CHECK(order.backward(u[3], false, 1) == u.list({1}));
   CHECK(order.backward(u[1], false, 2) == u.list({2, 0}));
   CHECK(order.backward(u[2], false, 1) == u.list({0}));
-  CHECK(order.backward(u[4], false, 1).empty());  // not seen in forward
+  CHECK(order.backward(u[4], false, 1).empty());  // forward has not reached this unit
 
   CHECK(order.forward(u[0], 2) == u.list({2, 1}));
   CHECK(order.forward(u[2], 1) == u.list({1}));
-  CHECK(order.forward(u[3], 1).empty());  // another order: no prediction
-  // A forward without a backward, followed by the next forward.
+  CHECK(order.forward(u[3], 1).empty());  // another order: nothing can be predicted
+  // A forward without backward is followed by the next forward.
   CHECK(order.forward(u[0], 3) == u.list({2, 3}));
 }
 

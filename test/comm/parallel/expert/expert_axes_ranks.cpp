@@ -1,4 +1,4 @@
-// MoE models on ranks of several axes at a time, compared with one rank that holds everything.
+// Compares MoE models on ranks of several axes at a time with one rank that holds everything.
 #include <cmath>
 
 #include "shale/runtime/optim/adafactor.h"
@@ -21,7 +21,7 @@ models::LanguageModelConfig mixture(const std::string& family) {
   return config;
 }
 
-// Number of ranks along each axis; the remaining factor is data parallelism.
+// Number of ranks along each axis; all other ranks are data parallel.
 struct Axes {
   int expert = 1, tensor = 1, context = 1, pipeline = 1;
 
@@ -29,8 +29,8 @@ struct Axes {
   bool fit(int ranks) const { return ranks % model_ranks() == 0 && ranks / pipeline % expert == 0; }
 };
 
-// Every pair and triple of axes with experts, and context alone, which experts do not see. There
-// are fewer experts than ranks of a layer, as many, and more.
+// Every pair and triple of axes with experts, and context parallelism alone, which does not
+// distribute experts. There are fewer experts than ranks of a layer, as many, and more.
 constexpr Axes kAxes[] = {
     {1, 1, 2, 1}, {1, 1, 4, 1}, {1, 2, 2, 1}, {1, 1, 2, 2}, {1, 2, 2, 2},  //
     {2, 2, 1, 1}, {4, 2, 1, 1}, {2, 4, 1, 1}, {4, 4, 1, 1}, {8, 2, 1, 1},  //
@@ -47,13 +47,13 @@ PipelineRun run_of(const Axes& axes) {
                   .context = axes.context,
                   .expert = axes.expert,
                   .micro_batches = 2};
-  // Makes the gradients of both losses about as large as the main loss's.
+  // Makes the gradients of both auxiliary losses about as large as that of the main loss.
   run.policy.balance_loss = 0.2f;
   run.policy.router_z_loss = 0.05f;
   return run;
 }
 
-// The same micro-batches on one rank.
+// Trains with the same micro-batches on one rank.
 Trained on_one_rank(const models::LanguageModelConfig& model, const PipelineRun& run,
                     const TrainOptions& options, int ranks) {
   const int data = ranks / (run.ranks * run.tensor * run.context);
@@ -64,7 +64,7 @@ Trained on_one_rank(const models::LanguageModelConfig& model, const PipelineRun&
   return train_pipeline(alone(), model, one, whole);
 }
 
-// Largest relative difference of losses and norms, and relative distance of parameter vectors.
+// Largest relative difference of losses and of norms, and relative distance of parameter vectors.
 struct Distance {
   double losses = 0, norms = 0, parameters = 0;
 };
@@ -109,7 +109,7 @@ TEST_CASE("mixtures of experts on every pair and triple of axes train as one ran
   for (const std::string family : {"olmoe", "mixtral"}) {
     const models::LanguageModelConfig model = mixture(family);
     for (const Axes& axes : kAxes) {
-      // Eight ranks test only what does not fit on four.
+      // With eight ranks, tests only the axes that do not fit on four ranks.
       if (!axes.fit(ranks) || (ranks == 8 && axes.fit(4))) continue;
       const PipelineRun run = run_of(axes);
       TrainOptions options = small_steps();
@@ -117,7 +117,7 @@ TEST_CASE("mixtures of experts on every pair and triple of axes train as one ran
       for (int stage = 0; stage <= (axes.pipeline > 1 ? 1 : 3); ++stage) {
         CAPTURE(family, axes.expert, axes.tensor, axes.context, axes.pipeline, stage);
         options.parallel.stage = stage;
-        // Half of the cases route and send tokens again in backward.
+        // In half of the cases, backward routes and sends the tokens again.
         options.recompute = stage % 2 == 1 ? Recompute::kFull : Recompute::kNone;
         const Distance off = distance(train_pipeline(*all, model, run, options), want);
         // Sums over ranks and GEMMs with other numbers of rows: 2^-24 for each of several hundred
@@ -136,7 +136,7 @@ TEST_CASE("replicas of mixtures whose layers are cut train as one rank does",
   const int ranks = all->size();
   if (ranks != 4 && ranks != 8) return;
   const models::LanguageModelConfig model = mixture("olmoe");
-  // Experts over the ranks of a replica: those of a layer, of data parallelism, of both.
+  // Distributes experts over the ranks of a layer, of data parallelism, or of both.
   for (const Axes& axes : {Axes{2, 1}, {2, 2}, {4, 2}, {4, 1}, {2, 2, 2}}) {
     PipelineRun run = run_of(axes);
     run.replicas = 2;

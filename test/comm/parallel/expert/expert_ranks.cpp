@@ -1,4 +1,4 @@
-// Expert parallelism compared with all experts on every rank.
+// Compares expert parallelism with all experts on every rank.
 #include <cmath>
 #include <numeric>
 
@@ -21,7 +21,7 @@ models::LanguageModelConfig mixture(const std::string& family) {
   return config;
 }
 
-// A single MoE layer.
+// A module with a single MoE layer.
 struct Experts : Module {
   explicit Experts(int64_t experts)
       : moe(this, "moe",
@@ -45,12 +45,12 @@ TEST_CASE("rows go to the ranks of their experts and come back as they were",
   Context context(small_context(1));
   Experts model(2 * ranks);
   const auto exchange = comm::expert_parallel(model, *group);
-  // Uneven counts: rank r has (r + e) % 3 rows for expert e, but none for the last one.
+  // Numbers of rows differ: rank r has (r + e) % 3 rows for expert e, and none for the last expert.
   std::vector<int32_t> offsets = {0};
   for (int e = 0; e < 2 * ranks; ++e) {
     offsets.push_back(offsets.back() + (e + 1 < 2 * ranks ? (rank + e) % 3 : 0));
   }
-  const int64_t count = offsets.back(), rows = count + 3;  // the last rows have no expert
+  const int64_t count = offsets.back(), rows = count + 3;  // the last three rows have no expert
   std::vector<float> values(size_t(rows * 2));
   for (int64_t r = 0; r < rows; ++r) {
     const auto expert = std::upper_bound(offsets.begin(), offsets.end(), r) - offsets.begin() - 1;
@@ -98,11 +98,11 @@ TEST_CASE("mixtures whose experts are on several ranks train as those of one", "
         const Trained got = train_pipeline(*all, model, run, options);
         REQUIRE(got.parameters.size() == want.parameters.size());
         for (size_t i = 0; i < want.losses.size(); ++i) {
-          // GEMMs with more rows round differently: 2^-24 for each of several hundred additions.
+          // GEMMs with more rows round differently: by 2^-24 for each of several hundred additions.
           CHECK(std::abs(got.losses[i] - want.losses[i]) < 2e-5f * want.losses[i]);
           CHECK(std::abs(got.norms[i] - want.norms[i]) < 1e-4f * want.norms[i]);
         }
-        // All experts are present, each in its place.
+        // The whole model has all experts in their positions.
         double difference = 0, norm = 0;
         for (size_t i = 0; i < want.parameters.size(); ++i) {
           difference += std::pow(double(got.parameters[i]) - double(want.parameters[i]), 2);

@@ -1,4 +1,4 @@
-// Pipelines, schedules, chunks and splits change where and when values are computed, but no bit.
+// Tests that pipelines, schedules, chunks and splits change when and where, but no bit.
 #include "shale/test/support/numbers.h"
 #include "shale/test/support/op_check.h"
 #include "shale/test/support/ranks/harness.h"
@@ -10,7 +10,7 @@ namespace {
 using comm::ScheduleKind;
 using enum comm::ScheduleKind;
 
-// Pipeline sizes that divide this number of ranks; 1 is for chunks on one rank.
+// Returns pipeline sizes that divide the number of ranks; size 1 is for chunks on one rank.
 std::vector<int> pipeline_sizes(int ranks) {
   std::vector<int> sizes;
   for (const int size : {1, 2, 4}) {
@@ -19,7 +19,7 @@ std::vector<int> pipeline_sizes(int ranks) {
   return sizes;
 }
 
-// Groups of `count` ranks, each of which would train without a pipeline.
+// Makes groups of `count` ranks, each of which would train without a pipeline.
 std::unique_ptr<comm::ProcessGroup> data_ranks(comm::ProcessGroup& all, int count) {
   return all.split(all.rank() / count, all.rank(), "data");
 }
@@ -46,7 +46,7 @@ void check_all(comm::ProcessGroup& all, const models::LanguageModelConfig& model
           train_pipeline(*data, model, {.micro_batches = micros}, options);
       REQUIRE(std::isfinite(want.losses.back()));
       for (const auto [kind, chunks] : schedules(ranks)) {
-        if (ranks * chunks > 8) continue;  // more than the model's layers
+        if (ranks * chunks > 8) continue;  // the model has only eight pieces
         const bool splits = kind == kZbH1 || kind == kZbV;
         if (splits && options.recompute == Recompute::kFull) continue;
         CAPTURE(model.family, ranks, micros, schedule_name(kind), chunks,
@@ -131,7 +131,7 @@ TEST_CASE("uneven stages, one slot and other micro-batches change no bit", "[gat
              want));
   CHECK(same(got({.ranks = 2, .kind = kZbV, .chunks = 2, .split = {1, 3, 3, 1}, .micro_batches = 5}),
              want));
-  // Shows that the comparison detects a difference.
+  // Checks that a difference is detected.
   CHECK_FALSE(same(got({.ranks = 2, .micro_batches = 4}), want));
 }
 
@@ -148,7 +148,7 @@ TEST_CASE("a stage sends each activation and each gradient once", "[gate][pipeli
     train_pipeline(*all, model, {.ranks = ranks, .kind = kind, .chunks = chunks}, options);
     const comm::StagePlacement place =
         make_schedule(kind, ranks, chunks, /*micros=*/4).placement;
-    int messages = 0;  // messages of a micro-batch
+    int messages = 0;  // number of messages per micro-batch
     for (int stage = 0; stage < place.stages(); ++stage) {
       if (place.rank_of(stage) != all->rank()) continue;
       for (const int next : {stage + 1, stage - 1}) {
@@ -161,7 +161,7 @@ TEST_CASE("a stage sends each activation and each gradient once", "[gate][pipeli
   }
 }
 
-// mpirun -np 4 test_mpi "[long_pipeline]": minutes.
+// Run with mpirun -np 4 test_mpi "[long_pipeline]"; takes minutes.
 TEST_CASE("every pipeline has the bits of one rank, with all that goes beside it",
           "[.][long_pipeline]") {
   const auto all = world().group();

@@ -54,7 +54,7 @@ TEST_CASE("every schedule ends, with one slot and more, whatever actions take") 
       CAPTURE(schedule_name(kind), ranks, chunks, micros);
       const auto times = any_times(schedule.placement, random);
       double before = 0;
-      for (const int slots : {3, 2, 1}) {  // fewer slots never make it faster
+      for (const int slots : {3, 2, 1}) {  // with fewer slots a step is never faster
         const double makespan = simulate(schedule, {.slots = slots, .times = times}).makespan;
         CHECK(makespan >= before);
         before = makespan;
@@ -75,7 +75,7 @@ TEST_CASE("idle time is what the formulas say when all stages take the same time
       double f = any(random), b = any(random), w = any(random);
       if (kind == kZbH1) {
         micros = std::max(micros, ranks);
-        w *= std::min(f, b) / 2;  // weight gradients fit where other ranks compute input gradients
+        w *= std::min(f, b) / 2;  // fills the time in which other ranks compute input gradients
       } else if (kind == kZbV) {
         micros = std::max(micros, 2 * ranks);
         f = b = w = 1;
@@ -150,7 +150,7 @@ TEST_CASE("a list that lacks an action, or has it elsewhere, is refused by name"
 
 TEST_CASE("two actions that are swapped make ranks wait for each other, who are named") {
   Schedule schedule = make_schedule(k1F1B, 2, 1, 4);
-  // The first rank waits for a gradient before sending the forward that the second one needs.
+  // Deadlock: the first rank waits for a gradient before sending the forward that rank 2 needs.
   auto& first = schedule.lists[0];
   REQUIRE(first[1] == Action{ActionKind::kForward, 0, 1});
   REQUIRE(first[2] == Action{ActionKind::kBackward, 0, 0});
@@ -165,7 +165,7 @@ TEST_CASE("two actions that are swapped make ranks wait for each other, who are 
                  "forward 1 of chunk 0 for rank 0"));
 }
 
-// Shuffles the lists but keeps the order of micro-batches within each chunk.
+// Shuffles lists of actions, but keeps the order of micro-batches within each chunk.
 TEST_CASE("a shuffled schedule ends at all speeds or at none") {
   std::mt19937 random(4);
   int refused = 0, proven = 0;

@@ -1,4 +1,4 @@
-// Memory and traffic of tensor parallelism, compared with the formulas of
+// Compares the memory and traffic of tensor parallelism with the formulas of
 // docs/explanation/parallelism.md.
 #include "shale/comm/parallel/parallel.h"
 #include "shale/runtime/autograd/tape.h"
@@ -13,8 +13,8 @@ namespace {
 
 using comm::Traffic;
 
-// Sizes that the allocator does not round up.
-constexpr int64_t B = 2, T = 256, C = 128, H = 4, V = 512;  // padded vocabulary
+// The allocator does not round up these sizes.
+constexpr int64_t B = 2, T = 256, C = 128, H = 4, V = 512;  // V: with padding
 constexpr int64_t kTokens = B * T;
 
 models::LanguageModelConfig costs_model(int64_t layers) {
@@ -28,7 +28,7 @@ models::LanguageModelConfig costs_model(int64_t layers) {
   return config;
 }
 
-// One rank's model, with all layers sharded over the group.
+// A model on one rank, with all layers sharded over the group.
 struct Run {
   Run(int64_t layers, comm::ProcessGroup& group)
       : context(small_context(1)),
@@ -58,7 +58,7 @@ struct Run {
   comm::DataParallel parallel;
 };
 
-// Bytes that a block keeps for backward.
+// Returns the bytes that a transformer block keeps for backward.
 int64_t kept_by_block(comm::ProcessGroup& group) {
   const auto kept = [&](int64_t layers) {
     Run run(layers, group);
@@ -93,12 +93,12 @@ TEST_CASE("a micro-batch sends 10 slices of a block, (t - 1) / t B T C e each",
     const double activations = sent(*group, Traffic::kActivations);
     const double gradients = sent(*group, Traffic::kGradients);
     run.step();
-    // Besides the blocks: the embedding's sum, and its gather in backward; the head's two gathers,
-    // and its sum in backward; three numbers per row of each leaf.
+    // Traffic besides the blocks: the embedding's sum, and its gather in backward; the head's two
+    // gathers, and its sum in backward; three numbers per row of each leaf.
     const double want = share * double((10 * layers + 5) * kTokens * C * 4) +
                         share * double(ranks * kTokens * 3 * 4);
     CHECK(sent(*group, Traffic::kActivations) - activations == Approx(want));
-    // Two norms per block and the last one: gains and biases, padded to 1,024 elements each.
+    // Two norms per block and the last norm: gains and biases, each padded to 1,024 elements.
     const double norms = share * 2 * double((4 * layers + 2) * 1024 * 4);
     CHECK(sent(*group, Traffic::kGradients) - gradients == Approx(norms));
   }
@@ -118,7 +118,7 @@ TEST_CASE("parameters of a block are 1 / t but for norms and the first rank's bi
   const int64_t biases = group->rank() == 0 ? 2 * C : 0;
   CHECK(numel == cut / ranks + norms + biases);
   CHECK(whole_numel(*run.model) ==
-        2 * (cut + norms + 2 * C) + V * C + T * C + 2 * C);  // as without tensor parallelism
+        2 * (cut + norms + 2 * C) + V * C + T * C + 2 * C);  // same as without tensor parallelism
 }
 
 }  // namespace shale::test

@@ -1,5 +1,5 @@
-// Tensor parallelism combined with pipelines and data parallelism: with equally many leaves, every
-// layout has the bits of one rank.
+// Tests tensor parallelism with pipelines and data parallelism: layouts with equally many leaves
+// have the bits of one rank.
 #include "shale/test/support/numbers.h"
 #include "shale/test/support/op_check.h"
 #include "shale/test/support/ranks/harness.h"
@@ -11,7 +11,7 @@ namespace {
 using comm::ScheduleKind;
 using enum comm::ScheduleKind;
 
-constexpr int64_t kMicroBatches = 8;  // of a step, over all data-parallel ranks
+constexpr int64_t kMicroBatches = 8;  // per step, over all data-parallel ranks
 
 models::LanguageModelConfig four_heads(const std::string& family) {
   models::LanguageModelConfig config = six_layers(family);
@@ -21,7 +21,7 @@ models::LanguageModelConfig four_heads(const std::string& family) {
   return config;
 }
 
-// Options that do not depend on the ranks: four leaves, and dropout if the family has it.
+// Options that are the same for any ranks: four leaves, and dropout if the model family has it.
 TrainOptions four_leaves(const models::LanguageModelConfig& model) {
   TrainOptions options{.micro_batch = 2, .steps = 3};
   options.length = 16;
@@ -61,7 +61,7 @@ TEST_CASE("a pipeline of layers that ranks share has the bits of one rank",
       for (const auto& [kind, chunks, stage] :
            {std::tuple(k1F1B, 1, 0), std::tuple(kZbH1, 1, 1), std::tuple(kZbV, 2, 1)}) {
         CAPTURE(family, pipeline, tensor, schedule_name(kind), stage);
-        if (pipeline * chunks > 8) continue;  // more than the model's layers
+        if (pipeline * chunks > 8) continue;  // the model has only eight pieces
         options.parallel.stage = stage;
         const PipelineRun run{.ranks = pipeline,
                               .tensor = tensor,
@@ -82,7 +82,7 @@ TEST_CASE("sequences that shards do not divide are padded, to the same bits on a
   for (const std::string family : {"gpt2", "llama"}) {
     const models::LanguageModelConfig model = four_heads(family);
     TrainOptions options = four_leaves(model);
-    options.length = 13;  // padded to 16
+    options.length = 13;  // 13 tokens are padded to 16
     const Trained want = train_pipeline(alone(), model, {.micro_batches = kMicroBatches}, options);
     for (const Layout& layout : {Layout{1, 1}, Layout{1, 2}, Layout{1, 4}, Layout{2, 2}}) {
       const int model_ranks = layout.pipeline * layout.tensor;
@@ -100,7 +100,7 @@ TEST_CASE("sequences that shards do not divide are padded, to the same bits on a
     options.parallel = {};
     const Trained whole = train_pipeline(alone(), model, {.micro_batches = kMicroBatches}, options);
     for (size_t i = 0; i < want.losses.size(); ++i) {
-      // Sums are rounded in another order: 2^-24 for each of several hundred additions.
+      // The orders of additions differ: roundings of 2^-24 for each of several hundred additions.
       CHECK(std::abs(want.losses[i] - whole.losses[i]) < 2e-5f * whole.losses[i]);
       CHECK(std::abs(want.norms[i] - whole.norms[i]) < 1e-4f * whole.norms[i]);
     }

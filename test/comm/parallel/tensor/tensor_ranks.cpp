@@ -1,4 +1,4 @@
-// Tensor parallelism: close to unsharded models, and bit-identical for equal numbers of leaves.
+// Tests tensor parallelism: close to unsharded models, bit-identical for equal numbers of leaves.
 #include "shale/base/error.h"
 #include "shale/comm/parallel/data/data_parallel.h"
 #include "shale/comm/parallel/parallel.h"
@@ -20,7 +20,7 @@
 namespace shale::test {
 namespace {
 
-// Four heads give leaves for four ranks; all widths are different.
+// Has four heads, so that there are leaves for four ranks; all widths are different.
 models::LanguageModelConfig small_gpt2() {
   models::LanguageModelConfig config = tiny_model();
   config.layers = 2;
@@ -49,7 +49,7 @@ TrainOptions small_run(const models::LanguageModelConfig& model) {
   return options;
 }
 
-// `tensor` processes share each layer; the rest is data parallelism.
+// Trains with `tensor` processes that share each layer; other processes are data parallel.
 Trained train_over(comm::ProcessGroup& all, int tensor, const TrainOptions& options) {
   const int64_t data = all.size() / tensor;
   return train_pipeline(
@@ -58,7 +58,7 @@ Trained train_over(comm::ProcessGroup& all, int tensor, const TrainOptions& opti
       options);
 }
 
-// Tensor sizes that fit the number of ranks.
+// Returns the tensor-parallel degrees that fit the number of ranks.
 std::vector<int> tensor_sizes(int ranks) {
   std::vector<int> sizes;
   for (const int size : {1, 2, 4}) {
@@ -90,7 +90,7 @@ TEST_CASE("rows for gradients of weights travel behind other products", "[tensor
       return linear(linear(rows, up), down);
     });
     backward(sum(y));
-    // The gather overlaps both GEMMs of down's backward and the input-gradient GEMM of `up`.
+    // The gather overlaps both backward GEMMs of `down` and the input-gradient GEMM of `up`.
     REQUIRE(exchange.gathers.size() == 1);
     CHECK(exchange.gathers[0] >= 2);
     const std::vector<std::vector<float>> now = {
@@ -103,14 +103,14 @@ TEST_CASE("rows for gradients of weights travel behind other products", "[tensor
 namespace {
 
 struct PiecesRun {
-  std::vector<std::vector<std::vector<float>>> values;  // by mesh rank of this process
-  double sent = 0;                                      // bytes
+  std::vector<std::vector<std::vector<float>>> values;  // results of each mesh rank of this process
+  double sent = 0;                                      // bytes sent
   std::vector<int64_t> products_meanwhile;              // GEMMs during each transfer of a piece
 };
 
 struct PiecesCase {
   DType dtype;
-  int here = 1;  // mesh ranks per process
+  int here = 1;  // number of mesh ranks per process
   int pieces = 0;
   bool overlap = true;
 };
@@ -158,7 +158,7 @@ PiecesRun run_pieces(comm::ProcessGroup& group, const PiecesCase& of) {
   return run;
 }
 
-// The order of a row's sum may depend on the number of rows in the GEMM.
+// The order of additions in a row of a GEMM may depend on the GEMM's number of rows.
 void check_near(const PiecesRun& got, const PiecesRun& want, DType dtype) {
   for (size_t rank = 0; rank < want.values.size(); ++rank) {
     for (size_t i = 0; i < want.values[rank].size(); ++i) {
@@ -179,7 +179,7 @@ TEST_CASE("rows travel forward while others are multiplied, with the same sums",
     const PiecesRun whole = run_pieces(*group, {.dtype = dtype, .pieces = 1});
     CHECK(whole.products_meanwhile.empty());
     for (const int pieces : {0, 2}) {
-      PiecesRun waited;  // without overlap
+      PiecesRun waited;  // result without overlap
       for (const bool overlap : {false, true}) {
         CAPTURE(dtype_name(dtype), pieces, overlap);
         const PiecesRun run =
@@ -192,7 +192,7 @@ TEST_CASE("rows travel forward while others are multiplied, with the same sums",
           CHECK(run.products_meanwhile.empty());
           continue;
         }
-        // Receives each rank's rows, and from each rank a partial sum of its own rows.
+        // Each rank receives the rows of all others, and their partial sums of its own rows.
         REQUIRE(run.products_meanwhile.size() == size_t(2 * (ranks - 1)));
         if (pieces == 2 && ranks > 2) continue;  // a piece has rows of several ranks
         for (const int64_t products : run.products_meanwhile) CHECK(products >= 1);
@@ -204,7 +204,7 @@ TEST_CASE("rows travel forward while others are multiplied, with the same sums",
 TEST_CASE("whatever reads rows first finds all of them, and the sum has what the body gives",
           "[tensor]") {
   const auto group = world().group();
-  constexpr int64_t C = 16, T = 64;  // rows of a rank, which form a piece
+  constexpr int64_t C = 16, T = 64;  // rows of a rank, which form one piece
   const int n = group->size();
   Context context(small_context(1));
   comm::HostedExchange exchange(line_over(*group, "tensor"), 0);
@@ -216,7 +216,7 @@ TEST_CASE("whatever reads rows first finds all of them, and the sum has what the
     const std::vector<float> of = values(rank);
     all.insert(all.end(), of.begin(), of.end());
   }
-  // Residual in the layout of the whole rows, with as many rows as all ranks have.
+  // A residual for all ranks' rows, not only for this rank's rows.
   Tensor kept;
   const auto sum_of = [&](const std::function<Tensor(const Tensor&, const Tensor&)>& body) {
     return to_host<float>(comm::across(exchange, x, {}, body));
@@ -224,7 +224,7 @@ TEST_CASE("whatever reads rows first finds all of them, and the sum has what the
   sum_of([&](const Tensor& rows, const Tensor& residual) {
     kept = residual;
     CHECK(!residual.defined());
-    CHECK(to_host<float>(reshape(rows, {-1})) == all);  // before any GEMM has waited for them
+    CHECK(to_host<float>(reshape(rows, {-1})) == all);  // right even if no GEMM has waited for them
     return linear(rows, weight);
   });
   const std::vector<float> want =
@@ -233,14 +233,14 @@ TEST_CASE("whatever reads rows first finds all of them, and the sum has what the
     return linear(scale(rows, 2), weight, {}, residual);
   });
   CHECK(max_error(passed, to_f64(want)) <= 1e-5 * max_abs(to_f64(want)));
-  // A slice of the rows is treated as an ordinary tensor.
+  // An op treats a slice of these rows as an ordinary tensor.
   const auto half = sum_of([&](const Tensor& rows, const Tensor&) {
     const Tensor some = linear(contiguous(slice(rows, 1, 0, T)), weight);
     return n == 1 ? scale(some, 2)
                   : scale(concat({some, slice(linear(rows, weight), 1, T, n * T)}, 1), 2);
   });
   CHECK(max_error(half, to_f64(want)) <= 1e-5 * max_abs(to_f64(want)));
-  // After the layer it is an ordinary undefined tensor.
+  // After the layer, the residual is an ordinary undefined tensor.
   CHECK(!kept.defined());
   CHECK(to_host<float>(linear(x, weight, {}, kept)) == to_host<float>(linear(x, weight)));
   if (n == 1) return;
@@ -260,7 +260,7 @@ TEST_CASE("pieces of rows have the same bits for mesh ranks of one process and o
       const PiecesRun want =
           run_pieces(alone(), {.dtype = dtype, .here = 2 * group->size(), .pieces = pieces});
       const PiecesRun got = run_pieces(*group, {.dtype = dtype, .here = 2, .pieces = pieces});
-      CHECK(got.products_meanwhile.empty());  // rows are not split into pieces
+      CHECK(got.products_meanwhile.empty());  // the rows were not divided into pieces
       for (int i = 0; i < 2; ++i) {
         CHECK(got.values[size_t(i)] == want.values[size_t(2 * group->rank() + i)]);
       }
@@ -275,7 +275,7 @@ TEST_CASE("four shards make the same bits on one, two and four tensor ranks", "[
   const auto model = std::string_view(family) == "gpt2" ? small_gpt2() : small_llama(family);
   TrainOptions options = small_run(model);
   options.tensor_shards = 4;
-  // With data parallelism, only reproducible runs fix the order of sums.
+  // With data parallelism, the order of sums is fixed only in reproducible runs.
   for (const bool reproducible : {false, true}) {
     for (const int stage : {0, 1, 2, 3}) {
       options.parallel = {.stage = stage, .reproducible = reproducible};
@@ -291,7 +291,7 @@ TEST_CASE("four shards make the same bits on one, two and four tensor ranks", "[
 
 namespace {
 
-// Sums are rounded in another order: 2^-24 for each of several hundred additions.
+// The orders of additions differ: roundings of 2^-24 for each of several hundred additions.
 void check_follows(const Trained& got, const Trained& want) {
   REQUIRE(got.losses.size() == want.losses.size());
   for (size_t i = 0; i < want.losses.size(); ++i) {
@@ -309,7 +309,7 @@ TEST_CASE("pieces of rows are the same on any number of tensor ranks", "[tensor]
   auto model = std::string_view(family) == "gpt2" ? small_gpt2() : small_llama(family);
   model.context = 128;
   TrainOptions options = small_run(model);
-  options.length = 128;  // 64 rows of a micro-batch for each leaf
+  options.length = 128;  // gives each leaf 64 rows of a micro-batch
   options.global_batch = 8;
   options.tensor_shards = 4;
   options.parallel = {.stage = 1, .reproducible = true};
@@ -358,7 +358,7 @@ TEST_CASE("Muon orthogonalizes matrices whose shards are on several ranks as one
   for (const int stage : {0, 1, 3}) {
     options.parallel = {.stage = stage, .reproducible = true};
     const Trained want = train_over(alone(), 1, options);
-    // Another summation order changes momentum, whose bf16 rounding is at most 2^-9 of an element.
+    // Another order of additions changes the momentum, whose bf16 rounding is at most 2^-9.
     for (size_t i = 0; i < want.losses.size(); ++i) {
       CHECK(std::abs(want.losses[i] - uncut.losses[i]) < 2e-3f * uncut.losses[i]);
     }
@@ -373,7 +373,7 @@ TEST_CASE("8-bit moments of parameters that are cut have the bits of one rank", 
   const auto group = world().group();
   if (!is_power_of_two(group->size()) || group->size() > 4) return;
   models::LanguageModelConfig model = small_gpt2();
-  model.width = 256;  // a 64-row block on each of four leaves
+  model.width = 256;  // a block of 64 rows on each of four leaves
   model.layers = 1;
   TrainOptions options = small_run(model);
   options.optimizer = [](std::vector<OptimShard> shards) -> std::unique_ptr<optim::Optimizer> {
