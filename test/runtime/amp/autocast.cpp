@@ -45,14 +45,14 @@ TEST_CASE("in a region ops compute in the dtype of their list") {
   CHECK(layer_norm(half, gain, gain).dtype() == DType::kF32);
   CHECK(rms_norm(half, gain).dtype() == DType::kF32);
   CHECK(sum(half).dtype() == DType::kF32);
-  // Result has the widest dtype.
+  // The result has the widest dtype of the inputs.
   CHECK(add(half, x).dtype() == DType::kF32);
   CHECK(mul(half, x).dtype() == DType::kF32);
   CHECK(add(half, half).dtype() == low);
   CHECK(linear(x, w, gain, x).dtype() == DType::kF32);
   CHECK(linear(x, w, gain, half).dtype() == low);
   CHECK(stream_layer_norm(half, x, gain, gain).stream.dtype() == DType::kF32);
-  // Result has the input's dtype.
+  // The result has the dtype of the input.
   CHECK(gelu(half).dtype() == low);
   CHECK(gelu(x).dtype() == DType::kF32);
   {
@@ -110,7 +110,7 @@ TEST_CASE("a weight that is used several times is cast once, until it changes") 
     return context.allocator().stats().current[size_t(MemoryTag::kActivation)];
   };
   const Autocast region(context, DType::kBF16);
-  // Memory of a matmul: its result, and the weight copy that is kept for backward.
+  // Memory that a matmul keeps: its result, and the weight copy for backward.
   constexpr int64_t kResult = 4 * 64 * 2, kCopy = 64 * 64 * 2;
   std::vector<Tensor> kept;
   const auto use = [&] {
@@ -121,7 +121,7 @@ TEST_CASE("a weight that is used several times is cast once, until it changes") 
   CHECK(use() == kResult + kCopy);
   CHECK(use() == kResult);
   CHECK(use() == kResult);
-  w.bump_version();  // as an optimizer does
+  w.bump_version();  // marks the weight as changed, as optimizers do
   CHECK(use() == kResult + kCopy);
   CHECK(values(kept[0]) == values(kept[3]));
   {
@@ -132,9 +132,9 @@ TEST_CASE("a weight that is used several times is cast once, until it changes") 
   kept.clear();
   {
     const NoGrad no_grad(context);
-    CHECK(use() == kResult);  // nothing keeps the copy
+    CHECK(use() == kResult);  // the copy is freed, because nothing keeps it
   }
-  // Two uses of the same copy have independent backward passes.
+  // Two uses of one copy, whose backward passes do not depend on each other.
   const Tensor first = sum(linear(x, w)), second = sum(linear(x, w));
   backward(first);
   const std::vector<float> once = values(w.grad());
@@ -145,7 +145,7 @@ TEST_CASE("a weight that is used several times is cast once, until it changes") 
 
 TEST_CASE("the gradient of a weight is not rounded on its way to f32") {
   Context context(small_context());
-  // 1 + 2^-9 needs more than bf16's 8 bits; as a sum of two terms it is exact in f32.
+  // bf16's 8 bits cannot hold 1 + 2^-9; in f32 the sum of the two terms is exact.
   const Tensor x = leaf(context, {2, 1}, {1, 0x1p-9f}), w = leaf(context, {1, 1}, {1});
   const Autocast region(context, DType::kBF16);
   backward(sum(linear(x, w)));
@@ -183,7 +183,7 @@ TEST_CASE("a checkpoint runs again under the region of its first run") {
           scale(x, 1));
       y = sum(y);
     }
-    backward(y);  // outside the region
+    backward(y);  // runs outside the region
     return std::pair(values(x.grad()), values(w.grad()));
   };
   const auto want = gradient(Recompute::kNone);

@@ -19,7 +19,7 @@ namespace {
 
 constexpr int64_t kRows = 8, kWidth = 16, kVocab = 12;
 
-// A classifier in f16 and its training loop.
+// A classifier in f16, with its training loop.
 struct Classifier : Module {
   Classifier() : linear(this, "linear", kWidth, kVocab, Init::normal(0.5f)) {}
   Tensor loss(const Tensor& x, const Tensor& targets) {
@@ -38,7 +38,7 @@ class Training {
         std::make_unique<optim::AdamW>(local_shards(model_, context_), optim::AdamWOptions{});
   }
 
-  // Makes a step and returns the step state after it.
+  // Makes a training step and returns the step state after it.
   StepState step(float input_std = 1) {
     optimizer_->prepare(context_, number_, 0.01f);
     optimizer_->set_updates(number_ - int64_t(skipped()));
@@ -80,7 +80,7 @@ class Training {
 TEST_CASE("an overflow skips the step, lowers the scale, and training recovers") {
   Training training({.initial_scale = 0x1p22f, .growth_interval = 1000});
   const std::vector<float> before = training.master();
-  // dlogits are up to 2^22 / 8, far beyond f16's maximum of 65504.
+  // Gradients of the logits are up to 2^22 / 8, far beyond f16's maximum of 65504.
   int64_t skipped = 0;
   float scale = 0x1p22f;
   while (training.step().non_finite != 0) {
@@ -91,7 +91,7 @@ TEST_CASE("an overflow skips the step, lowers the scale, and training recovers")
     CHECK(training.scaler().state().value == scale);
     REQUIRE(skipped < 20);
   }
-  // The largest dlogit is below 1/8 times the scale, so a scale of 2^18 surely fits.
+  // The largest gradient of a logit is below the scale / 8, so a scale of 2^18 surely fits.
   CHECK(skipped >= 3);
   CHECK(skipped <= 5);
   CHECK(training.skipped() == skipped);
@@ -125,7 +125,7 @@ TEST_CASE("bias corrections count the steps that were done") {
     }
     return largest;
   };
-  // Weight decay adds at most 0.1 * |w| * lr, with |w| below 2.
+  // Weight decay changes a weight w by at most 0.1 * |w| * lr, and |w| is below 2.
   CHECK(largest_change(fresh.master()) == Approx(0.01).epsilon(0.2));
   CHECK(largest_change(skipping.master()) == Approx(0.01).epsilon(0.2));
 }
@@ -163,7 +163,7 @@ TEST_CASE("every term of a loss has the loss scale and 1 / N, whatever ops it is
     const Tensor logits = leaf(context, {1, 2}, {0, 0});
     const Tensor targets = from_host<int32_t>(context, std::vector<int32_t>{1}, {1});
     const Tensor zero = zeros(context, {2}, DType::kF32);
-    // 1/2 |w|² by plain ops, as a library loss, and combined with a scaled cross-entropy.
+    // Computes 1/2 |w|² by plain ops, as a library loss, and combined with a scaled cross-entropy.
     const Tensor squares = sum(mul(mul(w, w), 0.5f));
     const Tensor squared_error = scale(mse_loss(w, zero, LossReduction::kSum), 0.5f);
     const Tensor of_classes = mul(cross_entropy(logits, targets, 2), 3.f);
@@ -171,7 +171,7 @@ TEST_CASE("every term of a loss has the loss scale and 1 / N, whatever ops it is
     CHECK(to_host<float>(w.grad()) == std::vector<float>{6 * 256, -8 * 256});
     CHECK(to_host<float>(logits.grad()) == std::vector<float>{1.5f * 256, -1.5f * 256});
 
-    // A gradient that the caller passes to backward is not scaled.
+    // backward() does not scale a gradient that the caller passes to it.
     const Tensor v = leaf(context, {1, 2}, {0, 0});
     backward(cross_entropy(v, targets, 2), full(context, {}, DType::kF32, 2));
     CHECK(to_host<float>(v.grad()) == std::vector<float>{1, -1});

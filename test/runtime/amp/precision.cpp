@@ -96,11 +96,11 @@ TEST_CASE("low-precision parameters have f32 masters, and gradients the reductio
     CHECK(shard.compute.defined() == low);
     CHECK(shard.grad.dtype() == (low ? DType::kBF16 : DType::kF32));
   }
-  const Parameter& bias = *net.first.linear.bias;  // initialized to zeros
+  const Parameter& bias = *net.first.linear.bias;  // the initial values are zeros
   const Tensor x = random_leaf(context, {3, 8}, 1);
   optimizer.prepare(context, 0, 0.5f);
   backward(sum(net.first.forward(x)));
-  backward(sum(net.first.forward(x)));  // accumulates in bf16: 3 + 3
+  backward(sum(net.first.forward(x)));  // two backwards add up in bf16: 3 + 3
   optimizer.step();
   CHECK(to_host<float>(cast(bias.value.detach(), DType::kF32)) == std::vector<float>(8, -3.0f));
 }

@@ -25,7 +25,7 @@ Tensor parameter(Context& context, const Shape& shape, uint64_t seed) {
   return x;
 }
 
-// A model with a leaf of each kind: in matmuls, norms, a table, and elementwise ops.
+// A model that uses leaves in all ways: in matmuls, norms, a table, and elementwise ops.
 struct Model {
   explicit Model(Context& context)
       : table(parameter(context, {kVocab, kWidth}, 1)),
@@ -75,7 +75,7 @@ TEST_CASE("a backward in two halves has the bits of one, whatever comes between 
       backward(whole.rest(whole.first(ids), targets, chunk));
       backward_inputs(halves.rest(halves.first(ids), targets, chunk), {}, rests[micro]);
       CHECK_FALSE(rests[micro].empty());
-      CHECK_FALSE(leaf_state(halves.up).grad.defined());  // leaf gradients are deferred
+      CHECK_FALSE(leaf_state(halves.up).grad.defined());  // gradients of leaves are deferred
     }
     for (DeferredGrads& rest : rests) {
       backward_weights(context, rest);

@@ -1,4 +1,4 @@
-// Recomputation gives the bits of an ordinary backward, and keeps less memory after forward.
+// Tests that recomputation gives the bits of an ordinary backward, and keeps less memory.
 #include "shale/runtime/autograd/recompute.h"
 
 #include <cstring>
@@ -51,14 +51,14 @@ struct Weights {
 
 using Run = std::function<Tensor(const Weights&, const Tensor&)>;
 
-// Values of the result and of all gradients; x's gradient is last.
+// Returns the values of the result and of all gradients; the gradient of x is last.
 std::vector<std::vector<float>> results(const Run& run, bool x_has_gradient = true) {
   Context context(small_context());
   const Weights weights(context);
   Tensor x = random_leaf(context, {2, kRows / 2, kWidth}, 9);
   x.set_requires_grad(x_has_gradient);
   const Tensor y = run(weights, scale(x, 1));
-  // Changes to the step state between forward and backward must not affect recomputation.
+  // Recomputation must ignore changes of the step state between forward and backward.
   context.update_step([](StepState& state) { state.sample = 100, state.step = 7; });
   backward(y, from_host<float>(context, randn<float>(y.numel(), 10), y.shape()));
   std::vector<std::vector<float>> values = {to_host<float>(y)};
@@ -72,7 +72,7 @@ void check_same(const Run& run, bool x_has_gradient = true) {
   CHECK(results(run, x_has_gradient) == results(twice, x_has_gradient));
 }
 
-// Increase of the bytes in use by forward.
+// Returns by how many bytes the memory in use grows during forward.
 int64_t bytes_kept(const std::function<Tensor(const Tensor&)>& forward) {
   Context context(small_context());
   const Tensor x = random_leaf(context, {1 << 16}, 1);
@@ -147,7 +147,7 @@ TEST_CASE("a checkpoint keeps nothing of what its ops save, and runs again once"
     ++runs;
     return gelu(gelu(gelu(x)));
   };
-  CHECK(bytes_kept(segment) == 2 * 4 << 16);  // the intermediate results; the input is kept anyway
+  CHECK(bytes_kept(segment) == 2 * 4 << 16);  // intermediate results; the input is kept in any case
   CHECK(bytes_kept([&](const Tensor& x) { return checkpoint(segment, x); }) == 0);
 
   Context context(small_context());
@@ -157,7 +157,7 @@ TEST_CASE("a checkpoint keeps nothing of what its ops save, and runs again once"
   const int64_t before = context.allocator().stats().allocated;
   backward(y);
   CHECK(runs == 2);
-  CHECK(context.allocator().stats().allocated - before == x.bytes());  // the gradient
+  CHECK(context.allocator().stats().allocated - before == x.bytes());  // the gradient of x
 }
 
 TEST_CASE("the second run ends when nothing more is wanted") {
@@ -170,7 +170,7 @@ TEST_CASE("the second run ends when nothing more is wanted") {
         const Tensor saved = gelu(in);
         const Tensor product = mul(saved, saved);
         ++ends;
-        return scale(product, 2);  // saves nothing
+        return scale(product, 2);  // this op saves nothing
       },
       x);
   backward(sum(y));
@@ -208,7 +208,7 @@ TEST_CASE("tensors with recipes are computed again only while their recipe is tr
     const Tensor input = scale(x, 1);
     const auto forward = [&](const Tensor& in) {
       Tensor y = gelu(in);
-      scale_(y, 3);  // from here on y differs from gelu(in)
+      scale_(y, 3);  // after this, y differs from gelu(in)
       return sum(linear(y, w));
     };
     backward(recompute(selective ? Recompute::kSelective : Recompute::kNone, forward, input));

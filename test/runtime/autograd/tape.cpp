@@ -29,14 +29,14 @@ TEST_CASE("a chain of 100,000 ops goes forward, backward and away without deep r
   CHECK(only(x.grad()) == 100001);
   Tensor unused = x;
   for (int i = 0; i < 100000; ++i) unused = add(unused, x);
-  unused = Tensor();  // a graph without a backward
+  unused = Tensor();  // frees a graph that no backward has used
 }
 
 TEST_CASE("gradients of a tensor that is used several times add up") {
   Context context(small_context());
   const Tensor x = leaf(context, {2}, {3, -1});
   const Tensor a = scale(x, 2);
-  backward(sum(add(mul(a, x), add(a, a))));  // 2x² + 4x
+  backward(sum(add(mul(a, x), add(a, a))));  // y = 2x² + 4x
   CHECK(to_host<float>(x.grad()) == std::vector<float>{16, 0});
 }
 
@@ -151,7 +151,7 @@ TEST_CASE("ready hooks fire once per backward, after the last gradient of the le
   std::vector<std::string> log;
   leaf_state(x).ready_hooks.push_back([&] { log.push_back(cat("x=", only(x.grad()))); });
   leaf_state(y).ready_hooks.push_back([&] { log.push_back(cat("y=", only(y.grad()))); });
-  // y is used by the op nearest to the root, x by the ones farthest from it.
+  // The first op of backward uses y, and the last ones use x.
   backward(mul(add(scale(x, 2), scale(x, 3)), y));
   CHECK(log == std::vector<std::string>{"y=5", "x=5"});
 }
@@ -177,7 +177,7 @@ TEST_CASE("saved tensors go through the innermost hooks of their context") {
     const SavedTensorHooksScope outer(context, hooks("outer"));
     const Tensor a = scale(x, 1);
     const SavedTensorHooksScope inner(context, hooks("inner"));
-    y = sum(mul(a, scale(x, 1)));  // saves both operands, ten times too large
+    y = sum(mul(a, scale(x, 1)));  // saves both operands; a is ten times too large
   }
   backward(y);
   CHECK(log ==

@@ -1,4 +1,4 @@
-// Checksums that ranks and resumed runs compare depend on the content of every kind of data.
+// Tests that checksums, which ranks and resumed runs compare, depend on the content of the data.
 #include <filesystem>
 #include <functional>
 #include <optional>
@@ -21,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Each kind of data contains these bytes once, in changeable content; the test changes one of them.
+// Each kind of data contains kMark once, where it can change; the test changes one of its bytes.
 const std::string kMark = "AAAA";
 
 std::string little_endian(uint64_t value, int bytes) {
@@ -36,7 +36,7 @@ std::string big_endian(uint32_t value) {
   return text;
 }
 
-// A tokenizer with the special tokens of conversations.
+// Makes a tokenizer with the special tokens of conversations.
 std::shared_ptr<const StoredTokenizer> small_tokenizer() {
   PieceCounts counts;
   count_pieces("words", tokenizer_internal::SplitPattern::kCl100k, counts);
@@ -89,12 +89,12 @@ Compared images(const std::string& path) {
 
 struct Kind {
   const char* name;
-  std::string changed;                        // the file with kMark
-  std::function<void(const TempDir&)> write;  // writes all files
+  std::string changed;                        // name of the file that contains kMark
+  std::function<void(const TempDir&)> write;  // writes all files of the data
   std::function<Compared(const TempDir&)> open;
 };
 
-// Writes one file.
+// Makes a kind of data with one file.
 Kind one_file(const char* name, const std::string& file, const std::string& bytes,
               std::function<Compared(const TempDir&)> open) {
   return {name, file, [=](const TempDir& dir) { write(dir, file, bytes); }, std::move(open)};
@@ -199,7 +199,7 @@ std::vector<Kind> image_kinds() {
   };
 }
 
-// A path function for sampled_checksum() that records the requested file numbers.
+// Makes a path function for sampled_checksum() that records the requested file numbers.
 struct Asked {
   std::string path;
   std::vector<int64_t> numbers = {};
@@ -230,7 +230,7 @@ TEST_CASE("a byte that changes in data of any kind changes what is compared", "[
     bytes[at + 1] = 'B';
     const fs::file_time_type written = fs::last_write_time(dir.file(kind.changed));
     write(dir, kind.changed, bytes);
-    // Cached tokens of jsonl depend on its modification time, whose clock may be too coarse.
+    // The cache of jsonl tokens depends on the modification time, whose clock may be too coarse.
     fs::last_write_time(dir.file(kind.changed), written + std::chrono::seconds(1));
     CHECK(kind.open(dir) != before);
   }
@@ -255,7 +255,7 @@ TEST_CASE("labels of latents, tars and IDX, and places of classes, are compared"
         std::string("\0\0\x08\x03", 4) + big_endian(2) + big_endian(1) + big_endian(1) + "xx");
   const std::string head = std::string("\0\0\x08\x01", 4) + big_endian(2);
   CHECK(changes("idx/train-labels-idx1-ubyte", head + "\1\2", head + "\2\1"));
-  // Renaming a class changes the labels of classes sorted after it.
+  // Renaming a class changes the labels of the classes that sort after it.
   for (const char* folder : {"a", "b", "c"}) write(dir, cat("f/", folder, "/1.png"), "x");
   const Compared was = images(dir.file("f"));
   fs::rename(dir.file("f/b"), dir.file("f/d"));
@@ -275,7 +275,7 @@ TEST_CASE("a sampled checksum covers small files wholly, and pages of large ones
   constexpr size_t kLarge = size_t{40} << 20;
   CHECK(changes(kLarge, 0));
   CHECK(changes(kLarge, kLarge - 1));
-  CHECK_FALSE(changes(kLarge, 4096));  // second of 10,240 pages, of which 4,096 are read
+  CHECK_FALSE(changes(kLarge, 4096));  // page 2 of 10,240 pages; only 4,096 of them are read
 }
 
 TEST_CASE("a sampled checksum of many files reads some of them, spread evenly", "[data]") {
@@ -294,7 +294,7 @@ TEST_CASE("a sampled checksum of many files reads some of them, spread evenly", 
 
 TEST_CASE("a sampled checksum skips what cannot be read only where it may", "[data]") {
   const TempDir dir;
-  const auto path_of = [&](int64_t) { return std::string(dir.path()); };  // not a regular file
+  const auto path_of = [&](int64_t) { return std::string(dir.path()); };  // a path of a folder
   CHECK_THROWS_AS(data_internal::sampled_checksum(1, path_of, {}), DataError);
   const uint64_t skipped = data_internal::sampled_checksum(1, path_of, {}, true);
   CHECK(skipped == checksum_of(dir.write("empty", "")));

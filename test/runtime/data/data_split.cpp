@@ -1,4 +1,4 @@
-// Choice of validation files, documents and examples in every format.
+// Tests how validation files, documents and examples are chosen in every format.
 #include "shale/runtime/data/split.h"
 
 #include <filesystem>
@@ -80,10 +80,10 @@ TEST_CASE("a hash of the content divides documents, near the fraction", "[data]"
   };
   CHECK(count(0) == 0);
   CHECK(count(1e-9) == 1);
-  CHECK(std::abs(count(0.25) - 1000) < 140);  // 5 standard deviations
+  CHECK(std::abs(count(0.25) - 1000) < 140);  // five standard deviations
   CHECK(count(1 - 1e-12) == 3999);
   CHECK(hold_out({5}, 0.9) == std::vector<bool>{false});
-  const uint32_t high = 4'000'000'000;  // copies are in the same split
+  const uint32_t high = 4'000'000'000;  // equal documents are in the same split
   CHECK(hold_out({high, 5, high + 1, 5, high + 1}, 1e-9) ==
         std::vector<bool>{false, true, false, true, false});
   CHECK(hold_out({high, high}, 0.5) == std::vector<bool>{false, false});
@@ -115,7 +115,7 @@ TEST_CASE("every format of tokens and text is divided by names", "[data]") {
   put(dir, "nano/valid.bin", two);
   put(dir, "nano/other.bin", "odd");
   CHECK(sizes("nano") == Sizes{3, 2});
-  // Shards may be in folders named after their split; other token files there are ignored.
+  // Shards may be in folders named after their split; token files elsewhere are then ignored.
   put(dir, "parts/train/0.bin", llmc_shard({1, 2, 3}));
   put(dir, "parts/validation/0.bin", llmc_shard({1, 2}));
   put(dir, "parts/test/fixture.bin", "other");
@@ -124,7 +124,7 @@ TEST_CASE("every format of tokens and text is divided by names", "[data]") {
   put(dir, "vectors/0.npy", three);
   put(dir, "vectors/dev/0.npy", two);
   CHECK(sizes("vectors", TokenWidth::k16) == Sizes{3, 2});
-  // Names of the given folder itself, or of a given file, do not choose the split.
+  // The name of the given folder, or of a given file, does not choose the split.
   put(dir, "val/a.txt", "four");
   put(dir, "val/b.txt", "five!");
   const Sizes both = sizes("val");

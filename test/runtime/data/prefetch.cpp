@@ -16,7 +16,7 @@ using namespace shale;
 
 namespace {
 
-// Tokens 0, 1, 2, ..., so that a window's content gives its position.
+// A stream of the tokens 0, 1, 2, ..., so that a window's content shows its position.
 class CountingStream final : public TokenStream {
  public:
   explicit CountingStream(int64_t size) : size_(size) {}
@@ -56,7 +56,7 @@ TEST_CASE("batches come in order and stay as they are until the next call", "[da
   for (int64_t i = 0; i < 200; ++i) {
     const Batch* batch = prefetcher.next();
     REQUIRE(batch != nullptr);
-    if (i % 50 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(2));  // let it run on
+    if (i % 50 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(2));  // lets it run on
     REQUIRE(batch->first_position == i);
     REQUIRE(std::ranges::equal(inputs_of(*batch), std::vector(6, static_cast<int32_t>(i))));
   }
@@ -72,7 +72,7 @@ TEST_CASE("no more than depth batches are made ahead", "[data]") {
       },
       {.depth = depth, .workers = workers});
   for (int64_t taken = 0; taken < 5; ++taken) {
-    // The prefetcher makes `depth` batches ahead, and no more.
+    // The prefetcher makes `depth` batches ahead, and no more than that.
     while (made < taken + depth) std::this_thread::yield();
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
     REQUIRE(made == taken + depth);
@@ -114,7 +114,7 @@ TEST_CASE("an exception comes out after the batches made before it, in every lat
 }
 
 TEST_CASE("a prefetcher can be destroyed at any moment", "[data]") {
-  // 0: immediately; 1: after the first batch; 2: with a full queue; 3: at the end; 4: on failure.
+  // Moments: 0: at once; 1: after the first batch; 2: full queue; 3: at the end; 4: on failure.
   for (int moment = 0; moment < 5; ++moment) {
     auto done = std::async(std::launch::async, [moment] {
       for (int repeat = 0; repeat < 20; ++repeat) {
@@ -128,7 +128,7 @@ TEST_CASE("a prefetcher can be destroyed at any moment", "[data]") {
         if (moment >= 2) std::this_thread::sleep_for(std::chrono::milliseconds(1));
       }
     });
-    // A hanging thread cannot be stopped, so a hang ends the program.
+    // A thread that hangs cannot be stopped, so a hang ends the program.
     if (done.wait_for(std::chrono::seconds(60)) != std::future_status::ready) std::abort();
     done.get();
   }
@@ -138,8 +138,8 @@ TEST_CASE("a prefetcher can be destroyed at any moment", "[data]") {
 TEST_CASE("a step does not wait for storage that is slow but fast enough", "[data]") {
   using Clock = std::chrono::steady_clock;
   using std::chrono::milliseconds;
-  // Without prefetching, the wait would be a third of the time. Other programs may delay an
-  // attempt, so one good attempt suffices.
+  // Without prefetching, waiting would take a third of the time. Other programs may delay an
+  // attempt, so that one good attempt suffices.
   double best = 1;
   for (int attempt = 0; attempt < 5 && best >= 0.05; ++attempt) {
     Prefetcher prefetcher([](int64_t index, Batch& batch) {
@@ -150,7 +150,7 @@ TEST_CASE("a step does not wait for storage that is slow but fast enough", "[dat
     std::chrono::duration<double> waited{}, all{};
     for (int step = 0; step < 50; ++step) {
       const Clock::time_point begin = Clock::now();
-      std::this_thread::sleep_for(milliseconds(6));  // the step
+      std::this_thread::sleep_for(milliseconds(6));  // time of a training step
       const Clock::time_point computed = Clock::now();
       REQUIRE(prefetcher.next() != nullptr);
       waited += Clock::now() - computed;
@@ -172,7 +172,7 @@ TEST_CASE("several workers make batches at a time, which come in order", "[data]
       [&](int64_t index, Batch& batch) {
         const int now = ++at_work;
         for (int seen = most; seen < now && !most.compare_exchange_weak(seen, now);) {}
-        // The first batch takes longest.
+        // The first batch takes longest to make.
         std::this_thread::sleep_for(std::chrono::milliseconds(index == 0 ? 50 : 5));
         --at_work;
         return fill_with_index(index, batch);
@@ -192,7 +192,7 @@ TEST_CASE("training batches are the samples of their positions, targets one toke
   for (const int64_t rank : {0, 1}) {
     const BatchSource source = train_batches({samples, seq_len, layout, rank, /*first_step=*/100});
     Batch batch;
-    for (int64_t i = 0; i < 6; ++i) {  // three steps of two micro-batches
+    for (int64_t i = 0; i < 6; ++i) {  // three steps with two micro-batches each
       REQUIRE(source(i, batch));
       REQUIRE(batch.first_position == layout.first_position(100 + i / 2, rank, i % 2));
       REQUIRE(batch.count == 2);
@@ -220,7 +220,7 @@ TEST_CASE("validation batches are padded with targets that the loss ignores", "[
   for (const int64_t rank : {0, 1, 2, 3}) {
     const BatchSource source = eval_batches({rows, 4, sampler, rank, 4});
     Batch batch;
-    // Content of an earlier batch must be overwritten.
+    // The content of an earlier batch must be overwritten.
     const TokenBatch left(batch, 2, 4);
     std::ranges::fill(left.inputs, 77);
     std::ranges::fill(left.targets, 77);

@@ -68,7 +68,7 @@ TEST_CASE("every order of three elements comes up", "[data]") {
   std::map<std::vector<int64_t>, int> counts;
   for (uint64_t epoch = 0; epoch < 1200; ++epoch) ++counts[all_values(Permutation(3, 5, epoch))];
   REQUIRE(counts.size() == 6);
-  // 200 expected each, with a standard deviation of 13; the limit is five of them.
+  // 200 of each order are expected, with a standard deviation of 13; the limit is five of them.
   for (const auto& [order, count] : counts) CHECK((count > 135 && count < 265));
 }
 
@@ -100,7 +100,7 @@ TEST_CASE("seeds and epochs give unrelated orders", "[data]") {
         all_values(Permutation(1000, (uint64_t{1} << 32) + 1, 0))}) {
     int same = 0;
     for (size_t i = 0; i < base.size(); ++i) same += base[i] == other[i];
-    CHECK(same < 10);  // one expected; ten have probability 1e-7
+    CHECK(same < 10);  // one is expected; ten have a probability of 1e-7
   }
   CHECK(all_values(Permutation(1000, 1, 0)) == base);
 }
@@ -132,7 +132,7 @@ TEST_CASE("an epoch has every window once, inside the stream and without overlap
     for (size_t i = 1; i < begins.size(); ++i) REQUIRE(begins[i] - begins[i - 1] == seq_len);
     offsets.insert(begins.front());
   }
-  // The tiling's offset varies: 30 draws from 7 or more offsets give four or fewer with p < 1e-7.
+  // Tilings have different offsets: 30 draws of 7 offsets give four or fewer with p < 1e-7.
   if (seq_len >= 7) CHECK(offsets.size() > 4);
 }
 
@@ -140,7 +140,7 @@ TEST_CASE("the smallest data gives one window, moved as far as it can be", "[dat
   const int64_t seq_len = 8;
   CHECK(TrainSampler(9, seq_len, 1).window(5).begin == 0);
   std::set<int64_t> begins;
-  const TrainSampler sampler(12, seq_len, 1);  // one window at 0, 1, 2 or 3
+  const TrainSampler sampler(12, seq_len, 1);  // one window, at offset 0, 1, 2 or 3
   CHECK(sampler.samples_per_epoch() == 1);
   for (int64_t i = 0; i < 100; ++i) begins.insert(sampler.window(i).begin);
   CHECK(begins == std::set<int64_t>{0, 1, 2, 3});
@@ -196,10 +196,10 @@ TEST_CASE("a run that is killed, and resumed with other ranks and batches, uses 
           "[data]") {
   struct Stretch {
     BatchLayout layout;
-    int64_t killed_after;  // steps done, some of them not saved
+    int64_t killed_after;  // number of steps done, some of them not saved
     int64_t saved_after;
   };
-  // The batch grows and shrinks, so origins become negative and positive.
+  // The batch size grows and shrinks, so that origins become negative and positive.
   const std::vector<Stretch> stretches = {
       {{.global_batch = 8, .micro_batch = 2, .ranks = 2}, 9, 7},
       {{.global_batch = 24, .micro_batch = 4, .ranks = 3}, 8, 8},
@@ -209,7 +209,7 @@ TEST_CASE("a run that is killed, and resumed with other ranks and batches, uses 
   int64_t step = 0;
   for (auto [layout, killed_after, saved_after] : stretches) {
     layout.origin = int64_t(used.size()) - step * layout.global_batch;
-    size_t saved = 0;  // positions recorded in the checkpoint
+    size_t saved = 0;  // number of positions that the checkpoint records
     for (; step < killed_after; ++step) {
       CHECK(layout.begin(step) == int64_t(used.size()));
       for (int64_t j = 0; j < layout.micro_batches(step); ++j) {
@@ -221,7 +221,7 @@ TEST_CASE("a run that is killed, and resumed with other ranks and batches, uses 
       }
       if (step + 1 == saved_after) saved = used.size();
     }
-    used.resize(saved);  // later samples are lost and repeated
+    used.resize(saved);  // the samples after it are repeated
     step = saved_after;
   }
   CHECK(used.size() == 7 * 8 + (8 - 7) * 24 + (11 - 8) * 24 + (14 - 11) * 5);
@@ -251,7 +251,7 @@ TEST_CASE("a ramp of batches uses each sample once, on every number of ranks", "
     CHECK(used.size() == 3 * 8 + 2 * 16 + 3 * 24);
     for (int64_t& position : used) position -= 100;
     CHECK(sorted(used) == iota(int64_t(used.size())));
-    // Consecutive micro-batches of a rank, from any resumed step on.
+    // Checks consecutive micro-batches of a rank, from any resumed step on.
     for (const int64_t first : {0, 2, 3, 4, 6}) {
       int64_t index = 0;
       for (int64_t step = first; step < 8; ++step) {
@@ -283,7 +283,7 @@ TEST_CASE("a global batch that ranks cannot share evenly is a configuration erro
   ramp.ramp.push_back({.global_batch = 16, .end = 8});
   CHECK(test::contains(test::message_of<ConfigError>([&] { ramp.validate(); }), "is 16"));
   ramp.ramp.back() = {.global_batch = 18, .end = 5};
-  CHECK_THROWS_AS(ramp.validate(), ConfigError);  // step 0
+  CHECK_THROWS_AS(ramp.validate(), ConfigError);  // the second phase would have no steps
 }
 
 TEST_CASE("validation windows are the same for every number of ranks, each once", "[data]") {
@@ -303,7 +303,7 @@ TEST_CASE("validation windows are the same for every number of ranks, each once"
         in_round += range.count;
         for (int64_t i = 0; i < range.count; ++i) seen.push_back(range.first + i);
       }
-      REQUIRE(in_round > 0);  // every round has samples
+      REQUIRE(in_round > 0);  // each round has samples
     }
     CHECK(seen == iota(windows));
   }

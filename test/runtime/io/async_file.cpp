@@ -19,7 +19,7 @@ FileHandle new_file(const TempDir& folder, int flags = O_DIRECT) {
   return FileHandle(fd);
 }
 
-// The I/O methods that this machine supports.
+// Returns the I/O methods that this machine supports.
 std::vector<AsyncIo> ways() {
   std::vector<AsyncIo> all = {AsyncIo::kThreads};
   const TempDir folder;
@@ -35,7 +35,7 @@ void fill(std::span<std::byte> bytes, unsigned seed) {
 
 }  // namespace
 
-// More requests than may be in flight; the last one is a single page.
+// Makes more requests than may be in flight; the last request is a single page.
 TEST_CASE("what was written to an asynchronous file is read back, by io_uring and by threads") {
   constexpr size_t kBytes = (size_t{80} << 22) + kDirectAlignment;
   for (const AsyncIo way : ways()) {
@@ -48,7 +48,7 @@ TEST_CASE("what was written to an asynchronous file is read back, by io_uring an
     const auto written = file.write(2 * kDirectAlignment, {from.get(), kBytes});
     file.wait(written);
     CHECK(file.done(written));
-    // Two reads in flight, the later range first.
+    // Starts two reads at once, the later range first.
     constexpr size_t kHalf = align_down(kBytes / 2);
     const auto second = file.read(2 * kDirectAlignment + kHalf, {to.get() + kHalf, kBytes - kHalf});
     const auto first = file.read(2 * kDirectAlignment, {to.get(), kHalf});
@@ -67,7 +67,7 @@ TEST_CASE("an asynchronous read beyond the file's end is an error of its ticket"
     file.wait(file.write(0, {memory.get(), kDirectAlignment}));
     const auto beyond = file.read(0, {memory.get(), 2 * kDirectAlignment});
     CHECK(contains(message_of<DiskError>([&] { file.wait(beyond); }), "data: read of"));
-    file.wait(file.read(0, {memory.get(), kDirectAlignment}));  // other requests still work
+    file.wait(file.read(0, {memory.get(), kDirectAlignment}));  // later requests still work
   }
 }
 

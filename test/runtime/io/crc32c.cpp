@@ -26,7 +26,7 @@ std::vector<std::byte> noise(size_t size) {
 
 }  // namespace
 
-// Values of RFC 3720, B.4, and the check value of the CRC catalogue.
+// Expected values are from RFC 3720, B.4, and the CRC catalogue's check value.
 TEST_CASE("crc32c has the published values", "[io]") {
   std::string up;
   for (char c = 0; c < 32; ++c) up += c;
@@ -38,7 +38,7 @@ TEST_CASE("crc32c has the published values", "[io]") {
   CHECK(crc_of({up.rbegin(), up.rend()}) == 0x113fdb5c);
 }
 
-// The hardware path processes three lanes of 2048 bytes, then words, then bytes.
+// The code with CPU instructions processes three lanes of 2048 bytes, then words, then bytes.
 TEST_CASE("the instruction and the tables agree at every size and alignment", "[io]") {
   const std::vector<std::byte> bytes = noise(20'000);
   const std::span<const std::byte> all = bytes;

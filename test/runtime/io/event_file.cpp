@@ -30,7 +30,7 @@ std::string record_of_step(int64_t step) {
 }  // namespace
 
 TEST_CASE("records have the bytes that TensorBoard has read", "[event_file]") {
-  // TensorBoard 2.21 read each of these.
+  // TensorBoard 2.21 has read each of these records.
   CHECK(
       event_record(ProtoMessage().real(1, 1.7e9).text(3, "brain.Event:2").bytes()) ==
       from_hex("1800000000000000a37f4b220900000040fc54d9411a0d627261696e2e4576656e743a32eced8f9d"));
@@ -54,7 +54,7 @@ TEST_CASE("records are read up to the first that is not sound", "[event_file]") 
     CHECK(records.events.size() == 1);
     CHECK(records.sound_bytes == first.size());
   }
-  for (size_t i = first.size(); i < both.size(); ++i) {  // any damaged byte
+  for (size_t i = first.size(); i < both.size(); ++i) {  // damages each byte in turn
     std::string damaged = both;
     damaged[i] = static_cast<char>(damaged[i] ^ 0x10);
     CHECK(read_event_records(damaged).sound_bytes == first.size());
@@ -63,7 +63,7 @@ TEST_CASE("records are read up to the first that is not sound", "[event_file]") 
 
 TEST_CASE("events behind a step are dropped, the others stay byte for byte", "[event_file]") {
   const TempDir dir;
-  const std::string start = event_record(ProtoMessage().real(1, 1.7e9).bytes());  // no step
+  const std::string start = event_record(ProtoMessage().real(1, 1.7e9).bytes());  // without a step
   const std::string old = start + record_of_step(1) + record_of_step(2);
   const std::string other = "not of TensorBoard";
   const auto path =

@@ -21,7 +21,7 @@ std::string hex(std::string_view bytes) {
 
 }  // namespace
 
-// The expected file was read by llama.cpp's own reader, gguf-py, with these keys and tensors.
+// llama.cpp's own reader, gguf-py, has read the expected file with these keys and tensors.
 TEST_CASE("a GGUF file is the reference's to the byte", "[io]") {
   const TempDir dir;
   const std::string path = dir.file("a.gguf");
@@ -63,14 +63,14 @@ TEST_CASE("Q8_0 is a scale and 32 rounded integers, as ggml makes them", "[io]")
   const std::string path = dir.file("q.gguf");
   std::vector<float> x(64);
   for (size_t i = 0; i < 31; ++i) x[i] = static_cast<float>(i) - 15.5f;
-  x[31] = -127.f;  // makes the scale 1
-  // x[32..63] are zeros: scale 0
+  x[31] = -127.f;  // the largest value makes the scale 1
+  // The block x[32..63] has zeros only, so that its scale is 0.
   GgufWriter writer(path, {}, {{.name = "a", .type = GgufType::kQ8_0, .shape = {2, 32}}});
   writer.write(x);
   writer.commit();
   const std::string bytes = read_file(path);
   const auto* data = reinterpret_cast<const int8_t*>(bytes.data()) + bytes.size() - 96;
-  CHECK(hex(bytes.substr(bytes.size() - 96, 2)) == "003c");  // 1 in f16
+  CHECK(hex(bytes.substr(bytes.size() - 96, 2)) == "003c");  // the scale 1 in f16
   for (size_t i = 0; i < 31; ++i) {
     CHECK(data[2 + i] == static_cast<int8_t>(std::round(x[i])));  // rounds halves away from zero
   }
@@ -85,7 +85,7 @@ TEST_CASE("elements of a GGUF file have the type that was asked for", "[io]") {
                     {{.name = "half", .type = GgufType::kF16, .shape = {2}},
                      {.name = "brain", .type = GgufType::kBF16, .shape = {2}}});
   writer.write(std::vector<float>{1, -2});
-  writer.write(std::vector<float>{1, 1.00390625f});  // a tie rounds to even
+  writer.write(std::vector<float>{1, 1.00390625f});  // the second value is a tie, rounded to even
   writer.commit();
   const std::string bytes = read_file(path);
   CHECK(hex(bytes.substr(bytes.size() - 64, 4)) == "003c00c0");

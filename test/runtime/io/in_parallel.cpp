@@ -37,7 +37,7 @@ TEST_CASE("in_parallel throws what a loop would have thrown, and begins no more"
       try {
         in_parallel(100'000, workers, [&](size_t i, size_t) {
           ++begun;
-          if (i == 20) std::this_thread::yield();  // later ones may well finish first
+          if (i == 20) std::this_thread::yield();  // lets later items finish first
           if (i >= 20) throw DataError(std::to_string(i));
         });
       } catch (const DataError& error) {

@@ -44,7 +44,7 @@ TEST_CASE("a file that shrinks while it is mapped reads as zeros, and says so", 
   std::filesystem::resize_file(path, left);
   CHECK(count_of(file.bytes(), 'x') == left);
   CHECK(contains(message_of<DataError>([&] { file.check(); }), path));
-  // Another file is not affected.
+  // The fault does not affect another mapped file.
   const MappedFile other(dir.write("y", "text"));
   CHECK(other.text() == "text");
   CHECK_NOTHROW(other.check());
@@ -97,7 +97,7 @@ TEST_CASE("training data that shrinks is a data error with its name", "[io][data
   }
 }
 
-// No page is missing in this case: the system fills the last one with zeros.
+// Here no page is missing: the system fills the rest of the last page with zeros.
 TEST_CASE("a text that shrinks within its last page is a data error", "[io][data]") {
   const TempDir dir;
   const std::string path = dir.write("x.txt", std::string(1000, 'x'));
@@ -131,7 +131,7 @@ void leave(int) {
 
 }  // namespace
 
-// Runs last, as it changes the signal handler.
+// This test runs last, because it changes the signal handler.
 TEST_CASE("faults elsewhere, and signals that somebody sent, go to the handler before", "[io]") {
   const TempDir dir;
   struct sigaction mine {
@@ -145,7 +145,7 @@ TEST_CASE("faults elsewhere, and signals that somebody sent, go to the handler b
     if (sent) {
       raise(SIGBUS);
     } else {
-      const int fd = memfd_create("empty", MFD_CLOEXEC);  // a page without memory
+      const int fd = memfd_create("empty", MFD_CLOEXEC);  // mapping it gives a page without memory
       auto* const nothing =
           static_cast<volatile char*>(mmap(nullptr, kPage, PROT_READ, MAP_SHARED, fd, 0));
       static_cast<void>(*nothing);

@@ -17,7 +17,7 @@ using test::TempDir;
 
 namespace {
 
-// A file with this header, without padding, and `data_bytes` bytes of data.
+// Returns a file with this header, without padding, and `data_bytes` bytes of data.
 std::string make_file(const std::string& header, size_t data_bytes = 0) {
   const uint64_t length = header.size();
   std::string file(8, '\0');
@@ -158,10 +158,10 @@ TEST_CASE("offsets must fill the data without gap or overlap", "[io]") {
   };
   CHECK(parse(make_file(two("[0,4]", "[4,8]"), 8)).entries.size() == 2);
   CHECK(parse(make_file(two("[4,8]", "[0,4]"), 8)).entries.front().name == "b");
-  CHECK(contains(complaint(two("[0,4]", "[2,6]"), 6), "begins at 2, expected 4"));  // overlap
+  CHECK(contains(complaint(two("[0,4]", "[2,6]"), 6), "begins at 2, expected 4"));  // they overlap
   CHECK(
-      contains(complaint(two("[0,4]", "[0,4]"), 4), "begins at 0, expected 4"));  // the same twice
-  CHECK(contains(complaint(two("[0,4]", "[5,9]"), 9), "begins at 5, expected 4"));  // gap
+      contains(complaint(two("[0,4]", "[0,4]"), 4), "begins at 0, expected 4"));  // the same bytes
+  CHECK(contains(complaint(two("[0,4]", "[5,9]"), 9), "begins at 5, expected 4"));  // bytes unused
   CHECK(contains(complaint(two("[1,5]", "[5,9]"), 9), "begins at 1, expected 0"));
   CHECK(contains(complaint(two("[0,4]", "[4,8]"), 9), "9 bytes follow"));
   CHECK(contains(complaint(two("[0,4]", "[4,8]"), 7), "7 bytes follow"));
@@ -231,12 +231,12 @@ TEST_CASE("headers that are not what the format says are rejected", "[io]") {
       R"({"a":{"dtype":"U8","dtype":"U8","shape":[0],"data_offsets":[0,0]}})",
       R"({"a":{"dtype":"U8","shape":[0],"shape":[0],"data_offsets":[0,0]}})",
       "{\"a\":" + good + ",\"a\":" + good + "}",
-      "{\"a\":" + good + ",\"\\u0061\":" + good + "}",  // the same name with an escape
+      "{\"a\":" + good + ",\"\\u0061\":" + good + "}",  // the same name, written with an escape
       "{\"" + std::string(513, 'n') + "\":" + good + "}",
-      "{\"\xff\":" + good + "}",          // not UTF-8
-      "{\"\xc0\x80\":" + good + "}",      // overlong
-      "{\"\xed\xa0\x80\":" + good + "}",  // half a surrogate pair
-      "{\"a\nb\":" + good + "}",          // control characters must be escaped
+      "{\"\xff\":" + good + "}",          // the name is not UTF-8
+      "{\"\xc0\x80\":" + good + "}",      // the name has an overlong encoding
+      "{\"\xed\xa0\x80\":" + good + "}",  // the name has half a surrogate pair
+      "{\"a\nb\":" + good + "}",          // control characters need an escape
       R"({"__metadata__":1})",
       R"({"__metadata__":"x"})",
       R"({"__metadata__":["x"]})",
@@ -329,7 +329,7 @@ TEST_CASE("a folder of several files is read through its index, and must agree w
   dir.write("m-2.safetensors", one("b"));
   CHECK(open(R"({"a":"m-1.safetensors","b":"m-2.safetensors"})") == 2);
   const std::vector<std::string> bad = {
-      R"({"a":"m-1.safetensors","b":"m-1.safetensors"})",  // b is in another file
+      R"({"a":"m-1.safetensors","b":"m-1.safetensors"})",  // the index names the wrong file for b
       R"({"a":"m-2.safetensors","b":"m-1.safetensors"})",
       R"({"b":"m-1.safetensors"})",
       R"({"a":"m-1.safetensors","b":"m-2.safetensors","c":"m-2.safetensors"})",
@@ -350,7 +350,7 @@ TEST_CASE("a folder of several files is read through its index, and must agree w
   CHECK(contains(
       message_of<DataError>([&] { open(R"({"a":"m-1.safetensors","b":"m-2.safetensors"})"); }),
       "is also in"));
-  // The single file takes precedence, as in other libraries.
+  // The single file takes precedence over shards, as in other libraries.
   dir.write("model.safetensors", one("c"));
   const SafetensorsFolder folder(dir.path());
   CHECK(folder.tensors().size() == 1);

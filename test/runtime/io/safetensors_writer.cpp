@@ -44,7 +44,7 @@ std::vector<std::byte> filled(int64_t bytes, int value) {
 
 TEST_CASE("the file is the reference implementation's, byte for byte", "[io]") {
   const SafetensorsFile official(test::fixture_path("official.safetensors"));
-  // Declares tensors in arbitrary order, on which the file's order must not depend.
+  // Declares tensors in arbitrary order; the order in the file must not depend on it.
   std::vector<SafetensorsSpec> specs;
   for (const SafetensorsEntry& entry : official.entries()) {
     specs.insert(specs.begin(), {entry.name, *entry.type->dtype, entry.shape});
@@ -77,7 +77,7 @@ TEST_CASE("what is written is read back, metadata included", "[io]") {
   const SafetensorsFile file(path);
   CHECK(file.metadata().at("note") == "two\nlines \"quoted\"");
   CHECK(file.metadata().at("format") == "shale");
-  CHECK(file.metadata().at("bad") == "\ufffd");  // JSON must be UTF-8
+  CHECK(file.metadata().at("bad") == "\ufffd");  // U+FFFD replaces bytes that are not UTF-8
   const View view = file.view(*file.find("w"));
   CHECK(std::equal(values.begin(), values.end(), view.as<float>()));
 }
@@ -177,7 +177,7 @@ TEST_CASE("a write that fails is a disk error, and leaves nothing behind", "[io]
   const TempDir dir;
   {
     SafetensorsWriter writer(dir.file("x"), {{"w", DType::kU8, {200'000}}});
-    const FileSizeLimit limit(100'000);  // space was reserved, but writing it fails now
+    const FileSizeLimit limit(100'000);  // the reserved space cannot be written any more
     CHECK_THROWS_AS(writer.write(filled(200'000, 1)), DiskError);
   }
   CHECK(names_in(dir).empty());
@@ -257,7 +257,7 @@ TEST_CASE(
     writer.commit();
   };
   int value = 0;
-  // Fewer files, more, the same number, one, and several again.
+  // Numbers of files: several, fewer, more, the same, one, the same, several again.
   for (const int64_t files : {6, 2, 3, 3, 1, 1, 6}) {
     CAPTURE(files, value);
     write(files, ++value);

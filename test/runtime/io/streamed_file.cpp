@@ -60,7 +60,7 @@ TEST_CASE("a block that cannot be written is a disk error of a later call", "[io
   const std::vector<std::byte> bytes = some_bytes(100'000);
   const std::string message = message_of<DiskError>([&] {
     StreamedFile file(folder, "x", 100'000, 8192);
-    const FileSizeLimit limit(50'000);  // space was reserved, but writing it fails now
+    const FileSizeLimit limit(50'000);  // the reserved space cannot be written any more
     file.append(bytes);
     file.finish();
   });
@@ -105,7 +105,7 @@ TEST_CASE("what cannot bypass the cache goes through it", "[io]") {
   std::vector<std::byte> found(unaligned.size());
   again.read_at(3, found);
   CHECK(std::equal(found.begin(), found.end(), unaligned.begin(), unaligned.end()));
-  CHECK_NOTHROW(again.read_at(9'003, std::span(found).first(5000), 1000));  // enough
+  CHECK_NOTHROW(again.read_at(9'003, std::span(found).first(5000), 1000));  // 1000 bytes are there
   CHECK(std::equal(found.begin(), found.begin() + 1000, unaligned.begin() + 9000));
   CHECK_THROWS_AS(again.read_at(9'003, std::span(found).first(5000), 1001), DataError);
 }

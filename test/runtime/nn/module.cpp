@@ -96,7 +96,7 @@ TEST_CASE("initial values are a function of seed, name and element") {
   CHECK_FALSE(same_bits(values(a.first.linear.weight), values(a.second.linear.weight)));
   CHECK(values(a.first.norm.weight) == std::vector<float>{1, 1, 1});
   CHECK(values(*a.first.linear.bias) == std::vector<float>{0, 0, 0});
-  // Filling a range alone gives the values of the whole.
+  // Filling a range of a parameter gives the values of the whole parameter's fill.
   const Tensor part = zeros(context, {5}, DType::kF32);
   a.first.linear.weight.write_initial(context.exec(), 1, 3, part);
   const std::vector<float> whole = values(a.first.linear.weight);
@@ -134,14 +134,14 @@ TEST_CASE("the last backward hook comes after all uses of a module in one graph"
   net.first.add_hook(HookPoint::kAfterLastBackward, [&] { log.push_back("last"); });
   const Tensor x = random_leaf(context, {2, 3}, 1);
   const auto twice = [&] { return sum(net.first.forward(net.first.forward(x))); };
-  const Tensor a = twice(), b = twice();  // two pending graphs
+  const Tensor a = twice(), b = twice();  // two graphs without a backward so far
   const Tensor dropped = net.first.forward(x);
   backward(a);
   CHECK(log == std::vector<std::string>{"use", "use", "last"});
   backward(b);
   CHECK(log == std::vector<std::string>{"use", "use", "last", "use", "use", "last"});
   log.clear();
-  // The end of the first use is not observed, as its input has no gradient.
+  // No hook sees the end of the first use, because its input has no gradient.
   backward(sum(net.first.forward(net.first.forward(x.detach()))));
   CHECK(log == std::vector<std::string>{"use"});
   backward(twice());
@@ -158,7 +158,7 @@ TEST_CASE("a body that throws is followed by the hooks after forward, from the i
                      [&log, module] { log.push_back(module->name() + " done"); });
   }
   const Tensor x = zeros(context, {2, 3}, DType::kF32);
-  // The parameters have no memory.
+  // Without memory for the parameters, forward fails.
   CHECK_FALSE(message_of<InternalError>([&] { net.forward(x); }).empty());
   REQUIRE_FALSE(log.empty());
   CHECK(log.back() == (log.front().empty() ? " done" : "first done"));
@@ -264,7 +264,7 @@ TEST_CASE("a buffer has memory once its module is materialised") {
   CHECK_FALSE(seen.needs_memory());
   seen.unbind();
   CHECK(seen.needs_memory());
-  seen.value = {};  // the module has no buffer now
+  seen.value = {};  // now the module has no buffer values
   CHECK_FALSE(seen.needs_memory());
   materialize(module, context, DType::kBF16, 1);
   CHECK_FALSE(seen.value.defined());

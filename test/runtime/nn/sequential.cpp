@@ -55,14 +55,14 @@ TEST_CASE("an MLP of Sequential learns the exclusive or") {
       backward(loss);
       for (Parameter* parameter : mlp.parameters()) {
         const NoGrad no_grad(context);
-        // Gradients accumulate; this step must use only its own.
+        // Gradients add up over steps; this step must use only its own gradient.
         Tensor gradient = parameter->value.grad(), value = parameter->value;
         add_(value, mul(gradient, -0.8f));
         scale_(gradient, 0.f);
       }
     }
     CAPTURE(to_string(options.device));
-    CHECK(loss_value < (steps == 400 ? 0.1f : 0.5f));  // guessing gives 0.69
+    CHECK(loss_value < (steps == 400 ? 0.1f : 0.5f));  // a guess would have a loss of 0.69
   }
 }
 

@@ -24,7 +24,7 @@ std::vector<Case> cases() {
           {{3, 4, 6}, {.share = Share::kShard, .dim = 2, .ranks = 3}}};
 }
 
-// Index in the whole tensor of each element of a rank's shard.
+// Returns the index in the whole tensor of each element of a rank's shard.
 std::vector<int64_t> places(const Case& c, int rank) {
   Sharding sharding = c.sharding;
   sharding.rank = rank;

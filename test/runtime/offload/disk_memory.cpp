@@ -25,7 +25,7 @@ using offload::HostTier;
 
 constexpr size_t kPage = kDirectAlignment;
 
-// Memory of a tensor that begins and ends inside pages.
+// Memory of a tensor, whose begin and end lie inside pages.
 struct Part {
   std::span<std::byte> bytes;
   size_t pages() const {
@@ -51,12 +51,12 @@ TEST_CASE("memory on a disk has what was written last, in memory or not", "[offl
   DiskMemory memory(folder.path(), way);
   constexpr size_t kBytes = 300 * kPage;
   auto* const begin = static_cast<std::byte*>(memory.allocate(kBytes));
-  // Adjacent tensors that share a page, and one inside a page.
+  // Two adjacent tensors that share a page, and a tensor inside a page.
   const Part parts[] = {{{begin, 100 * kPage + 512}},
                         {{begin + 100 * kPage + 512, 150 * kPage}},
                         {{begin + 250 * kPage + 512, 1024}}};
   CHECK(std::all_of(begin, begin + kBytes, [](std::byte b) { return b == std::byte{0}; }));
-  for (unsigned i = 0; i < 3; ++i) parts[i].write(i);  // through the page cache
+  for (unsigned i = 0; i < 3; ++i) parts[i].write(i);  // writes to memory that is not acquired
   for (unsigned round = 0; round < 3; ++round) {
     CAPTURE(round);
     for (const Part& part : parts) memory.prefetch(part.bytes);
@@ -66,14 +66,14 @@ TEST_CASE("memory on a disk has what was written last, in memory or not", "[offl
       CHECK(parts[i].has(i + 10 * round));
       parts[i].write(i + 10 * (round + 1));
       memory.release(parts[i].bytes, /*changed=*/true);
-      CHECK(parts[i].has(i + 10 * (round + 1)));  // its write is pending
+      CHECK(parts[i].has(i + 10 * (round + 1)));  // readable while its write is pending
     }
-    if (round == 1) continue;  // in the next round it may still be in memory
+    if (round == 1) continue;  // the next round may find the ranges in memory
     memory.settle();
     CHECK(memory.resident_bytes() == 0);
     for (unsigned i = 0; i < 3; ++i) CHECK(parts[i].has(i + 10 * (round + 1)));
   }
-  // Unchanged memory is not written, and memory that is overwritten completely is not read.
+  // Memory that did not change is not written; memory that will be overwritten is not read.
   const auto before = memory.traffic();
   memory.acquire(parts[0].bytes);
   memory.release(parts[0].bytes, /*changed=*/false);
@@ -98,7 +98,7 @@ TEST_CASE("memory on a disk that is freed while it moves leaves nothing behind",
   auto* const again = static_cast<std::byte*>(memory.allocate(64 * kPage));
   CHECK(std::all_of(again, again + all.size(), [](std::byte b) { return b == std::byte{0}; }));
   memory.acquire({again, all.size()});
-  memory.release({again, all.size()}, /*changed=*/true);  // the destructor waits for the write
+  memory.release({again, all.size()}, /*changed=*/true);  // the destructor waits for this write
 }
 
 TEST_CASE("memory on a disk may be written if it was acquired, or not touched since settle()",
@@ -126,7 +126,7 @@ TEST_CASE("memory on a disk may be written if it was acquired, or not touched si
     CAPTURE(changed);
     memory.acquire(part);
     memory.release(part, changed);
-    // Writes are refused even after another fetch evicted the range.
+    // Refuses writes even after another fetch has evicted the range.
     memory.acquire(all.first(8 * kPage));
     memory.release(all.first(8 * kPage), /*changed=*/false);
     CHECK(contains(refused(part.subspan(100, 4)),
@@ -138,7 +138,7 @@ TEST_CASE("memory on a disk may be written if it was acquired, or not touched si
     memory.settle();
     CHECK(refused(all).empty());
   }
-  // A range that is acquired again as part of another one no longer counts as released.
+  // A range that is acquired again as part of a larger range does not count as released.
   memory.acquire(part);
   memory.release(part, /*changed=*/false);
   memory.acquire(all);
@@ -157,7 +157,7 @@ TEST_CASE("kernels and copies do not write to memory on a disk that was not acqu
   const Tensor grad = vector(MemoryTag::kGradient), master = vector(MemoryTag::kOptimizer);
   const Tensor m = vector(MemoryTag::kOptimizer), v = vector(MemoryTag::kOptimizer);
   for (const Tensor& x : {grad, master, m, v}) {
-    kernels::fill(x.exec(), {.y = x, .value = 0});  // nothing was acquired yet
+    kernels::fill(x.exec(), {.y = x, .value = 0});  // works: nothing was acquired so far
     tier.acquire(x);
     tier.release(x, /*changed=*/true);
   }
@@ -178,12 +178,12 @@ TEST_CASE("kernels and copies do not write to memory on a disk that was not acqu
   for (const auto& write : writes) {
     CHECK(contains(message_of<InternalError>(write), "memory on the disk that was released"));
   }
-  // A single argument that was not acquired is enough for an error.
+  // One argument that is not acquired makes a kernel fail.
   for (const Tensor& x : {master, m}) tier.acquire(x);
   CHECK(contains(message_of<InternalError>(writes[8]), "adamw: writes 262144 bytes"));
   tier.acquire(v);
-  writes[8]();  // only reads the gradient
-  // A kernel with unknown writes is refused.
+  writes[8]();  // this kernel only reads the gradient
+  // Refuses a kernel if it is unknown what the kernel writes.
   CHECK(
       contains(message_of<InternalError>([&] { kernels::gelu_fwd(grad.exec(), {.x = m, .y = m}); }),
                "gelu_fwd: kernel_call.cpp does not say what it writes"));

@@ -1,5 +1,5 @@
-// Offload to host memory: bit-identical results with less device memory. Runs on the emulated GPU
-// in every stream order, to detect missing waits.
+// Tests offload to host memory: bit-identical results with less device memory. Runs on the emulated
+// GPU in every stream order, so that missing waits are detected.
 #include <optional>
 
 #include "shale/kernels/elementwise.h"
@@ -22,7 +22,7 @@ using offload::ActivationOffload;
 using offload::HostTier;
 using offload::OptimizerOffload;
 
-// The CPU, and emulated GPUs whose streams run in different orders.
+// Returns the CPU, and emulated GPUs whose streams run in different orders.
 std::vector<std::unique_ptr<Context>> all_devices() {
   std::vector<std::unique_ptr<Context>> contexts;
   contexts.push_back(std::make_unique<Context>(small_context(1)));
@@ -56,7 +56,7 @@ TEST_CASE("saved tensors come back from the host as they were", "[offload]") {
     std::vector<std::shared_ptr<void>> packed;
     for (int i = 0; i < 5; ++i) {
       packed.push_back(hooks.pack(scaled(source, float(i + 1))));
-      // Saved memory is free again; overwriting it must not change the value that is restored.
+      // The saved memory is free again; overwriting it must not change the restored value.
       scaled(source, -1);
     }
     const Tensor view = scaled(source, 10);
@@ -75,7 +75,7 @@ TEST_CASE("saved tensors come back from the host as they were", "[offload]") {
       }
       kernels::axpby(context->exec(), {.a = x, .b = sum, .y = sum});
     }
-    // 5x + 4x + 3x + 2x + x in this order, with the CPU's rounding.
+    // Adds 5x + 4x + 3x + 2x + x in this order, with the CPU's rounding.
     std::vector<float> want(kCount);
     for (int i = 5; i > 0; --i) {
       for (size_t k = 0; k < want.size(); ++k) want[k] += float(i) * values[k];
@@ -92,10 +92,10 @@ TEST_CASE("one storage travels once, however many ops save it", "[offload]") {
   const Tensor x = full(context, {100}, DType::kF32, 1);
   const auto first = hooks.pack(x), half = hooks.pack(x.alias({50}, {1}, 50));
   CHECK(offload.bytes_offloaded() == 400);
-  x.bump_version();  // a new version
+  x.bump_version();  // makes a new version of x
   const auto second = hooks.pack(x);
   CHECK(offload.bytes_offloaded() == 800);
-  CHECK(hooks.unpack(first).storage() == x.storage());  // still on the device: nothing to fetch
+  CHECK(hooks.unpack(first).storage() == x.storage());  // x is still on the device: nothing to copy
 }
 
 namespace {
@@ -117,7 +117,7 @@ struct Net : Module {
 
 struct NetRun {
   std::vector<float> gradient;
-  int64_t device_activations = 0;  // peak
+  int64_t device_activations = 0;  // peak of activations on the device
   int64_t host_activations = 0;
 };
 
@@ -155,20 +155,20 @@ TEST_CASE("activations on the host leave gradients as they are and the device em
   const NetRun plain = run_net(false), offloaded = run_net(true);
   CHECK(same_bits(offloaded.gradient, plain.gradient));
   CHECK(plain.host_activations == 0);
-  // Each hidden layer saves its input and GELU's input for backward.
+  // For backward, each hidden layer saves its input and the input of GELU.
   constexpr int64_t kWaiting = 2 * kDepth * (256 * 128 * 4);
   CHECK(plain.device_activations >= kWaiting);
   CHECK(offloaded.host_activations >= kWaiting);
   CHECK(offloaded.device_activations < plain.device_activations / 2);
 }
 
-// ---- The optimizer ----
+// ---- Offload of the optimizer ----
 
 namespace {
 
 constexpr int64_t kParameters = 5000;
 
-// A parameter in device memory, whose master may be in a host tier.
+// A parameter in device memory; its master may be in a host tier.
 struct OneParameter : Module {
   OneParameter(Context& device, Context& masters, DType compute)
       : parameter(declare("weight", {kParameters}, Init::normal(1))) {
@@ -194,18 +194,18 @@ struct StepOptions {
   DType compute = DType::kF32;
   bool background = true;
   int bad_step = -1;       // step whose gradient is not finite
-  bool announced = false;  // gradients are announced as complete before the step
-  bool early = false;      // and the update runs then
+  bool announced = false;  // announces gradients as complete before the step
+  bool early = false;      // and updates parameters at that time
 };
 
 // Makes steps whose gradients depend on the updated parameters, as in real training. Uses only
-// operations of an emulated GPU: copies and axpby.
+// operations that an emulated GPU supports: copies and axpby.
 std::vector<float> masters_after_steps(Context& device, bool offloaded,
                                        const StepOptions& options) {
   HostTier tier(device, {});
   Context& memory = offloaded ? tier.context() : device;
   OneParameter one(device, memory, options.compute);
-  if (offloaded) {  // publishes the first parameters, as data parallelism does
+  if (offloaded) {  // publishes the initial parameters, like data parallelism
     const Tensor rounded = empty(memory, {kParameters}, options.compute);
     kernels::axpby(memory.exec(), {.a = one.shard.master, .y = rounded});
     device.copy(one.shard.compute.data(), rounded.data(), rounded.bytes());

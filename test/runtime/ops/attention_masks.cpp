@@ -12,7 +12,7 @@ namespace {
 
 constexpr int64_t kHeads = 2, kSize = 4;
 
-// The first `length` tokens of sequence b in a batch.
+// View of the first `length` tokens of sequence b in a batch.
 Tensor part(const Tensor& x, int64_t b, int64_t length) {
   return contiguous(slice(slice(x, 0, b, b + 1), 1, 0, length));
 }
@@ -40,7 +40,7 @@ TEST_CASE("attention over padded sequences is attention over each without its pa
       const Tensor ys = attention(qs, ks, vs, {.causal = causal});
       backward(sum(mul(ys, as_leaf(w).detach())));
       const auto expect_near = [](const Tensor& got, const Tensor& want) {
-        // Sums of up to 7 terms of order 1.
+        // Allows the roundings of sums of up to 7 terms of order 1.
         CHECK(max_error(to_host<float>(got), to_f64(to_host<float>(want))) <= 2e-6);
       };
       expect_near(part(y.detach(), b, n), ys);
@@ -57,7 +57,7 @@ TEST_CASE("attention over padded sequences is attention over each without its pa
 
 TEST_CASE("attention over documents in one sequence is attention over each alone") {
   constexpr int64_t kTokens = 9;
-  const std::vector<int64_t> begins = {0, 4, 5};  // three documents
+  const std::vector<int64_t> begins = {0, 4, 5};  // starts of three documents
   const std::vector<int32_t> first_keys = {0, 0, 0, 0, 4, 5, 5, 5, 5};
   const int64_t window = GENERATE(0, 2);
   for (const ContextOptions& options : small_contexts()) {
@@ -78,7 +78,7 @@ TEST_CASE("attention over documents in one sequence is attention over each alone
       const Tensor alone = packed_attention(one, kHeads, {.window = window});
       const Tensor weights = contiguous(slice(w, 1, begin, end));
       backward(sum(mul(alone, weights)));
-      // Sums of up to 4 terms of order 1.
+      // Allows the roundings of sums of up to 4 terms of order 1.
       CHECK(max_error(document(y.detach()), to_f64(to_host<float>(alone))) <= 2e-6);
       CHECK(max_error(document(qkv.grad()), to_f64(to_host<float>(one.grad()))) <= 2e-6);
     }
@@ -100,7 +100,7 @@ TEST_CASE("packed attention takes lengths too, and names those of another batch"
   const Tensor whole = packed_attention(qkv, kHeads);
   const auto padded = to_host<float>(y), plain = to_host<float>(whole);
   const size_t row = kHeads * kSize;
-  // Causal attention ignores later tokens.
+  // With the causal mask, attention ignores later tokens.
   for (size_t i = 0; i < 7 * row; ++i) CHECK(padded[i] == Approx(plain[i]).margin(1e-6));
   CHECK(
       std::all_of(padded.begin() + 7 * int64_t(row), padded.end(), [](float x) { return x == 0; }));

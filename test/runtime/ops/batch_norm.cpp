@@ -20,7 +20,7 @@ using Values = std::vector<Vec>;
 constexpr double kEps = double{1e-5f};
 
 struct Statistics {
-  Vec mean, variance;  // per channel; divided by the number of rows
+  Vec mean, variance;  // values per channel; divides by the number of rows
 };
 
 Statistics statistics_of(const Vec& x, size_t cols) {
@@ -33,7 +33,7 @@ Statistics statistics_of(const Vec& x, size_t cols) {
   return s;
 }
 
-// Inputs: x, gain, bias and optionally residual.
+// Reference with the inputs x, gain, bias and optionally residual.
 Vec reference(const Values& in, bool relu) {
   const size_t cols = in[1].size();
   const Statistics s = statistics_of(in[0], cols);
@@ -109,7 +109,7 @@ TEST_CASE("training moves the running statistics, and inference normalises with 
   }
   const auto means = to_host<float>(net.norm.running_mean.value);
   const auto variances = to_host<float>(net.norm.running_var.value);
-  // Two roundings of numbers below 4.
+  // Allows two roundings of numbers below 4.
   CHECK(max_error(means, mean) <= 4 * 0x1p-24);
   CHECK(max_error(variances, variance) <= 8 * 0x1p-24);
 
@@ -148,7 +148,7 @@ TEST_CASE("the gradient of an inference's batch norm takes its statistics as fix
   const Tensor bias = random_leaf(context, {2}, 3), dy = random_leaf(context, {6, 2}, 4);
   BatchNormOptions options = options_for(context, 2, false);
   options.running_variance = full(context, {2}, DType::kF32, 4);
-  context.autograd().training = false;  // evaluation with gradients
+  context.autograd().training = false;  // evaluation mode, but with gradients
   backward(sum(mul(batch_norm(x, gain, bias, options), dy.detach())));
   Vec want;
   const auto gains = to_host<float>(gain), slopes = to_host<float>(dy);

@@ -1,4 +1,4 @@
-// Compares attention with a BlockMask, forward and gradients, with a dense reference in f64.
+// Compares attention with a BlockMask, and its gradients, with a dense reference in f64.
 #include "shale/runtime/ops/block_mask.h"
 
 #include <cmath>
@@ -22,7 +22,7 @@ bool sees(int64_t head, int64_t query, int64_t key) {
 
 }  // namespace
 
-// Uses the last two heads of a layer; also block sizes twice those of the kernels.
+// Uses the last two heads of a layer, and also mask blocks of twice the kernels' block size.
 TEST_CASE("attention with a block mask is dense attention with that mask") {
   const int64_t parts = GENERATE(1, 2), tokens = 300 * parts;
   Context context(small_context());
@@ -60,7 +60,7 @@ TEST_CASE("calls that cut a block of queries are errors, and so are odd blocks")
   const BlockMask mask({}, sees, 9);
   CHECK(contains(message_of<ShapeError>([&] { mask.lists(context, {.queries = 60, .keys = 150}); }),
                  "60 queries of a block mask begin at token 90, expected a multiple of 128"));
-  CHECK(mask.lists(context, {.queries = 3, .keys = 250}).keys.numel() == 2);  // one mask block
+  CHECK(mask.lists(context, {.queries = 3, .keys = 250}).keys.numel() == 2);  // one block of mask
   CHECK(contains(message_of<ConfigError>([] { BlockMask({.block = 64}, sees, 9); }),
                  "a block has 64 tokens, expected a multiple of 128"));
 }

@@ -29,7 +29,7 @@ struct Sizes {
   Shape y() const { return {images, out_edge(), out_edge(), out}; }
 };
 
-// Inputs: x, weight and optionally bias.
+// Reference with the inputs x, weight and optionally bias.
 Vec conv_reference(const Values& in, const Sizes& s) {
   Vec y;
   for (int64_t n = 0; n < s.images; ++n)
@@ -53,8 +53,8 @@ Vec conv_reference(const Values& in, const Sizes& s) {
   return y;
 }
 
-// Sums of up to 45 terms in f32. 16-bit results are rounded once; their gradients use rounded
-// inputs and are rounded again.
+// Allows for sums of up to 45 terms in f32. Results in 16 bits are rounded once; their gradients
+// use rounded inputs and are rounded again.
 void expect_agrees(const OpCase& op_case) {
   const std::pair<DType, double> dtypes[] = {
       {DType::kF32, 4e-6}, {DType::kBF16, 2 * ulp<bf16>()}, {DType::kF16, 2 * ulp<f16>()}};
@@ -152,7 +152,7 @@ TEST_CASE("the gradients of a weight that is used twice add up") {
   CHECK(max_error(to_host<float>(weight.grad()), want) == 0);
 }
 
-// Results of conv2d and its gradient of x, for images of this count.
+// Returns the result of conv2d and its gradient of x, for a number of images.
 std::vector<float> product_and_gradient(Context& context, const Tensor& weight, int64_t images) {
   const Tensor x = random_leaf(context, {images, 6, 6, 5}, 2);
   const Tensor y = conv2d(x, weight, {}, {.stride = 1, .padding = 1});
@@ -175,11 +175,11 @@ TEST_CASE("a weight's order for convolutions is kept while it does not change") 
     const std::vector<float> want = product_and_gradient(context, weight, 3);
     const int64_t before = workspace();
     CHECK(product_and_gradient(context, weight, 3) == want);
-    CHECK(workspace() > before);  // kept after the second use
+    CHECK(workspace() > before);  // the second use keeps a packed copy
     CHECK(product_and_gradient(context, weight, 3) == want);
 
-    // Changes weights and image counts: results must not depend on cached copies. Copies may have
-    // another order for another image count and take other memory, but the same for the same count.
+    // Changes weights and image counts: results must not depend on cached copies. For another image
+    // count the copies may have another order and size, but for the same count the same.
     std::vector<int64_t> taken;
     for (const int64_t images : {3, 4, 1, 3, 4, 1, 3, 4, 1}) {
       Tensor values = weight.detach();

@@ -20,7 +20,7 @@ double sigmoid_of(double x) {
 void expect_loss(const char* name, Loss loss, double (*fn)(double, double)) {
   for (const LossReduction reduction : {LossReduction::kMean, LossReduction::kSum}) {
     const double share = reduction == LossReduction::kMean ? 1.0 / 21 : 1;
-    // Sums of 21 elements have magnitude 10 and are f32 for every dtype; gradients are rounded.
+    // Sums of 21 elements have magnitude 10 and stay f32 for every dtype; gradients are rounded.
     expect_op({.name = name,
                .inputs = {{3, 7}, {3, 7}},
                .output = {},

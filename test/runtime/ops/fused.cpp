@@ -18,7 +18,7 @@ namespace {
 
 using Tensors = std::vector<Tensor>;
 
-// A gate that uses most ops, on x [4, 33], a row, and a column.
+// A gate that uses most ops; its inputs are x [4, 33], a row, and a column.
 Tensors gate(const Tensors& in) {
   const Tensor &x = in[0], &row = in[1], &column = in[2];
   const Tensor h = tanh(add(mul(x, row), column));
@@ -102,7 +102,7 @@ TEST_CASE("a fused chain is one kernel, and its backward another, that keeps inp
     const Context::Observation observation(context, calls);
     backward(y, dy);
   }
-  CHECK(calls.programs == 2);  // for the chain and for exp
+  CHECK(calls.programs == 2);  // one program for the chain, and one for exp()
   CHECK(to_host<float>(x.grad()).size() == 64);
 }
 
@@ -148,7 +148,7 @@ TEST_CASE("what cannot be fused is an error that says why") {
   CHECK(contains(message_of<InternalError>(
                      [&] { fused([](const Tensor& in) { return softmax(exp(in)); }, x); }),
                  "inside fused() only elementwise ops take their results"));
-  // The context works after an error.
+  // After an error, the context still works.
   CHECK(to_host<float>(exp(x)).size() == 12);
   CHECK(message_of<ShapeError>([&] {
           fused(

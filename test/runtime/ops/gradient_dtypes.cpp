@@ -1,4 +1,4 @@
-// Parameter gradients in bf16: the bits of rounded f32 gradients, without f32 memory.
+// Tests parameter gradients in bf16: bits of rounded f32 gradients, without f32 memory.
 #include "shale/runtime/autograd/tape.h"
 #include "shale/runtime/ops/elementwise.h"
 #include "shale/runtime/ops/embedding.h"
@@ -29,7 +29,7 @@ Tensor rows_in(Context& context, DType dtype) {
   return cast(from_host<float>(context, randn<float>(kRows * kWidth, 50), {kRows, kWidth}), dtype);
 }
 
-// Ops of models, on an input x [rows, width] without gradient.
+// Ops as in models, on an input x [rows, width] without a gradient.
 std::vector<Op> ops(Context& context, DType dtype) {
   const Tensor x = rows_in(context, dtype);
   const Tensor ids =
@@ -77,7 +77,7 @@ std::vector<float> values_of(const Tensor& x) {
   return to_host<float>(x.dtype() == DType::kF32 ? x : cast(x.detach(), DType::kF32));
 }
 
-// Rounds an f32 gradient as bf16 storage does.
+// Rounds an f32 gradient to bf16 values.
 void round_to_bf16(Tensor grad) {
   const NoGrad no_grad(grad.context());
   copy_(grad, cast(cast(grad, DType::kBF16), DType::kF32));
@@ -129,7 +129,7 @@ TEST_CASE("gradients in bf16 of bf16 parameters need no memory but their own") {
       CAPTURE(chunk_rows, micro_batch);
       const MemoryStats stats = context.allocator().stats();
       CHECK(stats.at_peak[size_t(MemoryTag::kGradient)] == bytes);
-      // Workspace for GEMM blocks and sorted ids; an f32 copy would be twice the gradient.
+      // GEMM blocks and sorted ids use workspace; an f32 copy would need twice the gradient's size.
       CHECK(stats.at_peak[size_t(MemoryTag::kWorkspace)] < bytes);
     }
   }

@@ -24,7 +24,7 @@ struct Block {
 };
 constexpr Block kAcross = {1, 128}, kDown = {128, 1}, kSquare = {128, 128}, kWhole = {1000, 1000};
 
-// A matrix in f64, with values in bf16 or quantized as GEMM operands are.
+// A matrix in f64; its values are bf16 values, or quantized like GEMM operands.
 struct Numbers {
   int64_t rows, columns;
   std::vector<double> at;
@@ -56,8 +56,8 @@ struct Numbers {
   }
 };
 
-// Adjacent rows and columns have different magnitudes, which shows which of them share a scale:
-// values much smaller than their block's maximum lose bits.
+// Adjacent rows and columns have different magnitudes, which reveals values that share a scale:
+// values much smaller than the maximum of their block lose bits.
 Numbers random_numbers(int64_t rows, int64_t columns, uint64_t seed, double std = 1) {
   Numbers numbers = {rows, columns, {}};
   const std::vector<double> values = randn<double>(rows * columns, seed, 0, std);
@@ -74,7 +74,7 @@ Tensor tensor_of(Context& context, const Numbers& x, bool is_leaf) {
   return from_host<bf16>(context, values, {x.rows, x.columns}).set_requires_grad(is_leaf);
 }
 
-// True if `found` is a b, computed in f32 and then rounded to `unit` relative to a result.
+// Returns true if `found` is a b, computed in f32 and rounded to `unit` relative to a result.
 template <typename T>
 bool is_product(const std::vector<T>& found, const Numbers& a, const Numbers& b, double unit) {
   const RefProduct want = ref_product(a.at, b.at, a.rows, b.columns, a.columns);
@@ -88,8 +88,8 @@ bool is_product(const std::vector<T>& found, const Numbers& a, const Numbers& b,
 
 }  // namespace
 
-// Each of the three GEMMs uses operands quantized along its own reduction dimension, on the CPU and
-// on GPUs with fp8 GEMMs. With one scale per tensor, all three use the same quantized values.
+// Each of the three GEMMs uses operands quantized along its own summed dimension, on the CPU and on
+// GPUs with fp8 GEMMs. With one scale per tensor, all three use the same quantized values.
 TEST_CASE("linear with fp8 operands makes each product of what is rounded for it", "[ops]") {
   using kernels::e5m2;
   constexpr double kBf16 = 0x1p-8, kF32 = 0x1p-23;
@@ -117,7 +117,7 @@ TEST_CASE("linear with fp8 operands makes each product of what is rounded for it
       CHECK(is_product(y_found, x.rounded(kAcross), w.rounded(kSquare).transposed(), kBf16));
       CHECK(is_product(dx_found, dy.rounded(kAcross), w.rounded(kSquare), kBf16));
       CHECK(is_product(dw_found, dy.rounded(kDown).transposed(), x.rounded(kDown), kF32));
-      // Results differ from those of other operands.
+      // Operands that are not quantized would give other results.
       CHECK_FALSE(is_product(y_found, x, w.transposed(), kBf16));
       CHECK_FALSE(is_product(dx_found, dy.rounded(kDown), w.rounded(kSquare), kBf16));
       CHECK_FALSE(is_product(dw_found, dy.rounded(kAcross).transposed(), x.rounded(kDown), kF32));
@@ -177,7 +177,7 @@ TEST_CASE("linear with fp8 operands keeps the transpose of x, rounded, in place 
       const Tensor y = linear(x, frozen, {}, {}, operands);
       CHECK(held() - before == kResult);
     }
-    // Recomputed tensors are kept neither as values nor as codes; the bits are the same.
+    // If x is recomputed, neither its values nor its codes are kept, and the bits stay the same.
     const auto gradient = [&](Recompute level) {
       const Tensor x = tensor_of(context, values, true);
       const Tensor own = tensor_of(context, random_numbers(64, 128, 2), true);
@@ -198,7 +198,7 @@ TEST_CASE("linear with fp8 operands keeps the transpose of x, rounded, in place 
   }
 }
 
-// Two GEMMs of one x, and the memory that they keep besides their results.
+// Returns the results of two GEMMs of one x, and the memory that they keep besides these.
 TEST_CASE("products of one tensor share its operands of fp8 where they are told to", "[ops]") {
   Context context(small_context());
   Tracer tracer;
@@ -251,8 +251,8 @@ TEST_CASE("products of one tensor share its operands of fp8 where they are told 
     }
     return all;
   };
-  // Quantizes both weights, and x for each GEMM. If the first weight is frozen, its GEMM needs no
-  // transposed x, which is then quantized later.
+  // Quantizes both weights, and x for each GEMM. If the first weight is frozen, the GEMM needs no
+  // transposed x, which the second GEMM then quantizes.
   const bool is_late = is_first_frozen && level != Recompute::kSelective;
   const std::vector<float> want = gradients(false, 4);
   CHECK(gradients(true, is_late ? 4 : 3) == want);
@@ -282,8 +282,8 @@ TEST_CASE("operands of fp8 are shared by products of one version of a tensor alo
   CHECK(context.allocator().stats().current[size_t(MemoryTag::kActivation)] == before);
 }
 
-// Two micro-batches before an update: the second reuses the weight's quantized operands; the first
-// use of a shared operand stores it.
+// Two micro-batches come before an update. The second one uses the weight's quantized operands
+// again; the first use of a shared operand stores it.
 TEST_CASE("a weight's operands of fp8 are kept while it does not change", "[ops]") {
   Context context(small_context());
   const auto workspace = [&] {
@@ -293,7 +293,7 @@ TEST_CASE("a weight's operands of fp8 are kept while it does not change", "[ops]
   const Numbers second = random_numbers(kOut, kIn, 3);
   const Tensor dy = tensor_of(context, random_numbers(kRows, kOut, 4), false);
   const Tensor other = tensor_of(context, second, false);
-  // Results of one micro-batch: y and the gradient of x. The weight gradient accumulates.
+  // Returns the results of a micro-batch: y and the gradient of x. Weight gradients add up.
   const auto micro_batch = [&](const Tensor& w, Operands operands) {
     const Tensor in = tensor_of(context, x, true);
     const Tensor y = linear(in, w, {}, {}, operands);
@@ -311,22 +311,22 @@ TEST_CASE("a weight's operands of fp8 are kept while it does not change", "[ops]
   const int64_t before = workspace();
   const Tensor w = tensor_of(context, first, true);
   CHECK(micro_batch(w, operands) == want);
-  CHECK(workspace() == before);  // one use keeps nothing
+  CHECK(workspace() == before);  // a single use keeps no operands
   CHECK(micro_batch(w, operands) == want);
   const int64_t kept = workspace() - before;
   CHECK(kept >= 2 * kOut * kIn);
 
-  // A change without a version bump is not seen; with it, operands are remade in the same memory.
+  // A change is unseen without a version bump; after it, the same memory holds new operands.
   Tensor values = w.detach();
   {
     const View to = values.view();
     kernels::axpby(context.exec(), {.a = other, .y = to});
   }
   CHECK(micro_batch(w, operands) == want);
-  w.bump_version();  // as an optimizer does
+  w.bump_version();  // marks the weight as changed, as optimizers do
   CHECK(micro_batch(w, operands) == want_other);
   CHECK(workspace() - before == kept);
-  // Other kinds of operands of the same weight are cached separately.
+  // Operands of another format for the same weight are stored separately.
   const Operands others = operands == Operands::kFp8 ? Operands::kFp8Tensor : Operands::kFp8;
   CHECK(micro_batch(w, others) == fresh(second, others));
   CHECK(micro_batch(w, operands) == want_other);

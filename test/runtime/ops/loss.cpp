@@ -114,7 +114,7 @@ TEST_CASE("gradients of the loss carry grad_scale and whatever follows the loss"
     const std::vector<float> plain = gradient(1, 1);
     std::vector<float> doubled = plain;
     for (float& value : doubled) value *= 2;
-    CHECK(same_bits(gradient(2, 1), doubled));  // powers of two are exact
+    CHECK(same_bits(gradient(2, 1), doubled));  // doubling is exact
     CHECK(same_bits(gradient(1, 2), doubled));
   }
 }
@@ -222,10 +222,10 @@ TEST_CASE("dropout drops the same elements in backward, and however the batch is
     REQUIRE(out[i] == (kept ? in[i] * grad[i] : 0));
     if (kept) REQUIRE(grad[i] == Approx(1 / 0.75).epsilon(1e-6));
   }
-  // 4000 draws with probability 1/4: five standard deviations are 137.
+  // 4000 draws with a probability of 1/4 have a standard deviation of 27; the limit is five.
   CHECK(std::abs(dropped - 1000) < 137);
 
-  at_sample(8);  // the second half of the samples, alone
+  at_sample(8);  // second half of the samples, without the first half
   const std::vector<float> half(in.begin() + 2000, in.end());
   const Tensor late = dropout(from_host<float>(context, half, {2, 1000}), 0.25f, 3);
   CHECK(same_bits(to_host<float>(late), std::vector<float>(out.begin() + 2000, out.end())));
@@ -269,7 +269,7 @@ TEST_CASE("dropout in a loop that does not number samples has another mask in ea
     for (int64_t step = resumed ? 1 : 0; step < 2; ++step) {
       context.update_step([&](StepState& state) {
         if (state.step == uint64_t(step)) return;
-        state.step = uint64_t(step);  // as an optimizer's prepare() does
+        state.step = uint64_t(step);  // sets the step, as prepare() of optimizers does
         state.sample = context.autograd().first_sample;
       });
       for (int micro = 0; micro < 2; ++micro) {

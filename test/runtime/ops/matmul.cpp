@@ -11,7 +11,7 @@ namespace {
 
 using Vec = std::vector<double>;
 
-// Index of the matrix of a broadcast tensor that belongs to matrix `i` of the batch.
+// Index of the matrix of x that is broadcast to matrix `i` of the batch y.
 int64_t matrix_of(int64_t i, const Shape& y, const Shape& x) {
   int64_t at = 0, factor = 1;
   for (int d = 3; d <= y.ndim(); ++d) {
@@ -48,7 +48,7 @@ OpCase matmul_case(const Shape& a, const Shape& b, const Shape& y) {
 }  // namespace
 
 TEST_CASE("products of activations, broadcast over batches, agree with f64") {
-  // Sums of up to 40 terms.
+  // Allows the roundings of sums of up to 40 terms.
   expect_op(matmul_case({3, 5}, {5, 4}, {3, 4}), 1e-5, 4);
   expect_op(matmul_case({2, 3, 5}, {2, 5, 4}, {2, 3, 4}), 1e-5, 4);
   expect_op(matmul_case({2, 3, 5}, {5, 4}, {2, 3, 4}), 1e-5, 4);
@@ -64,7 +64,7 @@ TEST_CASE("matmul takes transposed and strided tensors") {
     Context context(options);
     const Tensor q = random_leaf(context, {2, 4, 3, 8}, 1),
                  k = random_leaf(context, {2, 4, 3, 8}, 2);
-    // Attention scores of adjacent heads: [2, 3, 4, 8] times [2, 3, 8, 4].
+    // Attention scores with adjacent heads: [2, 3, 4, 8] times [2, 3, 8, 4].
     const Tensor heads_q = transpose(q, 1, 2), heads_k = transpose(transpose(k, 1, 2), 2, 3);
     const Tensor scores = matmul(heads_q, heads_k);
     const Tensor want = matmul(contiguous(heads_q), contiguous(heads_k));

@@ -28,7 +28,7 @@ Vec times_transposed(const Vec& x, const double* w, int64_t rows) {
   return y;
 }
 
-// MoE reference: each token uses the experts with the largest logits. Inputs: x, gate, w_gate,
+// Reference for MoE: each token uses the experts with the largest logits. Inputs: x, gate, w_gate,
 // w_up, w_down, and optionally residual.
 Vec reference(const Values& in, const Sizes& n, bool renormalise) {
   Vec y = in.size() > 5 ? in[5] : Vec(static_cast<size_t>(n.tokens * n.width));
@@ -85,8 +85,8 @@ OpCase mixture_case(const Sizes& n, bool renormalise, bool residual) {
 
 }  // namespace
 
-// Cases: experts without tokens, all experts active, and unused rows. Only f32, as 16-bit logits
-// would choose other experts than the reference.
+// Tests experts without tokens, all experts active, and unused rows. Runs in f32 only, because with
+// 16-bit logits the op would choose other experts than the reference.
 TEST_CASE("a mixture of experts is its formula, and so are its gradients") {
   const Sizes sizes[] = {{1, 5, 3, 4, 1}, {3, 6, 4, 8, 2}, {4, 5, 3, 3, 3}, {140, 6, 5, 2, 1}};
   for (const Sizes& n : sizes) {
@@ -96,7 +96,7 @@ TEST_CASE("a mixture of experts is its formula, and so are its gradients") {
       CAPTURE(op_case.name, renormalise);
       const OpErrors errors = check_op(context, op_case);
       CHECK(errors.complete);
-      // Sums of up to 140 terms in f32, and nonlinear functions in between.
+      // Roundings of sums of up to 140 terms in f32, with nonlinear functions in between.
       CHECK(errors.forward <= 2e-5);
       CHECK(errors.backward <= 5e-5);
     }
@@ -131,7 +131,7 @@ TEST_CASE("a loss that balances experts weighs what all parts of the tokens coun
   constexpr int64_t N = 12, C = 4, E = 4;
   const RouterOptions options{.active = 2, .balance_loss = 1};
   const std::vector<float> values = randn<float>(N * C, 1), gates = randn<float>(E * C, 2);
-  // Token gradients with zero weight gradients, so only from the balance loss.
+  // The weight gradients are zero, so that token gradients come only from the balance loss.
   const auto gradients = [&](const Tensor& x, const Routing& routing) {
     backward(routing.weights, zeros(context, routing.weights.shape(), DType::kF32));
     return to_host<float>(x.grad());
@@ -139,7 +139,7 @@ TEST_CASE("a loss that balances experts weighs what all parts of the tokens coun
   const Tensor gate = leaf(context, {E, C}, gates), whole = leaf(context, {N, C}, values);
   const std::vector<float> want = gradients(whole, moe_route(whole, gate, {}, options));
   CHECK(std::any_of(want.begin(), want.end(), [](float value) { return std::abs(value) > 1e-3f; }));
-  // A third of the tokens, then the rest, both before the first backward.
+  // Routes a third of the tokens, then the other tokens, both before the first backward.
   CountsOfParts counts{.all = zeros(context, {2, E}, DType::kI32), .tokens = N};
   std::vector<float> got;
   std::vector<std::pair<Tensor, Routing>> parts;
@@ -153,7 +153,7 @@ TEST_CASE("a loss that balances experts weighs what all parts of the tokens coun
     const std::vector<float> of_part = gradients(x, routing);
     got.insert(got.end(), of_part.begin(), of_part.end());
   }
-  // GEMMs with other numbers of rows: a few roundings of sums of E terms near 1.
+  // GEMMs have other numbers of rows: a few roundings of sums of E terms near 1.
   for (size_t i = 0; i < want.size(); ++i) CHECK(std::abs(got[i] - want[i]) < 1e-6f);
 }
 

@@ -1,4 +1,4 @@
-// Compares every op with an f64 reference: values, and gradients against finite differences.
+// Compares every op with an f64 reference: values, and gradients with finite differences.
 #include <cmath>
 #include <numbers>
 
@@ -49,7 +49,7 @@ double gelu_erf(double x) {
   return 0.5 * x * (1 + std::erf(x / std::numbers::sqrt2));
 }
 
-// [rows, in] times the transpose of [out, in], plus a bias unless empty.
+// Reference of linear: [rows, in] times the transpose of [out, in], plus a bias unless it is empty.
 Vec matmul(const Vec& x, const Vec& w, const Vec& bias, int64_t rows, int64_t in, int64_t out) {
   Vec y(size_t(rows * out));
   for (int64_t r = 0; r < rows; ++r) {
@@ -85,7 +85,7 @@ struct Heads {
   int64_t B, Tq, Tk, H, Hkv, D;
 };
 
-// Plain softmax attention; q [B,Tq,H,D], k and v [B,Tk,Hkv,D].
+// Reference of attention, with a plain softmax: q [B,Tq,H,D], k and v [B,Tk,Hkv,D].
 Vec attend(const Vec& q, const Vec& k, const Vec& v, const Heads& n, bool causal) {
   Vec out(size_t(n.B * n.Tq * n.H * n.D));
   const auto at = [&](int64_t b, int64_t t, int64_t h, int64_t T, int64_t H) {
@@ -334,8 +334,8 @@ TEST_CASE("shape ops move values and gradients to their places") {
                  .output = {3, 2, 2},
                  .op =
                      [](const In& x) {
-                       // [4,6] reshaped to [2,4,3], transposed to [3,4,2], sliced to its middle
-                       // [3,2,2]
+                       // The input [4,6] is reshaped to [2,4,3], transposed to [3,4,2], and sliced
+                       // to its middle [3,2,2].
                        const Tensor y = transpose(reshape(x[0], {2, -1, 3}), 0, 2);
                        return contiguous(slice(y, 1, 1, 3));
                      },

@@ -19,7 +19,7 @@ namespace {
 using Vec = std::vector<double>;
 using Values = std::vector<Vec>;
 
-// Index in a tensor, broadcast to shape `to`, of the source of element i.
+// Index of the source element that is broadcast to element i of a tensor of shape `to`.
 size_t source_of(size_t i, const Shape& to, const Shape& from) {
   size_t at = 0, factor = 1;
   for (int d = 1; d <= to.ndim(); ++d) {
@@ -62,7 +62,7 @@ OpCase binary_case(const char* name, BinaryOp op, double (*fn)(double, double), 
               }};
 }
 
-// Denominators and logarithm arguments away from 0.
+// Makes denominators and arguments of logarithms that are not near 0.
 Tensor positive(const Tensor& x) {
   return add(mul(x, x), 0.5f);
 }
@@ -83,7 +83,7 @@ TEST_CASE("elementwise ops and their gradients agree with f64") {
   expect_op(unary_case("softplus", softplus, [](double x) { return std::log1p(std::exp(x)); }));
   expect_op(unary_case("sin", sin, [](double x) { return std::sin(x); }));
   expect_op(unary_case("cos", cos, [](double x) { return std::cos(x); }));
-  // Each op of a chain rounds.
+  // Each op of a chain rounds its result.
   expect_op(unary_case(
                 "log", [](const Tensor& x) { return log(positive(x)); },
                 [](double x) { return std::log(positive(x)); }),
@@ -214,7 +214,7 @@ TEST_CASE("add and mul over one shape have the bits of the broadcasting kernel")
     for (const DType dtype : {DType::kF32, DType::kBF16}) {
       const Tensor a = cast(random_leaf(context, {5, 33}, 1), dtype);
       const Tensor b = cast(random_leaf(context, {5, 33}, 2), dtype);
-      const Tensor b2 = transpose(contiguous(transpose(b, 0, 1)), 0, 1);  // not contiguous
+      const Tensor b2 = transpose(contiguous(transpose(b, 0, 1)), 0, 1);  // b2 is not contiguous
       const auto bits = [](const Tensor& x) { return to_host<float>(cast(x, DType::kF32)); };
       CHECK(same_bits(bits(add(a, b)), bits(add(a, b2))));
       CHECK(same_bits(bits(mul(a, b)), bits(mul(a, b2))));

@@ -29,8 +29,8 @@ Vec normed(const Vec& x, const Vec& gain) {
   return out;
 }
 
-// Sums of up to 37 terms in f32, with a margin for the functions in between; in 16 bits up to four
-// roundings (see ops.cpp).
+// Allows for sums of up to 37 terms in f32, with a margin for the functions in between; in 16 bits
+// for up to four roundings (see ops.cpp).
 void expect_agrees(const OpCase& op_case) {
   const std::pair<DType, double> dtypes[] = {
       {DType::kF32, 2e-5}, {DType::kBF16, 4 * ulp<bf16>()}, {DType::kF16, 4 * ulp<f16>()}};

@@ -12,7 +12,7 @@ namespace {
 
 using Vec = std::vector<double>;
 
-// Softmax of x [3, 4, 5] along a dimension.
+// Reference: softmax of x [3, 4, 5] along a dimension.
 Vec reference(const Vec& x, int dim, bool log) {
   const size_t size[] = {3, 4, 5}, stride[] = {20, 5, 1};
   Vec y(x.size());

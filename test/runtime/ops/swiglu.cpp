@@ -22,7 +22,7 @@ struct Sizes {
   int64_t rows, width, hidden, out;
 };
 
-// x [rows, in] times the transpose of w [out, in].
+// Product of x [rows, in] and the transpose of w [out, in].
 Vec matmul(const Vec& x, const Vec& w, int64_t rows, int64_t in, int64_t out) {
   Vec y(size_t(rows * out));
   for (int64_t r = 0; r < rows; ++r) {
@@ -34,7 +34,7 @@ Vec matmul(const Vec& x, const Vec& w, int64_t rows, int64_t in, int64_t out) {
   return y;
 }
 
-// Inputs: x, w_gate, w_up, w_down and optionally residual.
+// Reference with the inputs x, w_gate, w_up, w_down and optionally residual.
 Vec reference(const Values& in, const Sizes& n) {
   Vec hidden = matmul(in[0], in[1], n.rows, n.width, n.hidden);
   const Vec up = matmul(in[0], in[2], n.rows, n.width, n.hidden);
@@ -60,8 +60,8 @@ OpCase swiglu_case(const Sizes& n, bool residual) {
   return op_case;
 }
 
-// Sums of up to 37 terms in f32, with a margin for the functions in between; in 16 bits up to four
-// roundings (see ops.cpp): of a GEMM, the activation or its gradient, dx by the gate, and dx.
+// Allows for sums of up to 37 terms in f32, with a margin for the functions in between; in 16 bits
+// four roundings (see ops.cpp): of a GEMM, the activation or its gradient, dx by the gate, and dx.
 void expect_agrees(const ContextOptions& options, const OpCase& op_case) {
   const std::pair<DType, double> dtypes[] = {
       {DType::kF32, 2e-5}, {DType::kBF16, 4 * ulp<bf16>()}, {DType::kF16, 4 * ulp<f16>()}};
@@ -104,7 +104,7 @@ TEST_CASE("swiglu agrees with f64, with a residual or without, on CPUs and GPUs"
       expect_agrees(options, swiglu_case({3, 5, 7, 4}, residual));
     }
     expect_agrees(options, swiglu_case({1, 1, 1, 1}, false));
-    expect_agrees(options, swiglu_case({2, 3, 37, 1}, true));  // a ragged pair of 16 columns
+    expect_agrees(options, swiglu_case({2, 3, 37, 1}, true));  // a partial tile of 16 columns
   }
 }
 

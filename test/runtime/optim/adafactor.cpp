@@ -16,7 +16,7 @@ Json fixture() {
   return json_file(fixture_path("adafactor.json"));
 }
 
-// The fixture's parameters.
+// A module with the parameters of the fixture.
 struct Net : Module {
   explicit Net(const Json& parameters, int64_t padding_rows = 0) {
     for (size_t i = 0; i < parameters.size(); ++i) {
@@ -28,7 +28,7 @@ struct Net : Module {
   }
 };
 
-// Writes the first elements of a tensor.
+// Overwrites the first elements of a tensor.
 void upload(const Tensor& to, const std::vector<float>& values) {
   const auto bytes = static_cast<int64_t>(values.size() * sizeof(float));
   to.context().copy(to.data(), values.data(), bytes);
@@ -61,7 +61,7 @@ TEST_CASE("Adafactor does to matrices and vectors what transformers' does, padde
     for (size_t i = 0; i < parameters.size(); ++i) {
       CAPTURE(step, i);
       const auto want = parameters[i]["after"][step].get<std::vector<double>>();
-      // Both round in f32 in different places: a few roundings of numbers of order one.
+      // Both implementations round in f32, in different places: a few roundings of order one.
       std::vector<float> got = to_host<float>(optimizer.shards()[i].master);
       got.resize(want.size());
       CHECK(max_error(got, want) <= 1e-6);
@@ -98,13 +98,13 @@ TEST_CASE("Adafactor refuses shards whose step goes on beside forward") {
   CHECK(contains(message, "keep all on the device"));
 }
 
-// Two shards of a matrix.
+// Divides a matrix into two shards.
 TEST_CASE("Adafactor over parts of a matrix is Adafactor over the matrix, to rounding") {
   struct Matrix : Module {
     Matrix() : weight(declare("weight", {6, 512}, Init::normal(1))) {}
     Parameter& weight;
   };
-  constexpr int64_t kCount = 6 * 512, kCut = 1024;  // inside the second row of a half
+  constexpr int64_t kCount = 6 * 512, kCut = 1024;  // cuts after the second row
   Context context(small_context(1));
   Matrix whole, parts;
   materialize(whole, context, DType::kF32, 1);
@@ -121,7 +121,7 @@ TEST_CASE("Adafactor over parts of a matrix is Adafactor over the matrix, to rou
   }
   CHECK(contains(message_of<ConfigError>([&] { optim::Adafactor refused(cut, {}); }),
                  "has 1024 of the 3072 elements of weight"));
-  // In one optimizer, both shards add to the same statistics.
+  // If one optimizer has both shards, they add to the same statistics.
   const auto peers = std::make_shared<ShardPeers>();
   peers->sum = [](const Tensor&) {};
   for (OptimShard& shard : cut) shard.peers = peers;

@@ -14,7 +14,7 @@
 namespace shale::test {
 namespace {
 
-// The fixture's parameters.
+// A module with the parameters of the fixture.
 struct Net : Module {
   explicit Net(const Json& parameters) {
     for (size_t i = 0; i < parameters.size(); ++i) {
@@ -64,16 +64,16 @@ TEST_CASE("LAMB does to parameters what its paper says") {
       CAPTURE(step, i);
       const auto want = parameters[i]["after"][step].get<std::vector<double>>();
       const double size = std::max(max_abs(want), 0.1);
-      // A few f32 roundings of the weights and their updates in each step.
+      // Allows a few f32 roundings of the weights and their updates in each step.
       CHECK(max_error(to_host<float>(optimizer.shards()[i].master), want) <=
             4 * ulp<float>() * size * double(step + 1));
     }
   }
 }
 
-// Two shards of a matrix, whose sums are gathered by hand as two ranks would.
+// Divides a matrix into two shards; the test gathers their sums as two ranks would.
 TEST_CASE("LAMB over parts of a matrix has the bits of LAMB over the matrix") {
-  constexpr int64_t kCount = 600 * 512, kCut = 270 * 1024;  // beyond the first work item
+  constexpr int64_t kCount = 600 * 512, kCut = 270 * 1024;  // kCut: beyond the first work item
   Context context(small_context(1));
   Matrix whole, parts;
   materialize(whole, context, DType::kF32, 1);

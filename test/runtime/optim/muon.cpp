@@ -37,7 +37,7 @@ void set_gradient(const OptimShard& shard, const std::vector<float>& values) {
   leaf_state(shard.spans[0].parameter->value).has_value = true;
 }
 
-// a b for a [m, k] and b [k, n].
+// Returns the product a b of a [m, k] and b [k, n].
 Matrix product(const Matrix& a, const Matrix& b, int64_t m, int64_t k, int64_t n) {
   Matrix c(size_t(m * n));
   for (int64_t i = 0; i < m; ++i) {
@@ -57,7 +57,7 @@ Matrix transposed(const Matrix& a, int64_t m, int64_t n) {
   return t;
 }
 
-// The published iteration in f64.
+// Runs the published iteration in f64.
 Matrix reference(Matrix x, int64_t m, int64_t n, const optim::NewtonSchulz& method) {
   double squares = 0;
   for (const double value : x) squares += value * value;
@@ -74,7 +74,7 @@ Matrix reference(Matrix x, int64_t m, int64_t n, const optim::NewtonSchulz& meth
   return x;
 }
 
-// Largest elementwise error of orthogonalize() against the reference.
+// Returns the largest elementwise error of orthogonalize() against the reference.
 double orthogonalize_error(Context& context, const Shape& shape,
                            const optim::NewtonSchulz& method) {
   const int64_t m = shape.at(0), n = shape.at(1);
@@ -185,7 +185,7 @@ TEST_CASE("Muon does to matrices what torch.optim.Muon does, to the rounding of 
       optimizer.zero_grad();
       CAPTURE(to_string(shard.spans[0].parameter->shape), step);
       const auto want = matrix["after"][step].get<std::vector<double>>();
-      // Torch's matmuls are in bf16 too, and round in other places.
+      // Torch's matmuls are in bf16 too, but round in other places.
       const double torchs = matrix["error_of_torch"][step].get<double>();
       CHECK(max_error(to_host<float>(shard.master), want) <= 3 * torchs);
     }
@@ -248,7 +248,7 @@ TEST_CASE("the matrices of a fused parameter are orthogonalized apart") {
     }
     return all;
   };
-  CHECK(stepped({{3, 4, 6}}, 1) == stepped({{4, 6}, {4, 6}, {4, 6}}, 1));  // experts
+  CHECK(stepped({{3, 4, 6}}, 1) == stepped({{4, 6}, {4, 6}, {4, 6}}, 1));  // three experts
   const auto fused = stepped({{12, 6}}, 3);
   CHECK(fused == stepped({{4, 6}, {4, 6}, {4, 6}}, 1));
   CHECK(fused != stepped({{12, 6}}, 1));

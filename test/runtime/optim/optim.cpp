@@ -23,7 +23,7 @@ struct Net : Module {
   nn::Linear unused;
 };
 
-// An AdamW trajectory in f64.
+// A reference for AdamW in f64.
 struct AdamWReference {
   double w, m = 0, v = 0;
   void step(double g, int t, double lr, double decay) {
@@ -50,14 +50,14 @@ TEST_CASE("AdamW follows its f64 definition, with weight decay on matrices only"
     for (int t = 1; t <= 5; ++t) {
       optimizer.prepare(context, t - 1, 0.01f);
       backward(sum(cast(net.linear.forward(x), DType::kF32)));
-      // d sum / d weight = sum over rows of x = 2; d sum / d bias = rows = 4
+      // Gradients: of a weight, the sum of x over rows, 2; of a bias, the number of rows, 4.
       optimizer.step();
       optimizer.zero_grad();
       weight.step(2, t, 0.01, 0.1);
       bias.step(4, t, 0.01, 0);
     }
     CAPTURE(dtype_name(dtype));
-    // About ten f32 roundings of values below 1 per step.
+    // Allows about ten f32 roundings of values below 1 per step.
     CHECK(to_host<float>(weights.master)[0] == Approx(weight.w).margin(5e-6));
     CHECK(to_host<float>(biases.master)[0] == Approx(bias.w).margin(5e-6));
     if (dtype == DType::kBF16) {
@@ -81,7 +81,7 @@ TEST_CASE("SGD follows its definition, and keeps no state without momentum") {
     heavy.step();
     heavy.zero_grad();
   }
-  // g = 4: m is 4, then 6; the updates are 0.5 and 0.75, exact in f32 from 0.
+  // The gradient is 4: m is 4, then 6; updates from 0 are 0.5 and 0.75, exact in f32.
   CHECK(start == 0);
   CHECK(to_host<float>(net.linear.bias->value)[0] == -1.25f);
 }
@@ -127,7 +127,7 @@ TEST_CASE("clipping measures the norm over all parameters and scales the step, n
     optimizer.prepare(context, 0, 0.125f);
     backward(sum(net.linear.forward(x)));
     optim::clip_grad_norm(context, optimizer.shards(), max_norm);
-    const double norm = std::sqrt(15 * 4.0 + 3 * 16.0);  // weights have gradient 2, biases 4
+    const double norm = std::sqrt(15 * 4.0 + 3 * 16.0);  // gradients: weights 2, biases 4
     const StepState state = context.read_step();
     CHECK(state.grad_norm == Approx(norm).epsilon(1e-6));
     const double factor = max_norm == 1 ? 1 / norm : 1;
@@ -310,7 +310,7 @@ TEST_CASE("warm-up, stable, decay: the rate stays until the last steps, and fall
   CHECK(s.at(210) == Approx(0.2));
   s.shape = optim::DecayShape::kOneMinusSqrt;
   CHECK(s.at(110) == 1);
-  CHECK(s.at(135) == Approx(0.6));  // 1 - 0.8 * sqrt(1/4)
+  CHECK(s.at(135) == Approx(0.6));  // value of 1 - 0.8 * sqrt(1/4)
   CHECK(s.at(210) == Approx(0.2));
   s.decay_steps = 0;
   CHECK(s.at(209) == 1);
@@ -352,7 +352,7 @@ TEST_CASE("a model has memory and shards once") {
     CHECK(contains(message, "the gradient of linear.weight is in use already"));
     CHECK(contains(message, "select_parameters"));
   }
-  CHECK(local_shards(net, context).size() == 4);  // the earlier shards are gone
+  CHECK(local_shards(net, context).size() == 4);  // possible: the earlier shards are gone
 }
 
 TEST_CASE("whether a parameter is trained is decided before it has memory") {

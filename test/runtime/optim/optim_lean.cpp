@@ -1,4 +1,4 @@
-// Optimizers with small states: their memory, and that they train.
+// Tests optimizers with small states: how much memory they need, and that they train.
 #include <cmath>
 
 #include "shale/runtime/autograd/tape.h"
@@ -33,7 +33,7 @@ MakeOptimizer maker(const Options& options) {
   };
 }
 
-// Mean squared distance to another network of the same shape after `steps`, relative to the start.
+// Mean squared distance to another network of the same shape after `steps`, relative to step 0.
 double remaining_loss(const MakeOptimizer& make, float lr, int steps) {
   Context context(small_context(1));
   Mlp teacher, student;
@@ -84,7 +84,7 @@ using optim::SgdOptions;
 }  // namespace
 
 TEST_CASE("optimizer states take the bytes that they are said to take") {
-  constexpr int64_t kCount = 1 << 20;  // large enough to hide allocation rounding
+  constexpr int64_t kCount = 1 << 20;  // so large that rounding in the allocator is small
   const auto bytes = [&](const MakeOptimizer& make) {
     return state_bytes_per_parameter(make, kCount);
   };
@@ -105,8 +105,8 @@ TEST_CASE("optimizers with small states train as far as AdamW with f32 states do
     return remaining_loss(maker<AdamW>(AdamWOptions{.weight_decay = 0, .moments = moments}), 1e-2f,
                           kSteps);
   };
-  // Rounded moments add noise to the direction of a step, not a bias: the remaining loss may differ
-  // by a fraction of itself.
+  // Rounding of moments adds noise to the direction of a step, but no bias: the remaining loss may
+  // differ by a fraction of itself.
   CHECK(with(Moments::kBF16) < 1.2 * want);
   CHECK(with(Moments::kInt8) < 1.5 * want);
   const auto lion = [&](Moments moments) {

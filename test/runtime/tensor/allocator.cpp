@@ -12,7 +12,7 @@ namespace {
 
 constexpr int64_t kMiB = int64_t{1} << 20;
 
-// A device whose streams and events the test controls: events complete when the test says so.
+// A device whose streams and events the test controls: an event completes when the test says so.
 class FakeBackend final : public DeviceBackend {
  public:
   class Memory final : public MemoryProvider {
@@ -129,7 +129,7 @@ TEST_CASE("a small request does not pin a large segment") {
 TEST_CASE("the budget bounds what is held, and cached memory is given back before failing") {
   Fixture f(16 * kMiB);
   f.allocator.free(f.take(10 * kMiB));
-  auto* block = f.take(14 * kMiB);  // fits only without the cached 10 MiB
+  auto* block = f.take(14 * kMiB);  // fits only if the cached 10 MiB are given back
   const std::string message = message_of<OutOfMemoryError>([&] { f.take(4 * kMiB); });
   CHECK(contains(message, "test asks for 4.0 MiB"));
   CHECK(contains(message, "budget of 16.0 MiB\n  memory of "));
@@ -222,12 +222,12 @@ TEST_CASE("a capture asks for no events and gives nothing back") {
   f.allocator.free(before);
   CHECK(f.backend.events == 1);
   f.allocator.begin_capture();
-  CHECK(f.backend.events == 0);  // waited for
+  CHECK(f.backend.events == 0);  // all events were waited for
   f.backend.events_done = false;
   void* where = CachingAllocator::data(within);
   f.allocator.free(within);
   CHECK(f.backend.events == 0);
-  // Neither the freed block nor the free one goes to another stream, even when out of memory.
+  // Another stream gets neither of the two blocks, even if that means out of memory.
   CHECK_THROWS_AS(f.take(8 * kMiB, MemoryTag::kActivation, &streams[1]), OutOfMemoryError);
   CHECK(f.backend.events == 0);
   CHECK(f.backend.device_memory.held == 8 * kMiB);

@@ -17,7 +17,7 @@ namespace {
 
 constexpr size_t kBytes = 4096;
 
-// Owns memory of a provider.
+// Owns memory that a provider allocated.
 class Memory {
  public:
   explicit Memory(MemoryProvider& provider)
@@ -35,7 +35,7 @@ std::unique_ptr<DeviceBackend> emulated(const emulator::Options& options) {
   return make_emu_backend({.type = DeviceType::kEmu, .arch = 80}, options);
 }
 
-// Copies from host to device on one stream, and back on another. Returns a byte of the result.
+// Copies from host to device on one stream, and back on another. Returns one byte of the result.
 int round_trip(const emulator::Options& options, bool wait) {
   const auto backend = emulated(options);
   const Memory device(backend->memory()), from(backend->host_memory()), to(backend->host_memory());
@@ -73,10 +73,10 @@ TEST_CASE("an emulated copy reads pinned memory late and other host memory at on
   backend->copy(device.data(), ordinary.data(), kBytes, stream);
   ordinary.assign(kBytes, 2);
   backend->copy(result.data(), device.data(), kBytes, stream);
-  CHECK(result[0] == 1);  // complete when the call returns
+  CHECK(result[0] == 1);  // a copy of pageable memory is complete on return
   pinned.fill(3);
   backend->copy(device.data(), pinned.data(), kBytes, stream);
-  pinned.fill(4);  // too early: before the copy runs
+  pinned.fill(4);  // overwrites pinned memory before the copy runs
   backend->copy(result.data(), device.data(), kBytes, stream);
   CHECK(result[0] == 4);
   backend->destroy_stream(stream);
@@ -164,13 +164,13 @@ TEST_CASE("a GPU before 8.0 has no bf16, and says what fits", "[runtime][device]
   check_dtype_of({.type = DeviceType::kCuda, .arch = 80}, DType::kBF16, "x");
 }
 
-// The kernel would end the process when the memory is written, without a message.
+// Otherwise the kernel would kill the process when it writes the memory, without a message.
 TEST_CASE("memory that the host does not have is refused before it is written", "[device]") {
   const auto available = available_host_memory();
   if (!available) return;
   const auto backend = make_backend({});
   const auto third = static_cast<size_t>(*available / 3);
-  void* const first = backend->memory().allocate(third);  // counts although no page is in use yet
+  void* const first = backend->memory().allocate(third);  // counts before any page is in use
   void* const second = backend->memory().allocate(third);
   CHECK(test::contains(
       test::message_of<OutOfMemoryError>([&] { backend->memory().allocate(2 * third); }),

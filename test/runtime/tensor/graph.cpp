@@ -40,7 +40,7 @@ float last(const Tensor& x) {
   return to_host<float>(x).back();
 }
 
-// (2 x)^2 + x through temporary tensors.
+// Computes (2 x)^2 + x through temporary tensors.
 Tensor polynomial(const Tensor& x) {
   const Tensor twice = scale(x, 2);
   return add(mul(twice, twice), x);
@@ -71,7 +71,7 @@ TEST_CASE("nothing that comes later gets the memory of a graph", "[runtime][grap
   const Tensor x = vector_of(context, 1);
   Tensor y;
   Graph graph(memory, [&] { y = polynomial(x); });
-  // More tensors of the sizes that the graph has freed.
+  // Allocates more tensors of the sizes that the graph has freed.
   std::vector<Tensor> others;
   for (int i = 0; i < 8; ++i) others.push_back(vector_of(context, 100));
   context.allocator().release_cached();
@@ -109,7 +109,7 @@ TEST_CASE("kernels' scratch memory stays a graph's own", "[runtime][graph]") {
     Graph graph(memory, [&] { in_graph = reserve(1000); });
     CHECK(in_graph != outside);
     CHECK(reserve(1000) == outside);
-    // A later capture with a larger request does not take the first one's memory.
+    // A later capture with a larger request must not take the first capture's memory.
     Tensor x;
     Graph other(memory, [&] {
       larger = reserve(1'000'000);
@@ -179,7 +179,7 @@ TEST_CASE("work that waits for the device cannot be captured", "[runtime][graph]
   CHECK(contains(refused([&] { to_host<float>(polynomial(x)); }), "ordinary host memory"));
   CHECK(contains(refused([&] { vector_of(context, 1); }), "ordinary host memory"));
   CHECK(contains(refused([&] { Graph(memory, [] {}); }), "another one is going on"));
-  // The context is unchanged after an error.
+  // After an error, the context is unchanged.
   CHECK(last(polynomial(x)) == 5);
   Tensor y;
   Graph graph(memory, [&] { y = polynomial(x); });
@@ -203,7 +203,7 @@ TEST_CASE("a graph reads the per-step values of the day", "[runtime][graph]") {
   }
   CHECK(masks[0] != masks[1]);
   CHECK(masks[0] == masks[2]);
-  // While the step values are held, new values are stored elsewhere.
+  // While the step values are held, new values go to other memory.
   const auto held = context.hold_step();
   context.update_step([](StepState& state) { state.step = 3; });
   CHECK(contains(message_of<InternalError>([&] { graph.replay(); }), "have moved"));

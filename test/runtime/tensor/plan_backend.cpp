@@ -15,7 +15,7 @@
 namespace shale {
 namespace {
 
-// GEMM whose epilogue needs scratch memory on every CPU; the library's own GEMM does on some.
+// A GEMM whose epilogue needs scratch memory on every CPU; a library's GEMM does on some CPUs only.
 MemoryStats stats_after_product(Context& context, int64_t n) {
   const auto matrix = [&] { return zeros(context, {n, n}, DType::kBF16); };
   const Tensor a = matrix(), b = matrix(), c = matrix(), aux = matrix();
@@ -40,7 +40,7 @@ TEST_CASE("a plan's memory is addresses, and takes pages where it is written") {
   bytes[kBytes - 1] = std::byte{1};
   CHECK(bytes[kBytes / 2] == std::byte{0});
   getrusage(RUSAGE_SELF, &after);
-  CHECK(after.ru_maxrss - before.ru_maxrss < 16 << 10);  // KiB
+  CHECK(after.ru_maxrss - before.ru_maxrss < 16 << 10);  // in KiB
   CHECK(backend.owns(bytes));
   CHECK(backend.owns(bytes + kBytes - 1));
   CHECK_FALSE(backend.owns(&context));
@@ -53,7 +53,7 @@ TEST_CASE("a plan copies what is short, and longer values read as zeros") {
   const std::vector<int64_t> many(1000, 7);
   const std::vector<int64_t> zeros(1000);
   CHECK(to_host<int64_t>(from_host<int64_t>(context, many, {1000})) == zeros);
-  // The result is also zeros if the memory had other content.
+  // The result is also zeros if the memory contained other values before.
   const Tensor used = empty(context, {2000}, DType::kI64);
   std::fill_n(static_cast<int64_t*>(used.data()), 2000, 7);
   const Tensor part = used.alias({1000}, {1}, 1);

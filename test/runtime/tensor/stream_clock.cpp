@@ -14,7 +14,7 @@ int64_t host_ns() {
   return Timeline::nanoseconds(Timeline::Clock::now());
 }
 
-// A device clock with an old origin that runs 1% fast and records events immediately.
+// A device clock with another origin that runs 1% fast and records events immediately.
 class SkewedClock final : public StreamClock {
  public:
   static constexpr double kRate = 1.01;
@@ -57,7 +57,7 @@ TEST_CASE("marks of a device are read in the host's time, whatever its clock sho
     marks.read();
   }
   marks.anchor();
-  // Without the second anchor the last mark would be 200 us late: 1% of 20 ms.
+  // Without a second anchor, the last mark would be 200 us late: 1% of 20 ms.
   CHECK(marks.error_ns() < 100'000);
   for (const Mark& mark : set) {
     CHECK(marks.nanoseconds(mark.number) >= mark.before - marks.error_ns() - 100);
@@ -89,11 +89,11 @@ TEST_CASE("marks tell when a stream came by, not when they were set", "[stream]"
   while (StreamClock::HostClock::now() - queued < std::chrono::milliseconds(50)) {
   }
   clock->read();
-  // Without a wait nothing has run yet.
+  // Without a wait, no mark has run yet.
   CHECK_THROWS_AS(clock->seconds(from, to), std::out_of_range);
   clock->read_all();
   CHECK(clock->seconds(from, to) >= 0);
-  CHECK(clock->seconds(from, to) < 50e-3);  // both marks ran after the wait
+  CHECK(clock->seconds(from, to) < 50e-3);  // both marks ran after the host's loop
   clock->forget_marks();
   CHECK(clock->mark(stream) == 0);
   backend->synchronize(stream);

@@ -64,11 +64,11 @@ TEST_CASE("a context that ends before its tensors says so") {
   process_log().listen([&heard](LogLevel, std::string_view text) { heard += text; });
   {
     Context context(small_context());
-    zeros(context, {1000}, DType::kF32);  // destroyed immediately
+    zeros(context, {1000}, DType::kF32);  // this tensor is destroyed immediately
   }
   CHECK(heard.empty());
   auto context = std::make_unique<Context>(small_context());
-  static auto* const orphan = new Tensor(zeros(*context, {1000}, DType::kF32));  // never destroyed
+  static auto* const orphan = new Tensor(zeros(*context, {1000}, DType::kF32));  // not destroyed
   context.reset();
   process_log().listen({});
   set_process_log({});

@@ -16,7 +16,7 @@ namespace {
 
 constexpr size_t kRing = 4096, kUploads = 200, kMost = kRing / 4;
 
-// Upload i, with known size and content.
+// Content of upload i: size and bytes are known.
 std::vector<unsigned char> upload_of(size_t i) {
   std::vector<unsigned char> bytes(1 + i * 37 % kMost);
   std::iota(bytes.begin(), bytes.end(), static_cast<unsigned char>(i));
@@ -37,9 +37,9 @@ TEST_CASE("uploads through a ring arrive whole, whatever the device does when",
       for (size_t i = 0; i < kUploads; ++i) {
         std::vector<unsigned char> bytes = upload_of(i);
         ring.upload(device + i * kMost, bytes.data(), bytes.size(), streams[i % 3 == 0]);
-        bytes.assign(bytes.size(), 0);  // already copied by the ring
+        bytes.assign(bytes.size(), 0);  // the ring has copied the bytes already
       }
-    }  // waits for pending uploads
+    }  // the destructor waits for pending uploads
     size_t wrong = 0;
     for (size_t i = 0; i < kUploads; ++i) {
       std::vector<unsigned char> found(upload_of(i).size());

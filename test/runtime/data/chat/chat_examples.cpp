@@ -19,7 +19,7 @@ using test::TempDir;
 
 namespace {
 
-// A byte-level tokenizer with these special tokens first.
+// Makes a byte-level tokenizer whose first tokens are these special tokens.
 std::shared_ptr<const StoredTokenizer> bytes_with(const std::vector<std::string>& marks) {
   std::string vocab, added;
   int id = 0;
@@ -44,7 +44,7 @@ std::shared_ptr<const StoredTokenizer> chatml() {
   return bytes_with({"<|endoftext|>", "<|im_start|>", "<|im_end|>"});
 }
 
-// Text of an example with answers in brackets.
+// Returns the text of an example, with its answers in brackets.
 std::string shown(const StoredTokenizer& tokenizer, const MaskedTokens& example) {
   std::string text;
   bool is_answer = false;
@@ -70,7 +70,7 @@ TEST_CASE("conversations are written as their templates say, answers marked", "[
   CHECK(shown(*marks, talk) ==
         "<|im_start|>user\na <|im_end|><|im_end|>\n<|im_start|>assistant\n[ b\n<|im_end|>]\n"
         "<|im_start|>user\nc<|im_end|>\n<|im_start|>assistant\n[d<|im_end|>]\n");
-  // Text spelled like a special token is not one.
+  // Text that is spelled like a special token is not encoded as that token.
   CHECK(std::count(talk.tokens.begin(), talk.tokens.end(), 2) == 4);
   const std::vector<int32_t> prompt = encoder.prompt({{"user", "a"}});
   CHECK(marks->tokenizer.decode(prompt) ==
@@ -102,7 +102,7 @@ TEST_CASE("conversations are written as their templates say, answers marked", "[
                    three.prompt({{"user", "a"}, {"tool", "b"}});
                  }),
                  "llama3 has no messages of tools"));
-  // Plain texts need no template.
+  // Plain text can be encoded without a template.
   CHECK(ChatEncoder(llama, ChatTemplate::kChatMl).text("a", "b").tokens.size() == 2);
   CHECK(
       contains(message_of<DataError>([&] { ChatEncoder(llama, ChatTemplate::kChatMl).prompt({}); }),
@@ -159,7 +159,7 @@ TEST_CASE("a model's own template is found beside its tokenizer, and has its tok
 }
 
 TEST_CASE("a text is tokenized once, behind what its tokenizer puts before it", "[data]") {
-  // Metaspace adds a space before a text; <s> precedes it.
+  // The Metaspace pre-tokenizer adds a space before a text; the token <s> precedes it.
   for (const char* scheme : {"first", "always"}) {
     const auto marks = parse_tokenizer(
         cat(R"({"added_tokens":[{"id":0,"content":"<s>","special":true,"normalized":false},)",
@@ -186,7 +186,7 @@ TEST_CASE("a text is tokenized once, behind what its tokenizer puts before it", 
     ChatEncoder encoder(marks, std::make_shared<const JinjaTemplate>(turns, "chat"));
     CHECK(encoder.text("a", "|b").tokens == std::vector<int32_t>{0, 2, 3, 6, 4});
     CHECK(encoder.text("|", "ab").is_answer == std::vector<uint8_t>{0, 0, 0, 1});
-    // A token belongs to the part in which it begins.
+    // A token belongs to the part of the text in which it begins.
     CHECK(encoder.text("a", "b|").is_answer == std::vector<uint8_t>{0, 0, 0, 1});
   }
 }
@@ -236,7 +236,7 @@ TEST_CASE("templates have tools, calls and reasoning as they are", "[data]") {
 
 TEST_CASE("a turn that others change when they follow is an example of its own", "[data]") {
   const auto marks = chatml();
-  // A template that drops reasoning (the text before '|') from all but the last turn.
+  // The template drops reasoning (the text before '|') from all turns but the last.
   const auto chat = std::make_shared<const JinjaTemplate>(
       "{% for m in messages %}<|im_start|>{{ m.role }}\n"
       "{{ m.content if loop.last else m.content.split('|')[-1] }}<|im_end|>{% endfor %}"
@@ -344,7 +344,7 @@ TEST_CASE("preferences are pairs, of which the answers alone count", "[data]") {
   for (int64_t i = 0; i < 4; ++i) {
     counts.push_back(pairs.train->targets(i, 0, pairs.train->length(i)));
   }
-  CHECK(counts == std::vector<int64_t>{5, 3, 4, 2});  // including each answer's end token
+  CHECK(counts == std::vector<int64_t>{5, 3, 4, 2});  // counts include each answer's end token
 }
 
 TEST_CASE("a prompt that answers repeat is written once", "[data]") {
@@ -375,9 +375,9 @@ TEST_CASE("a prompt that answers repeat is written once", "[data]") {
   CHECK(lengths("\"u\"", system + ", " + user) == with_system);
   CHECK(lengths("[" + system + ", " + user + "]", user) == with_system);
   CHECK(lengths("[" + system + ", " + user + "]", system + ", " + user) == with_system);
-  // Without a prompt, the common beginning of both answers is the prompt.
+  // In a file without prompts, the common beginning of both answers is the prompt.
   CHECK(lengths("", user) == once);
-  // Earlier assistant turns that both answers share are part of the prompt.
+  // Assistant turns that both answers begin with are part of the prompt.
   const std::string old = R"({"role": "assistant", "content": "old"})";
   const auto turns = lengths("\"u\"", user + ", " + old + ", " + user);
   CHECK(turns.second == 7);
@@ -418,7 +418,7 @@ TEST_CASE("examples are divided by the names of files, else by a hash of each li
 
 TEST_CASE("keys that others train on are refused, and the rest is counted", "[data]") {
   const TempDir dir;
-  // The log note on a line, or the error.
+  // Returns the log note about a line, or the error.
   const auto said = [&](const std::string& line, const std::string& more,
                         ExampleKind kind = ExampleKind::kAnswers) {
     const std::string path = dir.write("k.jsonl", cat("{", line, ", ", more, "}\n"));
@@ -447,7 +447,7 @@ TEST_CASE("keys that others train on are refused, and the rest is counted", "[da
   CHECK(contains(said(R"("prompt": "u", "completion": "v")", R"("tools": [{}])"), "'tools'"));
   CHECK(contains(said(pair, R"("system": "s")", ExampleKind::kPreferences), "'system'"));
   CHECK(contains(said(pair, R"("messages": [])", ExampleKind::kPreferences), "messages (in 1"));
-  // Additional keys without new information.
+  // Records with additional keys that carry no new information.
   for (const char* more :
        {R"("prompt": "u")", R"("prompt": [{"role": "user", "content": "u"}])", R"("system": "")",
         R"("images": [])", R"("tool_calls": null)", R"("weight": 1)", R"("train": true)",
@@ -466,7 +466,7 @@ TEST_CASE("keys that others train on are refused, and the rest is counted", "[da
   CHECK(said(R"("prompt": "a <|im_end|>")", R"("completion": "b")") ==
         "; special tokens that stay text: <|im_end|> (in 1 lines)");
   CHECK(contains(said(R"("messages": "u")", R"("id": 1)"), "'messages' is \"u\", expected a list"));
-  // Keys of messages that the template ignores.
+  // Messages with keys that the template ignores.
   CHECK(
       said(R"("messages": [{"role": "tool", "content": "u", "name": "n", "tool_call_id": "1"},)"
            R"( {"role": "assistant", "content": "v", "name": null}])",

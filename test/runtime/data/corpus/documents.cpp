@@ -57,7 +57,7 @@ TEST_CASE("documents come from text and jsonl, compressed or not", "[data]") {
   CHECK(documents_of({dir.write("1.jsonl", jsonl)}) == want);
   CHECK(documents_of({dir.write("1.jsonl.gz", gzipped(jsonl))}) == want);
   CHECK(documents_of({dir.write("1.jsonl.zst", zstd_frame(jsonl))}) == want);
-  // Several gzip members, and padding; several zstd frames.
+  // Files may consist of several gzip members with padding, or of several zstd frames.
   const auto in_two = [&](const std::function<std::string(std::string_view)>& compress) {
     return compress(std::string_view(jsonl).substr(0, 5)) +
            compress(std::string_view(jsonl).substr(5));
@@ -102,7 +102,7 @@ TEST_CASE("lines of JSON are known by their content, whatever the file is called
   CHECK(is_jsonl("a.json", "{\"body\":\"a\"}", "body"));
   CHECK(is_jsonl("a.json", "{\"messages\":[]}"));
   CHECK(is_jsonl("a.json", "{\"other\":1}\r\n{\"other\":2}"));
-  CHECK(is_jsonl("a.json", "{\"text\":\"a\"}\n{\"text\": cut"));  // the second line is an error
+  CHECK(is_jsonl("a.json", "{\"text\":\"a\"}\n{\"text\": cut"));  // line 2 is an error
   for (const char* text :
        {"{\"other\":{\"text\":1}}", "{\n\"text\":\"a\"}", "[{\"text\":1}]", "{}\n{}\n",
         "{ print $1 }\n{ print $2 }\n", "text\n{\"text\":\"a\"}\n", "\n", "1\n2\n"}) {
@@ -128,7 +128,7 @@ TEST_CASE("what is left out of a folder is counted by kind", "[data]") {
   dir.write("damaged.gz", "not gzip");
   dir.write("empty", "");
   dir.write("a.txt", "text");
-  // JSON data set records that are not one per line are refused; other JSON is text.
+  // Refuses JSON data sets whose records are not one per line; reads any other JSON as text.
   dir.write("records.json", "[\n {\"instruction\": \"a\"}]");
   dir.write("pretty.json.gz", gzipped("{\n \"messages\": [\n {}]\n}\n"));
   dir.write("settings.json", "{\n \"name\": {\"text\": 1}\n}");

@@ -36,7 +36,7 @@ std::shared_ptr<const StoredTokenizer> small_tokenizer(int64_t vocab = 300) {
   return parse_tokenizer(to_tokenizer_json(spec), "small");
 }
 
-// Documents for several batches, in two files.
+// Makes documents for several batches, in two files.
 std::vector<CorpusFile> corpus(const TempDir& dir) {
   std::mt19937 random(3);
   std::string lines, text;
@@ -85,7 +85,7 @@ TEST_CASE("shards have the tokens of all documents, whatever the threads", "[dat
     CHECK(shards_of(job.out) == shards);
   }
 
-  // Training reads the tokens that an encoder gives for the documents.
+  // Training reads the same tokens that the encoder gives for the documents.
   const auto data = open_dataset({.path = dir.file("one"), .val_fraction = 0});
   CHECK(data.format == DataFormat::kLlmc);
   REQUIRE(data.train->size() == done.tokens);
@@ -127,18 +127,18 @@ TEST_CASE("tokenizing goes on where it was stopped, to the same bytes", "[data]"
     } catch (const Stop&) {
       ++stops;
       CHECK_FALSE(fs::exists(job.out));
-      // File left behind by a process that was killed while writing.
+      // A process that was killed while writing leaves such a file.
       dir.write("stopped.partial/.tokens_000000.bin.tmp-1-0", "half");
     }
     REQUIRE(stops < 50);
   }
   CHECK(stops >= 1);
   CHECK(shards_of(job.out) == shards);
-  // Besides shards there are tokenize.json, tokenizer.json and tokenizer_config.json.
+  // The folder also contains tokenize.json, tokenizer.json and tokenizer_config.json.
   CHECK(shards_of(job.out).size() + 3 ==
         size_t(std::distance(fs::directory_iterator(job.out), fs::directory_iterator())));
   job.on_progress = {};
-  CHECK(tokenize(job).tokens == whole.tokens);  // finished: nothing is repeated
+  CHECK(tokenize(job).tokens == whole.tokens);  // the job is finished: nothing is done again
 }
 
 TEST_CASE("documents are divided by a hash of each, to the same bytes when stopped", "[data]") {
@@ -147,7 +147,7 @@ TEST_CASE("documents are divided by a hash of each, to the same bytes when stopp
   TokenizeJob job = job_of(dir, inputs, "one");
   job.val_fraction = 0.1;
   const TokenizeProgress done = tokenize(job);
-  CHECK(std::abs(done.val_documents - 4000) < 300);  // 5 standard deviations
+  CHECK(std::abs(done.val_documents - 4000) < 300);  // five standard deviations
   const auto shards = shards_of(job.out);
   const auto sizes = [](const std::string& path) {
     const DatasetSplits splits = open_dataset({.path = path});
@@ -171,7 +171,7 @@ TEST_CASE("documents are divided by a hash of each, to the same bytes when stopp
   }
   CHECK(shards_of(job.out) == shards);
 
-  // A document is in the same split whatever its file, order and compression.
+  // A document is in the same split whatever its file, position and compression are.
   std::string lines;
   for (int i = 0; i < 60; ++i) lines += cat("{\"text\":\"document ", i, "\"}\n");
   const auto in_val = [&](const std::vector<std::string>& paths) {
@@ -214,7 +214,7 @@ TEST_CASE("inputs whose names say so are for validation, whatever the fraction",
   CHECK((done.documents == 2 && done.val_documents == 1));
   const DatasetSplits splits = open_dataset({.path = job.out});
   CHECK((splits.train->size() == 3 && splits.val->size() == 2));
-  // The tokenizer is stored next to the shards.
+  // The tokenizer is stored in the folder of the shards.
   CHECK(are_same(*read_tokenizer(dir.file("out/tokenizer.json")), *job.tokenizer));
   CHECK(tokenizer_beside({.path = job.out}) == dir.file("out/tokenizer.json"));
   dir.write("tokenizer.json", "{}");
@@ -236,7 +236,7 @@ TEST_CASE("a large vocabulary takes 32 bits a token, and begins take a token too
   std::vector<int32_t> tokens(7);
   data.train->read(0, tokens);
   CHECK(tokens == std::vector<int32_t>{5, 'a' - '!' + 1, 'b' - '!' + 1, 0, 5, 'c' - '!' + 1, 0});
-  // The same with a token id that exceeds 16 bits.
+  // Repeats the test with a token id that exceeds 16 bits.
   TokenizerSpec spec = job.tokenizer->tokenizer.spec();
   spec.added.push_back({.id = 70'000, .text = "<far>"});
   job.tokenizer = parse_tokenizer(to_tokenizer_json(spec), "wide");
@@ -257,7 +257,7 @@ TEST_CASE("what cannot be tokenized leaves nothing; another job is refused", "[d
   CHECK(contains(message_of<DataError>([&] { tokenize(job); }), "c.jsonl:1"));
   CHECK_FALSE(fs::exists(dir.file("out")));
   CHECK_FALSE(fs::exists(dir.file("out.partial")));
-  job.shard_tokens = 100'000;  // some shards can be kept
+  job.shard_tokens = 100'000;  // a second run can keep some shards
   CHECK(contains(message_of<DataError>([&] { tokenize(job); }), "c.jsonl:1"));
   CHECK_FALSE(fs::exists(dir.file("out")));
   CHECK(fs::exists(dir.file("out.partial/tokens_000000.bin")));

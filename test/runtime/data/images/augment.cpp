@@ -19,7 +19,7 @@ Image picture(int64_t rows, int64_t cols, int64_t channels = 3) {
   return image;
 }
 
-// No augmentation; values from 0 to 1 without normalization.
+// Options without augmentation and normalization; values are from 0 to 1.
 Augmentation plain(int64_t pixels) {
   return {.pixels = pixels, .mean = {0, 0, 0}, .deviation = {1, 1, 1}};
 }
@@ -33,7 +33,7 @@ std::vector<float> pixels_of(const Image& image, const Crop& crop, const Augment
 }  // namespace
 
 TEST_CASE("crops are resized as PIL resizes them") {
-  // PIL's bilinear filter on f32 pictures with a single channel.
+  // Compares with PIL's bilinear filter on f32 pictures with a single channel.
   const Json fixture = json_file(fixture_path("images/resize.json"));
   Image image;
   image.resize(9, 13, 3);
@@ -41,7 +41,7 @@ TEST_CASE("crops are resized as PIL resizes them") {
     image.pixels[i] = fixture["pixels"][i].get<uint8_t>();
   for (const char* name : {"smaller", "larger"}) {
     CAPTURE(name);
-    const Json& box = fixture[name]["box"];  // left, upper, right, lower
+    const Json& box = fixture[name]["box"];  // left, upper, right and lower edge
     const Crop crop{.row = box[1].integer(),
                     .col = box[0].integer(),
                     .rows = box[3].integer() - box[1].integer(),
@@ -51,7 +51,7 @@ TEST_CASE("crops are resized as PIL resizes them") {
     for (size_t i = 0; i < got.size(); ++i) {
       worst = std::max(worst, std::abs(255.0 * got[i] - fixture[name]["values"][i].get<double>()));
     }
-    // The fixture has four decimals; the rest are f32 roundings.
+    // The fixture stores four decimals; further errors are f32 roundings.
     CHECK(worst < 2e-4);
   }
 }
@@ -94,7 +94,7 @@ TEST_CASE("training crops are a function of seed and position, inside of the pic
     REQUIRE(crop.col + crop.cols <= 80);
     const double share = double(crop.rows * crop.cols) / (60 * 80);
     const double ratio = double(crop.cols) / double(crop.rows);
-    // Crop edges are rounded to whole pixels.
+    // Edges of crops are rounded to whole pixels.
     CHECK(share >= 0.2 * 0.93);
     CHECK(ratio >= 0.75 * 0.94);
     CHECK(ratio <= 1.34 * 1.06);

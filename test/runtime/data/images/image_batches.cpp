@@ -11,7 +11,7 @@
 namespace shale::test {
 namespace {
 
-// Images of uniform gray, whose value is the image's number; some are damaged.
+// Images in uniform gray; the gray value is the image's number. Some images are damaged.
 class Grays final : public ImageDataset {
  public:
   explicit Grays(int64_t size, std::set<int64_t> damaged = {})
@@ -55,12 +55,12 @@ TEST_CASE("an epoch has each image once, and ranks share its positions") {
   for (const int64_t rank : {0, 1}) {
     const BatchSource source = image_train_batches(training(layout, rank));
     Batch batch;
-    for (int64_t i = 0; i < 5; ++i) {  // 2.5 steps of two micro-batches
+    for (int64_t i = 0; i < 5; ++i) {  // two steps of two micro-batches, and half a step
       REQUIRE(source(i, batch));
       CHECK(batch.first_position == layout.first_position(i / 2, rank, i % 2));
       const auto labels = labels_of(batch);
       seen.insert(labels.begin(), labels.end());
-      // A crop has the gray value of its image.
+      // A crop has the gray value of the whole image.
       CHECK(batch.field("images").values<float>()[7] == Approx(float(labels[0]) / 255));
     }
   }
@@ -95,7 +95,7 @@ TEST_CASE("augmented and mixed samples do not depend on batches, ranks and where
     spec.classes = 10;
     return spec;
   };
-  // Reference for each of 12 positions: one rank with a single batch.
+  // Reference: one rank that reads each of 12 positions in a single batch.
   Batch all;
   image_train_batches(spec_of({.global_batch = 12, .micro_batch = 12}, 0, 0))(0, all);
   const auto row_of = [](const Batch& batch, const char* field, int64_t row) {
@@ -107,7 +107,7 @@ TEST_CASE("augmented and mixed samples do not depend on batches, ranks and where
   int mixed = 0;
   for (int64_t row = 0; row < 12; ++row) {
     const auto softening = row_of(all, "softening", row);
-    // A mixed image has two classes with more than the smoothing's share.
+    // A mixed image has two classes whose share exceeds that of label smoothing.
     mixed += std::count_if(softening.begin(), softening.end(),
                            [](float value) { return value < -0.011f; });
   }
@@ -162,13 +162,13 @@ TEST_CASE("damaged images are left out up to a limit, each counted once") {
   const BatchSource source = image_train_batches(spec);
   Batch batch;
   std::multiset<int32_t> seen;
-  for (int64_t i = 0; i < 4; ++i) {  // two epochs
+  for (int64_t i = 0; i < 4; ++i) {  // reads two epochs
     source(i, batch);
     for (const int32_t label : labels_of(batch)) seen.insert(label);
   }
   CHECK(spec.damaged->count() == 2);
   CHECK(seen.count(2) + seen.count(3) == 0);
-  CHECK(seen.count(4) == 6);  // also replaces both damaged ones
+  CHECK(seen.count(4) == 6);  // image 4 also replaces both damaged images
   spec.damaged = std::make_shared<DamagedImages>(1);
   const BatchSource strict = image_train_batches(spec);
   const std::string message = message_of<DataError>([&] {

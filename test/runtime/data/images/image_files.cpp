@@ -1,4 +1,4 @@
-// Images from files: PNG, JPEG, CIFAR and IDX records, folders of classes; and synthetic shapes.
+// Tests reading images: PNG, JPEG, CIFAR and IDX files, folders of classes, synthetic shapes.
 #include <array>
 #include <filesystem>
 #include <fstream>
@@ -41,7 +41,7 @@ Image picture(int64_t rows, int64_t cols, int64_t channels, int seed) {
   return image;
 }
 
-// A CIFAR record: labels, then colour planes.
+// Returns a CIFAR record: labels, then color planes.
 std::string cifar_record(const std::vector<int>& labels, const Image& image) {
   std::string bytes;
   for (const int label : labels) bytes += char(label);
@@ -89,7 +89,7 @@ TEST_CASE("JPEG files are read, gray ones as three equal channels") {
   Image image;
   decode(read(fixture_path("images/two_halves.jpg")), image);
   REQUIRE((image.rows == 8 && image.cols == 12 && image.channels == 3));
-  // JPEG's colour space changes flat colours by a step or two.
+  // JPEG's color space changes uniform colors by a step or two.
   const auto near = [](const uint8_t* pixel, const std::array<int, 3>& want) {
     for (size_t c = 0; c < 3; ++c) CHECK(std::abs(int(pixel[c]) - want[c]) <= 8);
   };
@@ -116,7 +116,7 @@ TEST_CASE("samples of every kind of file are those of Pillow's RGB") {
     decode(bytes("file"), image);
     REQUIRE((image.rows == entry["rows"].integer() && image.cols == entry["cols"].integer()));
     REQUIRE(image.pixels.size() == rgb.size());
-    // JPEG libraries round differently.
+    // JPEG decoders differ in rounding.
     const int most = entry["name"].text().starts_with("jpeg") ? 2 : 0;
     for (size_t i = 0; i < rgb.size(); ++i) {
       CHECK(std::abs(int(image.pixels[i]) - int(static_cast<uint8_t>(rgb[i]))) <= most);
@@ -250,8 +250,8 @@ TEST_CASE("folders and names of images say what is for validation and test") {
   put("a/train/test tube/2.png", 2);
   CHECK(sizes("a") == Sizes{3, 2});
   fs::rename(folder.file("a/validation"), folder.file("a/validity"));
-  CHECK(sizes("a") == Sizes{3, 2});  // validation images come from test
-  // Split folders next to the class folders, and inside them.
+  CHECK(sizes("a") == Sizes{3, 2});  // test images serve as validation images
+  // Folders of splits may be next to the folders of classes, or inside them.
   for (const char* name : {"b/x/1.png", "b/x/2.png", "b/y/1.png", "b/valid/x/1.png",
                            "b/y/dev/1.png", "b/y/test/1.png", "b/retrieval/1.png"}) {
     put(name, 3);
@@ -270,7 +270,7 @@ TEST_CASE("shapes are a function of seed and number, of classes that are equally
   REQUIRE(counts.size() == shape_classes().size());
   for (const auto& [label, count] : counts) {
     CAPTURE(label);
-    CHECK(count > 50);  // 100 on average, with a standard deviation of 10
+    CHECK(count > 50);  // 100 expected, with a standard deviation of 10
     CHECK(count < 150);
   }
   Image a, b;

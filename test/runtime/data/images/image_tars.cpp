@@ -1,4 +1,4 @@
-// Webdataset tar files, created here: samples, names of all kinds, and damage.
+// Tests webdataset tar files made here: samples, names of all kinds, and damage.
 #include <filesystem>
 
 #include "shale/base/error.h"
@@ -99,7 +99,7 @@ TEST_CASE("damaged samples of tars are counted and named, and one by one cannot 
     const std::string text = message_of<DataError>([&] { open(path); });
     CHECK(contains(text, "a.tar"));
     CHECK(contains(text, "1 sample is damaged, expected at most 0 (--max-damaged)"));
-    // Within the limit, the other samples are available.
+    // Within the limit of damaged samples, the other samples can be read.
     const ImageSplits splits = open(path, 1);
     int damaged = 0;
     for (int64_t i = 0; i < splits.train->size(); ++i) {
@@ -146,12 +146,12 @@ TEST_CASE("pax headers say how large a member is, and which extensions belong to
         });
     return found + problem;
   };
-  // A reader that ignores the pax record would see another member in this one's content.
+  // If a reader ignored the pax record, it would find another member inside this one's content.
   const std::string inside = tar_member("inside.cls", "1"), block(512, 'x');
   const std::string about = tar_member("p", pax(std::to_string(512 + inside.size()), "size"), 'x');
   CHECK(members(about + tar_member("a", block) + inside + tar_member("b", "2") + kEnd) ==
         "a 1536; b 1; ");
-  // Both long-name records precede the member, in any order, and apply to that member only.
+  // The two records with long names precede the member in any order, and apply to it alone.
   CHECK(members(tar_member("l", "long", 'L') + tar_member("k", "link", 'K') +
                 tar_member("cut", "1") + tar_member("b", "2") + kEnd) == "long 1; b 1; ");
   CHECK(contains(members(tar_member("p", pax("-1", "size"), 'x') + kEnd), "malformed pax records"));

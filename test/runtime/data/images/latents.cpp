@@ -10,8 +10,8 @@
 namespace shale::test {
 namespace {
 
-// Writes latents with value first + i + c / 4 + y / 16 + x / 64 at [i, c, y, x], and labels first,
-// first + 1, ...
+// Writes latents with the value first + i + c / 4 + y / 16 + x / 64 at [i, c, y, x], and the labels
+// first, first + 1, ...
 void write_file(const std::string& path, int64_t count, int64_t first, int64_t edge = 2) {
   const Shape shape{count, 4, edge, edge};
   std::vector<f16> values;
@@ -50,7 +50,7 @@ TEST_CASE("latents of several files are read with their channels last") {
   CHECK_THROWS_AS(splits.train->label(4), InternalError);
   CHECK(open_latents(folder.path(), 0).val == nullptr);
   CHECK(open_latents(folder.path(), 0).fingerprint == splits.fingerprint);
-  // Files named for validation are used so, whatever the fraction; files named for test are
+  // Files named for validation are validation data, whatever the fraction; files named for test are
   // skipped.
   write_file(folder.file("interval.safetensors"), 1, 4);
   write_file(folder.file("dev.safetensors"), 2, 1);

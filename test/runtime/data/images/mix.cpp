@@ -23,7 +23,7 @@ TEST_CASE("shares of mixup have the moments of their Beta distribution") {
     }
     const double mean = sum / kDraws, variance = squares / kDraws - mean * mean;
     const double want = 1 / (4 * (2 * a + 1));
-    // Five standard deviations of the mean; the variance of a value in [0, 1] is within a tenth.
+    // The limits are five standard deviations of the mean, and a tenth of the variance.
     CHECK(std::abs(mean - 0.5) < 5 * std::sqrt(want / kDraws));
     CHECK(variance == Approx(want).epsilon(0.1));
   }
@@ -49,7 +49,7 @@ TEST_CASE("a box of cutmix lies in the picture, and its area is the other's shar
 }
 
 TEST_CASE("softened targets are those of timm's formula") {
-  // Four classes with smoothing 0.2: each gets 0.05, the labels share the other 0.8.
+  // Four classes with smoothing 0.2: each class gets 0.05, and the labels share the other 0.8.
   std::vector<float> softening(4);
   const auto targets = [&](const Mix& mix, double smoothing, std::pair<int32_t, int32_t> labels) {
     write_softening(mix, smoothing, labels, softening);

@@ -26,7 +26,7 @@ void put(const TempDir& dir, const std::string& name, std::string_view text) {
   dir.write(name, text);
 }
 
-// Tokens as bytes, with '|' between files.
+// Returns tokens as text, with '|' between files.
 std::string text_of(const std::shared_ptr<const TokenStream>& stream) {
   if (stream == nullptr) return "(none)";
   std::vector<int32_t> tokens(static_cast<size_t>(stream->size()));
@@ -50,7 +50,7 @@ TEST_CASE("a folder is joined by relative path with one NUL between files", "[da
   put(dir, "a.txt", "eh");
   for (const std::string& path : {dir.path().string(), dir.path().string() + "/"}) {
     const DatasetSplits splits = open_text(path);
-    // '.' sorts before '/'.
+    // In the order of names, '.' precedes '/'.
     CHECK(text_of(splits.train) == "eh|deep|zed|bee");
     CHECK(splits.val == nullptr);
     CHECK(splits.train->vocab_bound() == 256);
@@ -94,12 +94,12 @@ TEST_CASE("what is not text is skipped and counted", "[data]") {
   const TempDir dir;
   put(dir, "good.txt", "good");
   put(dir, "early.o", std::string("ELF\0x", 5));
-  put(dir, "late.o", std::string(100000, 'x') + '\0');  // after the first 8 KiB
+  put(dir, "late.o", std::string(100000, 'x') + '\0');  // the NUL is beyond the first 8 KiB
   put(dir, "empty.txt", "");
   put(dir, ".git/config", "hidden");
   put(dir, ".hidden", "hidden");
   fs::create_symlink("nowhere", dir.file("dangling"));
-  REQUIRE(::mkfifo(dir.file("pipe").c_str(), 0600) == 0);  // opening it would block
+  REQUIRE(::mkfifo(dir.file("pipe").c_str(), 0600) == 0);  // opening a pipe would block
   const DatasetSplits splits = open_text(dir.path());
   CHECK(text_of(splits.train) == "good");
   CHECK(contains(splits.summary, "1 file"));
@@ -146,7 +146,7 @@ TEST_CASE("validation is whole files, near the wanted fraction, and stable", "[d
   put(dir, "another", "another");
   const auto later = names(text_of(open_text(dir.path(), 0.25).val));
   for (const std::string& name : val) CHECK(later.count(name) == 1);
-  // A larger fraction includes the files of a smaller one.
+  // A larger validation fraction includes the files of a smaller fraction.
   const auto more = names(text_of(open_text(dir.path(), 0.5).val));
   for (const std::string& name : val) CHECK(more.count(name) == 1);
 }
@@ -169,11 +169,11 @@ TEST_CASE("one file keeps its end for validation, from the start of a line", "[d
     return text_of(splits.train) + "^" + text_of(splits.val);
   };
   CHECK(parts(0) == "0123\n5678\nabcd\nfghi\n^(none)");
-  CHECK(parts(0.25) == "0123\n5678\nabcd\n^fghi\n");  // byte 15 starts a line
-  CHECK(parts(0.30) == "0123\n5678\nabcd\n^fghi\n");  // byte 14 is not
+  CHECK(parts(0.25) == "0123\n5678\nabcd\n^fghi\n");  // the cut at byte 15 is a start of line
+  CHECK(parts(0.30) == "0123\n5678\nabcd\n^fghi\n");  // the cut at byte 14 is not a start of line
   CHECK(parts(0.10) == "0123\n5678\nabcd\n^fghi\n");  // no line starts in the last two bytes
   CHECK(parts(0.999) == "0123\n^5678\nabcd\nfghi\n");
-  // A folder with one file is split in the same way.
+  // A folder with one file is split like a file.
   CHECK(text_of(open_text(dir.path(), 0.25).val) == "fghi\n");
   // A text without line ends is split at the exact fraction.
   const DatasetSplits one_line = open_text(dir.write("y.txt", "0123456789"), 0.2);
@@ -193,7 +193,7 @@ TEST_CASE("missing, empty and unusable paths are told apart", "[data]") {
   const TempDir dir;
   CHECK_THROWS_AS(open_text(dir.file("nothing")), MissingInputError);
   CHECK_THROWS_AS(open_text(dir.write("empty", "")), DataError);
-  CHECK_THROWS_AS(open_text(dir.path()), DataError);  // only an empty file in it
+  CHECK_THROWS_AS(open_text(dir.path()), DataError);  // the folder's only file is empty
   CHECK_THROWS_AS(open_text(dir.file("*.txt")), MissingInputError);
   REQUIRE(::mkfifo(dir.file("pipe").c_str(), 0600) == 0);
   CHECK(contains(message_of<DataError>([&] { open_text(dir.file("pipe")); }), "regular"));
@@ -236,7 +236,7 @@ TEST_CASE("the fingerprint follows names and sizes, not the folder's place", "[d
 
 TEST_CASE("the checksum of text follows every byte of it, and nothing else", "[data]") {
   const TempDir one, two;
-  std::string text(3'000'000, 'x');  // more than one read
+  std::string text(3'000'000, 'x');  // longer than one read
   put(one, "a", text);
   put(two, "a", text);
   const uint64_t checksum = open_text(one.path()).checksum;

@@ -66,7 +66,7 @@ TEST_CASE("a document begins with what its tokenizer puts before a text", "[data
   CHECK(tokens_of(*splits.train) == want);
   CHECK(splits.fingerprint != open_with(dir.path(), tokenizer_with("<|endoftext|>")).fingerprint);
   CHECK(encode_prompt(*begun, "text") == two);
-  // A beginning-of-text token that also ends documents is not added twice.
+  // If the beginning-of-text token also ends documents, it is not added twice.
   CHECK(tokens_of(*open_with(dir.path(), tokenizer_with("<|endoftext|>", {0})).train) ==
         tokens_of(*open_with(dir.path(), tokenizer_with("<|endoftext|>")).train));
   CHECK(contains(message_of<DataError>([&] {
@@ -87,7 +87,7 @@ TEST_CASE("text with a tokenizer is its tokens, joined by the end of a document"
   want.push_back(0);
   encoder.append("Über <|endoftext|>", {}, want);
   CHECK(tokens_of(*splits.train) == want);
-  CHECK(std::count(want.begin(), want.end(), 0) == 1);  // text cannot end a document
+  CHECK(std::count(want.begin(), want.end(), 0) == 1);  // only the real end token is 0
   CHECK(splits.train->vocab_bound() == tokenizer->tokenizer.vocab_size());
   CHECK(contains(splits.summary, "skipped 1 not UTF-8"));
   CHECK(contains(splits.summary, "tokens of small"));
@@ -112,7 +112,7 @@ TEST_CASE("a long text is cut among threads and has the tokens of the whole", "[
     const DatasetSplits splits = open_with(path, tokenizer, threads);
     CHECK(tokens_of(*splits.train) == want);
   }
-  // The validation part starts at the beginning of a line.
+  // The validation part starts at the start of a line.
   const DatasetSplits splits = open_with(path, tokenizer, 2, 0.1);
   const Ids train = tokens_of(*splits.train), val = tokens_of(*splits.val);
   CHECK(tokenizer->tokenizer.decode(train) + tokenizer->tokenizer.decode(val) == text);

@@ -119,7 +119,7 @@ TEST_CASE("a folder with nothing but validation shards is an error", "[data]") {
 
 TEST_CASE("a token outside the vocabulary is named with file, position and bound", "[data]") {
   const TempDir dir;
-  // Positions inside and after the vectorized blocks, and at both ends.
+  // Tests positions inside and after the vectorized blocks, and at both ends.
   const size_t position = GENERATE(0, 1, 1023, 1024, 5000, 5120, 5199);
   auto tokens = iota<uint16_t>(5200);
   for (auto& token : tokens) token = static_cast<uint16_t>(token % 256);
@@ -132,7 +132,7 @@ TEST_CASE("a token outside the vocabulary is named with file, position and bound
   CHECK(contains(message, "position " + std::to_string(position) + ","));
   CHECK_NOTHROW(open_dataset({.path = path, .vocab_size = 257}));
 
-  // A small file is checked completely when opened, and again when read.
+  // A small file is checked as a whole when opened, and again when read.
   CHECK_THROWS_AS(open_dataset({.path = path, .vocab_size = 256, .validate = false}), DataError);
   tokens[position] = 0;
   dir.write("x.bin", shard(tokens));
@@ -190,7 +190,7 @@ TEST_CASE("the checksum of tokens is of pages spread over the file, or of all of
     CHECK(splits.whole_checksum.has_value() == validate);
     return std::pair(splits.checksum, splits.whole_checksum);
   };
-  // The checksum covers every page of a small file.
+  // The checksum of a small file covers every page.
   std::vector<uint16_t> tokens(40'000, 5);
   const auto before = checksums(tokens, false);
   CHECK(checksums(tokens, false) == before);
@@ -200,8 +200,8 @@ TEST_CASE("the checksum of tokens is of pages spread over the file, or of all of
     other[place] = 6;
     CHECK(checksums(other, false).first != before.first);
   }
-  // For a large file, it covers the first and last page and samples the others; the whole checksum,
-  // from reading everything, covers the rest.
+  // The checksum of a large file covers its first and last page and samples other pages; the whole
+  // checksum, from reading the file, covers all pages.
   tokens.resize(9'000'000, 5);
   const auto large = checksums(tokens, true);
   for (const size_t place : {size_t{0}, tokens.size() - 1}) {
@@ -211,7 +211,7 @@ TEST_CASE("the checksum of tokens is of pages spread over the file, or of all of
   }
   CHECK(checksums(std::vector<uint16_t>(tokens.size(), 6), false).first != large.first);
   std::vector<uint16_t> other = tokens;
-  const size_t between = (4'000 * 4096 + 1024) / 2;  // 4,395 pages, 4,096 of them sampled
+  const size_t between = (4'000 * 4096 + 1024) / 2;  // between sampled pages, 4,096 of 4,395
   std::fill_n(other.begin() + between, 2048 * 16, uint16_t{6});
   CHECK(checksums(other, true).second != large.second);
   other = tokens;
@@ -228,7 +228,7 @@ TEST_CASE("the checksum of tokens is of pages spread over the file, or of all of
 
 TEST_CASE("tokens of the sampled pages are checked when a large file is opened", "[data]") {
   const TempDir dir;
-  std::vector<uint16_t> tokens(12'000'000, 5);  // 5,860 pages, 4,096 of them sampled
+  std::vector<uint16_t> tokens(12'000'000, 5);  // 5,860 pages, of which 4,096 are sampled
   const auto message = [&](size_t position) -> std::string {
     tokens[position] = 300;
     const std::string path = dir.write("x.bin", shard(tokens));
@@ -241,7 +241,7 @@ TEST_CASE("tokens of the sampled pages are checked when a large file is opened",
     return "";
   };
   CHECK(contains(message(0), "position 0,"));
-  CHECK(contains(message(1535), "position 1535,"));  // last of the first page
+  CHECK(contains(message(1535), "position 1535,"));  // the last position of the first page
   CHECK(contains(message(tokens.size() - 1), "position 11999999,"));
   int found = 0;
   for (size_t page = 1000; page < 1040; ++page) {
@@ -258,7 +258,7 @@ TEST_CASE("no shortened or lengthened shard is accepted", "[data]") {
   const TempDir dir;
   const std::string good = shard<uint16_t>({1, 2, 3});
   for (size_t size = 0; size < good.size(); ++size) {
-    // With format "llmc": without its magic number a file might be of any format.
+    // With format "llmc": without its magic number, a file could have any format.
     const std::string path = dir.write("x.bin", good.substr(0, size));
     REQUIRE_THROWS_AS(open_dataset({.path = path, .format = DataFormat::kLlmc}), DataError);
   }
@@ -327,7 +327,7 @@ TEST_CASE("headerless tokens without their folder must be asked for", "[data]") 
   CHECK(contains(message, "--data-format"));
   CHECK_THROWS_AS(open_dataset({.path = dir.path()}), ConfigError);
   CHECK(open_dataset({.path = path, .format = DataFormat::kNanogpt}).train->size() == 18);
-  // A mixture of formats is ambiguous too.
+  // Files of two formats in one folder are ambiguous, too.
   dir.write("y.bin", shard<uint16_t>({1, 2, 3}));
   CHECK_THROWS_AS(open_dataset({.path = dir.path()}), ConfigError);
 }
@@ -351,7 +351,7 @@ TEST_CASE("text is recognised without being asked for", "[data]") {
   const std::string path = dir.write("x.txt", "plain text\n");
   CHECK(open_dataset({.path = path}).format == DataFormat::kText);
   CHECK(open_dataset({.path = dir.path()}).format == DataFormat::kText);
-  CHECK(open_dataset({.path = dir.write("1", "x"), .val_fraction = 0}).is_text());  // 1 byte
+  CHECK(open_dataset({.path = dir.write("1", "x"), .val_fraction = 0}).is_text());  // has one byte
 }
 
 }  // namespace shale

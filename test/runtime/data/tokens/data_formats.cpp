@@ -54,7 +54,7 @@ std::string numpy_file(const std::string& dictionary, const std::string& data) {
   return std::string("\x93NUMPY\x01\x00", 8) + bytes_of<uint16_t>({length}) + header + data;
 }
 
-// A folder in memory: opening a file on disk may wait for the journal while other processes write.
+// A folder in memory: on disk, opening a file may wait for the journal while others write.
 struct MemoryFolder {
   MemoryFolder() { REQUIRE(::mkdtemp(path.data()) != nullptr); }
   ~MemoryFolder() { std::filesystem::remove_all(path); }
@@ -125,7 +125,7 @@ TEST_CASE("raw tokens have the width that is said, or numpy's", "[data]") {
   CHECK(contains(error("{'descr': '<u2', 'shape': (3, 1)}"), "(3, 1)"));
   CHECK(contains(error("{'descr': '<u2', 'shape': (4,)}"), "4 tokens"));
   CHECK(contains(error("{'shape': (4,)}"), "'descr'"));
-  // .bin files with a given token width.
+  // Token files (.bin) with tokens of this width.
   std::filesystem::create_directory(dir.file("bins"));
   dir.write("bins/train_0.bin", bytes_of<uint16_t>({1, 2}));
   dir.write("bins/train_1.bin", bytes_of<uint16_t>({3}));
@@ -141,7 +141,7 @@ TEST_CASE("--data names one path, several, or a file that lists them", "[data]")
   const TempDir dir;
   const std::string a = dir.write("a.txt", "some text"), b = dir.write("b,c:2", "more text");
   CHECK(parse_data(a).front().path == a);
-  CHECK(parse_data(b).size() == 1);  // an existing file
+  CHECK(parse_data(b).size() == 1);  // a file with this name exists
   CHECK(parse_data(dir.file("nothing")).size() == 1);
   const std::vector<DataPart> two = parse_data(a + ":0.25," + dir.file("a.txt") + ":3");
   REQUIRE(two.size() == 2);

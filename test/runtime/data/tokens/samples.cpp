@@ -30,7 +30,7 @@ std::shared_ptr<const TokenStream> stream(std::vector<int32_t> tokens) {
   return std::make_shared<const VectorStream>(std::move(tokens));
 }
 
-// A row with its own memory.
+// A row that owns its memory.
 struct Row {
   std::vector<int32_t> inputs, targets, positions, first_keys;
   explicit Row(size_t length)
@@ -49,7 +49,7 @@ using Ints = std::vector<int32_t>;
 }  // namespace
 
 TEST_CASE("documents of a window are told by the token between them", "[data]") {
-  // Token 0 ends documents.
+  // A stream in which token 0 ends documents.
   const auto behind = stream({5, 6, 0, 7, 8, 9, 0, 4, 3});
   CHECK_FALSE(DocumentToken::of(*behind, 0).leads);
   const auto rows = window_rows(behind, 8, DocumentToken::of(*behind, 0));
@@ -59,13 +59,13 @@ TEST_CASE("documents of a window are told by the token between them", "[data]") 
   CHECK(row.targets == Ints{6, 0, 7, 8, 9, 0, 4, 3});
   CHECK(row.positions == Ints{0, 1, 2, 0, 1, 2, 3, 0});
   CHECK(row.first_keys == Ints{0, 0, 0, 3, 3, 3, 3, 7});
-  // Token 0 begins documents.
+  // A stream in which token 0 begins documents.
   const auto before = stream({0, 5, 6, 0, 0, 8, 9});
   CHECK(DocumentToken::of(*before, 0).leads);
   const Row led = read(*window_rows(before, 6, DocumentToken::of(*before, 0)), 0, 6);
   CHECK(led.positions == Ints{0, 1, 2, 0, 0, 1});
   CHECK(led.first_keys == Ints{0, 0, 0, 3, 4, 4});
-  // No document boundaries were requested.
+  // This row is read without document boundaries.
   Row plain(6);
   window_rows(before, 6)->read(0, {plain.inputs, plain.targets});
   CHECK(plain.positions == Ints(6, -7));
@@ -101,7 +101,7 @@ TEST_CASE("a short evaluation has rows of every source, in its share", "[data]")
   };
   CHECK(counts({1, 1, 1}, 0) == 113);
   CHECK(counts({1, 1, 1}, 1000) == 113);
-  CHECK(counts({1, 1, 1}, 30) == 30);  // 3, 10 and 17
+  CHECK(counts({1, 1, 1}, 30) == 30);  // the sources give 3, 10 and 17 rows
   CHECK(counts({0.98, 0.01, 0.01}, 50) == 50);
   Ints low(21), high(21, 9);
   const auto mixed = mixed_rows({window_rows(stream(low), 2), window_rows(stream(high), 2)},
@@ -126,7 +126,7 @@ TEST_CASE("documents are packed whole, by best fit, and split only if they are t
   REQUIRE(documents->size() == 6);
   for (int64_t i = 0; i < 6; ++i) CHECK(documents->length(i) == lengths[size_t(i)]);
   const Packing packing = pack(*documents, 6, PackingRule::kBestFit, Overlong::kSplit);
-  // Rows: 6 and 3 of the long document; 4 + 2; 3 + 3; 2 + 1.
+  // Expected rows: 6 and 3 of the long document; 4 + 2; 3 + 3; 2 + 1.
   REQUIRE(packing.rows() == 4);
   const auto rows = std::make_shared<const PackedRows>(documents, packing);
   std::vector<int32_t> seen;
@@ -137,7 +137,7 @@ TEST_CASE("documents are packed whole, by best fit, and split only if they are t
       const bool counts = row.targets[t] != kernels::kIgnoreTarget;
       targets += counts ? 1 : 0;
       if (counts) seen.push_back(row.inputs[t]);
-      // Each target follows its input in the stream, so no row crosses documents.
+      // Each target follows its input in the stream, so no pair crosses documents.
       if (counts) CHECK((row.targets[t] == row.inputs[t] + 1 || row.targets[t] == 0));
       CHECK(row.positions[t] == int32_t(t) - row.first_keys[t]);
     }

@@ -46,7 +46,7 @@ Pairs stored_pairs(const std::string& bytes) {
 
 }  // namespace
 
-// make_trained.py made the expected values.
+// The script make_trained.py made the expected values.
 TEST_CASE("training gives the merges and ids of Hugging Face's trainer", "[tokenizer]") {
   struct Case {
     std::string name;
@@ -66,7 +66,7 @@ TEST_CASE("training gives the merges and ids of Hugging Face's trainer", "[token
   }
 }
 
-// Reference without a heap: counts all pairs again for each merge.
+// A reference without a heap counts all pairs again for each merge.
 TEST_CASE("training merges what comes most often, of equal pairs the lowest", "[tokenizer]") {
   std::mt19937 random(5);
   for (int run = 0; run < 20; ++run) {
@@ -94,7 +94,7 @@ TEST_CASE("training merges what comes most often, of equal pairs the lowest", "[
       for (auto it = pairs.begin(); it != pairs.end(); ++it) {
         if (it->second > best->second) best = it;
       }
-      // If a token can be formed in two ways, Hugging Face's counts differ from those of the words.
+      // If a token can be formed in two ways, Hugging Face counts its words differently.
       if (spec.tokens.size() != 257 + spec.merges.size()) break;
       REQUIRE(best != pairs.end());
       CHECK(best->first == std::pair(merge.left, merge.right));

@@ -13,12 +13,12 @@ namespace {
 using test::contains;
 using test::message_of;
 
-// A model with few pieces: characters, merged pairs, bytes.
+// A SentencePiece model with few pieces: characters, merged pairs, bytes.
 struct SmallModel {
   int64_t model_type = 2;
   bool removes_spaces = false;
   std::string rules;
-  std::vector<std::pair<std::string, int64_t>> more = {};  // pieces and their types
+  std::vector<std::pair<std::string, int64_t>> more = {};  // further pieces and their types
 
   std::string bytes() const {
     ProtoMessage model;
@@ -29,7 +29,7 @@ struct SmallModel {
     add("<s>", 0, 3);
     add("</s>", 0, 3);
     for (const char* text : {"\u2581", "a", "b"}) add(text, -9, 1);
-    // With equal scores the leftmost pair is merged.
+    // If scores are equal, the leftmost pair is merged.
     add("ab", -1, 1);
     add("ba", -1, 1);
     for (const auto& [text, type] : more) add(text, -2, type);
@@ -41,7 +41,7 @@ struct SmallModel {
 
 }  // namespace
 
-// make_sentencepiece.py made the expected values.
+// The script make_sentencepiece.py made the expected values.
 TEST_CASE("a SentencePiece model gives SentencePiece's ids, and its tokenizer.json too",
           "[tokenizer]") {
   const auto stored = parse_tokenizer(
@@ -55,7 +55,7 @@ TEST_CASE("a SentencePiece model gives SentencePiece's ids, and its tokenizer.js
     for (const auto* one : {&stored->tokenizer, &rewritten->tokenizer}) {
       const std::vector<int32_t> ids = TokenEncoder(*one).encode(text);
       CHECK(ids == vector["ids"].get<std::vector<int32_t>>());
-      // U+2581, the visible space, is decoded as a space.
+      // U+2581, the visible space, is decoded as a plain space.
       if (!contains(text, "\u2581")) CHECK(one->decode(ids) == text);
     }
   }
@@ -72,7 +72,7 @@ TEST_CASE("pieces of equal score merge from the left", "[tokenizer]") {
   TokenEncoder encoder(stored->tokenizer);
   CHECK(encoder.encode("aba") == std::vector<int32_t>{6, 4});
   CHECK(encoder.encode("bab") == std::vector<int32_t>{7, 5});
-  CHECK(encoder.encode("axyb") == std::vector<int32_t>{4, 0, 5});  // adjacent unknowns are one
+  CHECK(encoder.encode("axyb") == std::vector<int32_t>{4, 0, 5});  // joins adjacent unknown ones
 }
 
 TEST_CASE("models of SentencePiece that are not BPE as it stands are refused", "[tokenizer]") {
@@ -89,7 +89,7 @@ TEST_CASE("models of SentencePiece that are not BPE as it stands are refused", "
   CHECK(contains(message({.more = {{std::string(5000, 'a'), 1}}}), "at most 4096 bytes"));
   const std::string bytes = SmallModel().bytes();
   for (size_t size = 1; size < bytes.size(); size += 7) {
-    // A truncated model is either parsed or an error that names the file.
+    // A truncated model either can be parsed or gives an error that names the file.
     try {
       parse_tokenizer(bytes.substr(0, size), "cut.model");
     } catch (const DataError& error) {

@@ -15,7 +15,7 @@
 namespace shale::tokenizer_internal {
 namespace {
 
-// Texts of make_splits.py.
+// The texts that make_splits.py uses.
 constexpr std::u32string_view kShort = U"'sLl\u017f\u5b57\u03011\u00b2 \n\u3000/_";
 constexpr std::u32string_view kMore =
     U"aZtTdDmMrReEvV0\u0663\u2167\t\r\u0085\u00a0.-=\u00e9\u01c5\u02b0\U0001f44d\u200d";
@@ -118,10 +118,10 @@ TEST_CASE("the normal form C is that of Unicode", "[tokenizer]") {
   };
   CHECK(nfc("plain caf\u00e9") == "plain caf\u00e9");
   CHECK(nfc("cafe\u0301") == "caf\u00e9");
-  CHECK(nfc("a\u0323\u0307") == nfc("a\u0307\u0323"));  // canonical order of marks
-  CHECK(nfc("\u1112\u1161\u11ab") == "\ud55c");         // Hangul
-  CHECK(nfc("\u212b") == "\u00c5");                     // a singleton
-  CHECK(nfc("\u0958") == "\u0915\u093c");               // excluded from composition
+  CHECK(nfc("a\u0323\u0307") == nfc("a\u0307\u0323"));  // marks are sorted in canonical order
+  CHECK(nfc("\u1112\u1161\u11ab") == "\ud55c");         // composes a Hangul syllable
+  CHECK(nfc("\u212b") == "\u00c5");                     // replaces a singleton
+  CHECK(nfc("\u0958") == "\u0915\u093c");  // this character is excluded from composition
   CHECK(nfc("e\xff\u0301 \xed\xa0\x80") == "e\xff\u0301 \xed\xa0\x80");
 }
 
@@ -133,7 +133,7 @@ TEST_CASE("the normal form C holds for every character beside others", "[tokeniz
     if (code >= 0xd800 && code < 0xe000) continue;
     text.clear();
     out.clear();
-    // Marks above, below and across; the last consonant and the vowel of a Hangul syllable.
+    // Adds marks above, below and across, and the last consonant and vowel of a Hangul syllable.
     for (const uint32_t c : {code, 0x301U, 0x323U, code, 0x11a8U, 0x338U, code, 0x1161U, code}) {
       append_utf8(c, text);
     }

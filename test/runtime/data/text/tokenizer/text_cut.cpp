@@ -9,7 +9,7 @@ namespace {
 
 using tokenizer_internal::SplitPattern;
 
-// Random texts with line ends next to every kind of character that patterns distinguish.
+// Makes random texts with line ends next to every kind of character that patterns distinguish.
 std::string random_lines(std::mt19937& random, size_t pieces) {
   const std::vector<std::string> kinds = {
       "\n", "\n", "\r\n", " ", "  ", "a",      "B",      "word",   "'s",      "1",      "234",

@@ -16,7 +16,7 @@ namespace {
 
 using Ids = std::vector<int32_t>;
 
-// FNV-1a over 32-bit little-endian ids.
+// FNV-1a hash over 32-bit little-endian ids.
 uint64_t hash_of(const Ids& ids) {
   uint64_t hash = 0xcbf29ce484222325;
   for (const int32_t id : ids) {
@@ -27,7 +27,7 @@ uint64_t hash_of(const Ids& ids) {
   return hash;
 }
 
-// All characters up to `last`, each followed by "a ".
+// Returns all characters up to `last`, each followed by "a ".
 std::string every_character(uint32_t last) {
   std::string text;
   for (uint32_t code = 1; code <= last; ++code) {
@@ -46,7 +46,7 @@ std::string random_bytes(std::mt19937& random, size_t bytes) {
 
 }  // namespace
 
-// Ids from tiktoken 0.14, with which Hugging Face tokenizers 0.23 agrees.
+// The expected ids are from tiktoken 0.14, with which Hugging Face tokenizers 0.23 agrees.
 TEST_CASE("published tokenizers give the published ids", "[tokenizer]") {
   const Json vectors = test::json_file(test::fixture_path("tokenizer/vectors.json"));
   const Tokenizer gpt2 = test::gpt2_tokenizer(), cl100k = test::cl100k_tokenizer();
@@ -96,7 +96,7 @@ TEST_CASE("a stream gives whole characters", "[tokenizer]") {
   for (const int32_t id : TokenEncoder(gpt2).encode("\u65e5\U0001f44d")) {
     parts.push_back(stream.push(id));
   }
-  // Each character has two tokens; the first one ends inside the character.
+  // Each character has two tokens; the first token ends inside the character.
   CHECK(parts == std::vector<std::string>{"", "\u65e5", "", "\U0001f44d"});
   CHECK(stream.push(*gpt2.find("\xf0")) == "");
   CHECK(stream.finish() == "\xf0");
@@ -120,7 +120,7 @@ TEST_CASE("a long text without a space merges as its pieces would", "[tokenizer]
   const Tokenizer cl100k = test::cl100k_tokenizer();
   TokenEncoder encoder(cl100k);
   const Ids ids = encoder.encode(std::string(1 << 20, 'x'));
-  // "xxxxxxxx", repeated.
+  // The token 45202 is "xxxxxxxx".
   CHECK(ids == Ids((1 << 20) / 8, 45202));
 }
 

@@ -13,7 +13,7 @@ namespace {
 
 using Ids = std::vector<int32_t>;
 
-// A tokenizer of SentencePiece's kind, like Llama 2's: characters, and bytes for other characters.
+// A tokenizer like that of Llama 2 (SentencePiece): characters, and bytes for other characters.
 Json llama2_like() {
   Json vocab = {{"<unk>", 0}, {"<s>", 1}, {"</s>", 2}};
   constexpr std::string_view kDigits = "0123456789ABCDEF";
@@ -71,7 +71,7 @@ TEST_CASE("the end of a document is the declared token, else a special one", "[t
   const std::string path = dir.write("tokenizer.json", root.dump());
   const auto end = [&] { return read_tokenizer(path)->end_of_document; };
   CHECK(end() == 2);
-  // Later sources take precedence. Configurations may have a default id that was not intended.
+  // Later files take precedence: configurations may contain a default id that was not intended.
   dir.write("generation_config.json", R"({"eos_token_id": [264, 2]})");
   CHECK(end() == 2);
   Json nameless = root;
@@ -90,7 +90,7 @@ TEST_CASE("the end of a document is the declared token, else a special one", "[t
     dir.write("tokenizer_config.json", cat(R"({"eos_token": )", declared, "}"));
     CHECK(end() == 264);
   }
-  // A copy of the tokenizer's files keeps the end token.
+  // A copy of the tokenizer's files has the same end token.
   const test::TempDir copy;
   const auto stored = read_tokenizer(path);
   for (const auto& [name, bytes] : tokenizer_files(*stored)) copy.write(name, bytes);
@@ -103,7 +103,7 @@ TEST_CASE("the end of a document is the declared token, else a special one", "[t
   dir.write("config.json", R"({"eos_token_id": 300})");
   CHECK(test::contains(test::message_of<DataError>([&] { end(); }), "config.json: eos_token_id"));
 
-  // An ordinary token spelled like an end token does not end documents.
+  // An ordinary token that is spelled like an end token does not end documents.
   root["added_tokens"] = Json::array();
   CHECK_FALSE(parse_tokenizer(root.dump(), "t.json")->end_of_document.has_value());
 }
@@ -155,7 +155,7 @@ TEST_CASE("added tokens take the longest text, whole words and white space", "[t
 }
 
 TEST_CASE("a tokenizer.json that is not understood is refused by name", "[tokenizer]") {
-  // `path`: keys and list indices, each preceded by a slash.
+  // `path` consists of keys and list indices, each preceded by a slash.
   const auto with = [](std::string_view path, const Json& value) {
     Json root = llama2_like();
     Json* place = &root;
@@ -219,7 +219,7 @@ TEST_CASE("steps that together make a text much longer are refused", "[tokenizer
   CHECK_FALSE(refusal(with("normalizer", "normalizers", long_start, 1)).empty());
   const Json spaces = {{"type", "Metaspace"}, {"replacement", "  "}};
   CHECK_FALSE(refusal(with("pre_tokenizer", "pretokenizers", spaces, 40)).empty());
-  const Json digits = {{"type", "Digits"}};  // split steps recurse
+  const Json digits = {{"type", "Digits"}};  // steps of a split may contain steps
   CHECK_NOTHROW(parse(with("pre_tokenizer", "pretokenizers", digits, 64)));
   CHECK_FALSE(refusal(with("pre_tokenizer", "pretokenizers", digits, 200'000)).empty());
 }
