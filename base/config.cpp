@@ -32,7 +32,7 @@ std::vector<std::string_view> split(std::string_view text, std::string_view betw
   return parts;
 }
 
-// True for a dash and more, except for negative numbers ("-1", "-.5"), which are values.
+// True for text that begins with a dash and is longer. Negative numbers ("-1", "-.5") are values.
 bool looks_like_flag(std::string_view argument) {
   if (argument.size() < 2 || argument[0] != '-') return false;
   return !parse_real(argument);

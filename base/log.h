@@ -36,7 +36,7 @@ class Logger {
   // Changes only the rank. Returns the previous rank.
   int set_rank(int rank);
 
-  // `text` has no newline at its end. These never throw: a line that cannot be written is lost.
+  // `text` has no newline at its end. None of these throws: a line that cannot be written is lost.
   void debug(std::string_view text) noexcept;
   void info(std::string_view text) noexcept;
   void warning(std::string_view text) noexcept;

@@ -11,7 +11,7 @@ namespace shale {
 struct PciLink {
   int width = 0;                    // lanes in use; 0: unknown
   int possible_width = 0;           // lanes that the device supports; 0: unknown
-  double gigatransfers = 0;         // maximum of both ends, per second and lane; 0: unknown
+  double gigatransfers = 0;         // per second and lane, supported by both ends; 0: unknown
   double bytes_per_second() const;  // in one direction, after line encoding; 0: unknown
 };
 

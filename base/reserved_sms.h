@@ -11,9 +11,9 @@ namespace shale {
 // would run after all other blocks have ended. Thread-safe.
 class ReservedSms {
  public:
-  // Reservation of one collective. It lasts from the call of the collective until the compute
-  // stream is told to wait for it. Both are points in the host's order of calls, which both streams
-  // follow.
+  // Reservation of one collective. It lasts from the call of the collective until the host makes
+  // the compute stream wait for it. Both are points in the host's order of calls, which both
+  // streams follow.
   class Hold {
    public:
     Hold() = default;

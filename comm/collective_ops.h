@@ -9,12 +9,12 @@ namespace shale::comm {
 // each rank calls backward() of its own loss, all in the same order. Inputs are contiguous, on the
 // group's device, and unchanged. `group` must outlive backward. Nothing is saved for backward.
 
-// Joins x of all ranks along the first dimension: [n, ...] to [ranks * n, ...]. Its gradient is
-// reduce_scatter_sum of the output's. Throws ShapeError for a scalar.
+// Joins x of all ranks along the first dimension: [n, ...] to [ranks * n, ...]. The gradient of x
+// is reduce_scatter_sum of the result's gradient. Throws ShapeError for a scalar.
 Tensor all_gather(ProcessGroup& group, const Tensor& x);
 // Returns slice rank() of the sum over ranks, sliced along the first dimension: [ranks * n, ...] to
-// [n, ...]. Its gradient is all_gather of the output's. Throws ShapeError unless the number of
-// ranks divides the first dimension.
+// [n, ...]. The gradient of x is all_gather of the result's gradient. Throws ShapeError unless the
+// number of ranks divides the first dimension.
 Tensor reduce_scatter_sum(ProcessGroup& group, const Tensor& x);
 // Returns the sum over ranks, for any shape. Its gradient is all_reduce_sum of the output's.
 Tensor all_reduce_sum(ProcessGroup& group, const Tensor& x);

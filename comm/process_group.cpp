@@ -82,7 +82,7 @@ void check_counts(const char* argument, const View& view, std::span<const int64_
                        ", the elements of ", argument));
 }
 
-// Packs texts into slices of one length for a gather, each with its own length in front.
+// Packs texts for a gather into slices of one length; each text follows its own length.
 constexpr size_t kLengthBytes = sizeof(int64_t);
 
 std::vector<uint8_t> with_length(std::string_view text, int64_t longest) {

@@ -60,8 +60,8 @@ struct CollectiveOptions {
   // on the CPU, where the caller has finished its work before the call.
   void* stream = nullptr;
   Traffic traffic = Traffic::kControl;  // class in the traffic statistics
-  // An earlier collective of this process that nobody has waited for yet and whose output is the
-  // input of this one; null: none. It may belong to another group on the same device.
+  // A collective of this process that nobody has waited for yet and whose output is the input of
+  // the new collective; null: none. It may belong to another group on the same device.
   const Work* after = nullptr;
   // The optimizer's step if known, else -1. Part of the fingerprint: a rank that skips a backward
   // would otherwise add gradients of two different steps.
@@ -74,8 +74,8 @@ struct CollectiveOptions {
 // order covers all groups of a process that are in one lane: if two groups share ranks, all these
 // ranks must use the two groups in one order. Each collective has a number and a fingerprint
 // (operation, dtype, count, root, tag). If ranks disagree about it, all of them get a CommError
-// that names the ranks. A rank that has waited longer than the time-out gets one too. The group is
-// unusable after that.
+// that names the ranks. A rank that has waited longer than the time-out also gets a CommError. The
+// group is unusable afterwards.
 //
 // Sums are deterministic: ranks are added in rank order as a binary tree, ((r0+r1)+(r2+r3))+..., in
 // which the left subtree of n ranks has the largest power of two below n. bf16 and f16 are added in
@@ -100,7 +100,8 @@ class ProcessGroup {
   virtual ProcessGroup& host() { return *this; }
 
   // Memory that peers can access directly: on one node, collectives on this host memory copy
-  // nothing. It works with all groups of the same World and device; free it before those end.
+  // nothing. It works with all groups of the same World and device; free it before these groups
+  // end.
   virtual MemoryProvider& memory() = 0;
 
   // Sum over all ranks, in place. f32, bf16, f16, f64, i32, i64.

@@ -40,7 +40,7 @@ class TrafficMeter {
   // Mark the start and end of a collective. Called by backends on host memory.
   void begin_flight();
   void end_flight();
-  // Adds all that is added here to `parent` too.
+  // Everything that is added here is from now on added to `parent` too.
   void set_parent(std::shared_ptr<TrafficMeter> parent) { parent_ = std::move(parent); }
 
   TrafficTotals totals(Traffic traffic) const;

@@ -17,7 +17,7 @@ class WorkState;
 // they no longer use their buffers, which are perhaps about to be freed.
 class Work {
  public:
-  Work() = default;  // a finished collective
+  Work() = default;  // refers to a finished collective
   explicit Work(std::shared_ptr<WorkState> state) : state_(std::move(state)) {}
   ~Work();
   Work(const Work&) = default;

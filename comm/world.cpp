@@ -30,15 +30,15 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Time for which a failed rank waits for others to fail too, before it ends the job. Wrong flags
-// and missing files make all ranks fail within milliseconds.
+// Time for which a failed rank waits for other ranks to fail too, before it ends the job. Wrong
+// flags and missing files make all ranks fail within milliseconds.
 constexpr std::chrono::milliseconds kTogether{200};
 // Time for the reports of ranks that failed because of the first failure. Enough to collect a
 // stack, with some reserve; the launcher kills the ranks afterwards.
 constexpr std::chrono::milliseconds kReports{700};
 // Time for which other ranks wait for the responsible rank to end the job.
 constexpr std::chrono::milliseconds kPatience{1500};
-// Time limit of MPI_Abort, which asks a daemon on this host, which may ask an unreachable one.
+// Time limit of MPI_Abort: it asks a daemon on this host, which may ask one on an unreachable host.
 constexpr std::chrono::milliseconds kAbortPatience{2000};
 
 // torchrun and similar launchers set rank numbers but start no MPI: each process would be the only
@@ -95,7 +95,7 @@ bool is_caused(std::exception_ptr error) {
 struct World::Impl {
   std::shared_ptr<WorldContext> context = std::make_shared<WorldContext>();
   bool guest = false;  // the program started MPI itself
-  MpiComm duplicate;   // duplicate of a guest's communicator
+  MpiComm duplicate;   // duplicate of the guest's communicator
   MPI_Comm all = MPI_COMM_WORLD;
   MpiComm node;
   std::unique_ptr<NodeMemory> board_memory;
@@ -234,7 +234,7 @@ void World::Impl::leave_alone() {
   static Kept& kept = *std::make_unique<Kept>().release();
   for (CommQueue& queue : context->queues) queue.cancel();
   watchdog.reset();
-  if (mpi_running() && context->size > 1) meet_soon();  // ranks that did not fail wait for all
+  if (mpi_running() && context->size > 1) meet_soon();  // ranks that have not failed wait for all
   kept.insert(kept.end(), context->kept.begin(), context->kept.end());
   kept.push_back(std::shared_ptr<NodeMemory>(std::move(board_memory)));
   kept.push_back(std::make_shared<MpiComm>(std::move(node)));

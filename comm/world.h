@@ -65,12 +65,13 @@ class World {
   MemoryProvider& memory();  // memory() of all groups
 
   // Starts a thread that exchanges heartbeats with the other ranks, independent of what the program
-  // does. If a rank sends none for the time-out (it is stopped, or its host is cut off or down),
-  // all other ranks end with exit code 76 and name it. A rank that hangs while it computes is named
-  // when a collective that waits for it times out. In both cases, and when ranks disagree, every
-  // rank reports its step, its last collectives and the stack of the thread that called watch(). A
-  // further call changes the time-out. Collective, with the same options on all ranks. Between
-  // hosts, heartbeats are UDP datagrams, sent to the address by which one host knows the other.
+  // does. If a rank sends no heartbeat for the time-out (it is stopped, or its host is cut off or
+  // down), all other ranks end with exit code 76 and name it. A rank that hangs while it computes
+  // is named when a collective that waits for it times out. In both cases, and when ranks disagree,
+  // every rank reports its step, its last collectives and the stack of the thread that called
+  // watch(). A further call changes the time-out. Collective, with the same options on all ranks.
+  // Between hosts, heartbeats are UDP datagrams, sent to the address by which one host knows the
+  // other.
   void watch(const WatchOptions& options = {});
   // Sets the current training step, for reports.
   void at_step(int64_t step);
@@ -80,7 +81,7 @@ class World {
   void set_places(std::vector<std::string> places);
   // Sets the NUMA node of each rank, on one host (comm/hosts/numa_nodes.h). Groups made afterwards
   // add in host memory inside a NUMA node first and cross between nodes once, if that changes no
-  // bit. Empty, the default: they do not. The same on all ranks.
+  // bit. Empty, the default: groups ignore NUMA nodes. The same on all ranks.
   void set_numa_nodes(std::vector<int> nodes);
   // Records the collectives of all groups and the messages of links as slices, from the time at
   // which this rank reached them to their end. Null: stops; nothing may be recording at that time.
@@ -90,7 +91,7 @@ class World {
   // failed instead. The destructor calls it; run() does so earlier.
   void finish();
 
-  // Reports to all ranks of this node that this rank has failed; those that wait for it stop
+  // Reports to all ranks of this node that this rank has failed; ranks that wait for it stop
   // waiting. Prints "error: <message> (rank r of n)" unless a lower rank failed with the same
   // words. Returns the exit code if all ranks failed together, or if this World is a guest; else
   // ends the job with MPI_Abort.
@@ -113,7 +114,7 @@ std::string mpi_version();
 int run(int argc, char** argv, const std::function<int(World&)>& body,
         const WatchOptions& watch = {});
 // run() in a program that has started MPI itself: an exception is printed and becomes the result,
-// on this rank and on those that wait for it; no process is ended.
+// on this rank and on ranks that wait for it; no process is ended.
 int run(const MpiCommunicator& communicator, const std::function<int(World&)>& body,
         const WatchOptions& watch = {});
 

@@ -58,8 +58,8 @@ class CheckpointFolder {
   void begin(int64_t step, std::string_view nonce) const;
   std::string temporary_path(int64_t step, std::string_view nonce) const;
   // Writes the attachments, then the manifest (with the step of begin), syncs everything, and
-  // renames the checkpoint to its final name. An existing one of the same step goes to the trash
-  // first. On return the checkpoint survives any crash. After an exception it is complete or
+  // renames the checkpoint to its final name. An existing checkpoint of the same step goes to the
+  // trash first. On return the checkpoint survives any crash. After an exception it is complete or
   // absent.
   void commit(const CheckpointManifest& manifest, std::string_view nonce,
               const Attachments& attachments = {}) const;
@@ -75,11 +75,11 @@ class CheckpointFolder {
 };
 
 // Path of the newest checkpoint at `path`: `path` itself if it has a manifest, else the newest in
-// the folder of a run or in its checkpoints/. Nothing if there is none.
+// the folder of a run or in its checkpoints/. nullopt if there is none.
 std::optional<std::string> newest_checkpoint(const std::string& path);
 
-// Reads the attachments of a checkpoint: the files that its manifest does not name. Throws as
-// Folder.
+// Reads the attachments of a checkpoint: the files that its manifest does not name. Throws what
+// Folder throws.
 CheckpointFolder::Attachments read_attachments(const std::string& checkpoint,
                                                const CheckpointManifest& manifest);
 
@@ -90,9 +90,9 @@ std::string make_checkpoint_nonce();
 std::string checkpoint_name(int64_t step);
 std::optional<int64_t> parse_checkpoint_name(std::string_view name);
 
-// Newest step whose checkpoint is valid to its last byte. Calls `on_invalid` for each newer invalid
-// one, with the problem. Throws DiskError if the disk fails, which is no reason to use an older
-// one.
+// Newest step whose checkpoint is valid to its last byte. Calls `on_invalid` for each newer,
+// invalid checkpoint, with the problem. If the disk fails, throws DiskError instead of using an
+// older checkpoint.
 std::optional<int64_t> find_newest_valid(
     const CheckpointFolder& folder,
     const std::function<void(int64_t step, const std::string& problem)>& on_invalid);

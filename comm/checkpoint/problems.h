@@ -9,7 +9,7 @@
 
 namespace shale::comm {
 
-// Errors as text that ranks exchange, so that all of them throw the same one: the exit code, a
+// Errors as text that ranks exchange, so that all ranks throw the same error: the exit code, a
 // space, the message; empty: no error.
 
 // Packs any exception. One that is no Error gets the code for out of memory or internal error.

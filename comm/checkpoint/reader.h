@@ -36,7 +36,7 @@ struct CheckpointRead {
 class CheckpointReader {
  public:
   // Reads the manifest of the folder (".../step_00000100"). Checks that all files exist with the
-  // right sizes, and that the step matches the folder's name if that has one.
+  // right sizes, and that the step matches the folder's name, if the name has a step.
   explicit CheckpointReader(const std::string& folder);
   // Takes a manifest that was read from the folder, without checking the files: one of many ranks
   // checks them for all (comm::open_checkpoint).

@@ -8,13 +8,13 @@
 
 namespace shale::comm {
 
-// States that differ between replicas (OverReplicas::kEach): a checkpoint stores those of all
+// States that differ between replicas (OverReplicas::kEach): a checkpoint stores the states of all
 // replicas as one tensor with an additional first dimension, which has a box for each replica.
 
 // Returns a replica's part at its position in the tensor of all replicas' states.
 StatePart stacked(StatePart part, int replica, int replicas);
 
-// Number of replicas in a stored tensor if it matches the part in everything else; otherwise 0.
+// Number of replicas in a stored tensor; 0 if the tensor does not match the part in other ways.
 int64_t stored_replicas(const CheckpointTensor& stored, const StatePart& part);
 
 // Reads the states of `stored` replicas with read(), and sets each of the parts to their mean.

@@ -48,7 +48,7 @@ std::vector<std::vector<TensorPart>> even_parts(const CheckpointManifest& manife
     }
   }
   std::vector<std::vector<TensorPart>> parts(static_cast<size_t>(ranks));
-  int64_t begin = 0;  // first byte of the tensor, among all bytes
+  int64_t begin = 0;  // first byte of this tensor among the bytes of all tensors
   for (const auto& [name, tensor] : manifest.tensors) {
     const TensorPart whole{
         .tensor = name, .dtype = tensor.dtype, .shape = tensor.shape, .count = tensor.numel()};

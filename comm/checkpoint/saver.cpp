@@ -153,7 +153,7 @@ std::optional<int64_t> CheckpointSaver::save(const CheckpointInfo& info,
                                              const std::vector<StatePart>& share) {
   const std::optional<int64_t> before = finish();
   info_ = info;
-  // Rank 0 makes the folder and sends its nonce, or the error, to the others.
+  // Rank 0 makes the folder and sends its nonce, or the error, to the other ranks.
   std::string nonce, problem;
   if (group_.rank() == 0) {
     nonce = make_checkpoint_nonce();

@@ -22,7 +22,7 @@ class Timeline;
 
 namespace shale::comm {
 
-// Saved data besides tensors; only rank 0's is used.
+// Saved data besides tensors; only that of rank 0 is used.
 struct CheckpointInfo {
   int64_t step = 0;           // optimizer steps done
   std::string state = "{}";   // a JSON object: progress of the run

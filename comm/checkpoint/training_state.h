@@ -15,8 +15,8 @@ namespace shale::comm {
 // (offload::OptimizerOffload).
 std::vector<StatePart> training_state(const DataParallel& parallel,
                                       const optim::Optimizer& optimizer);
-// Training state of a model with several optimizers. Throws ConfigError if two step one parameter,
-// or one steps another model's.
+// Training state of a model with several optimizers. Throws ConfigError if two optimizers step one
+// parameter, or one steps a parameter of another model.
 std::vector<StatePart> training_state(const DataParallel& parallel,
                                       const std::vector<const optim::Optimizer*>& optimizers);
 

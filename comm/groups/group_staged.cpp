@@ -247,8 +247,8 @@ int64_t StagedGroup::Staging::longest_slice(const CollectiveCall& call, const Sl
   return longest;
 }
 
-// Starts to copy elements [first, first + step) of every slice to the slot. Returns the call for
-// the host, which exchanges them.
+// Starts to copy elements [first, first + step) of every slice to the slot. Returns the call with
+// which the host exchanges them.
 CollectiveCall StagedGroup::Staging::fetch_slices(const CollectiveCall& call,
                                                   const SliceTable& slices, int64_t first,
                                                   int64_t step, Slot& slot) {

@@ -6,8 +6,8 @@
 namespace shale::comm {
 
 // True if sums inside each NUMA node first, then over the nodes, have the same bits as one tree
-// over all ranks, and are useful: several nodes, each with the same power of two, at least two, of
-// consecutive ranks. nodes: by rank, or by GPU; -1: unknown.
+// over all ranks, and are useful: there are several nodes, each with the same number of consecutive
+// ranks, a power of two of at least 2. nodes: by rank, or by GPU; -1: unknown.
 bool nodes_keep_tree(const std::vector<int>& nodes);
 
 // NUMA node of each rank, for collectives in host memory (World::set_numa_nodes); empty: one node.

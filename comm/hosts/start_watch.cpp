@@ -23,7 +23,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kTick{50};
-// A longer tick means that this process was suspended.
+// An iteration that takes longer means that this process was suspended.
 constexpr double kLongestTick_s = 1;
 // Time after which the launcher ends ranks that have not reported.
 constexpr std::chrono::seconds kPatience{4};

@@ -49,8 +49,8 @@ void InterNode::agree(const std::vector<Fingerprint>& calls) {
   if (verdict.balance != 0) report_pairs();
 }
 
-// Merges the verdicts of all nodes by recursive doubling among the largest power of two of them;
-// each remaining node is represented by one of these.
+// Merges the verdicts of all nodes by recursive doubling among the largest power of two of nodes;
+// one of these nodes represents each remaining node.
 InterNode::Verdict InterNode::merged(Verdict mine) {
   const int nodes = topology_.nodes(), node = topology_.node;
   const int speakers = static_cast<int>(std::bit_floor(static_cast<unsigned>(nodes)));

@@ -166,7 +166,7 @@ void InterNode::all_gather(const CollectiveCall& call, bool blocking) {
   }
 }
 
-// Sends this rail's part of the slices of this node's ranks; receives those of the others, by node.
+// Sends this rail's part of this node's slices to the other nodes; receives their parts, by node.
 void InterNode::exchange_slices(const CollectiveCall& call, int64_t count, int half) {
   const DType dtype = call.in.dtype;
   const Range part = rail_part(count, dtype);

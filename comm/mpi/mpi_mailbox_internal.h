@@ -38,11 +38,11 @@ class MpiLinks {
 };
 
 // Mailbox between ranks of different nodes. Both ends have slots: messages leave from the sender's
-// and arrive in the receiver's, whose free slots have posted receives. The receiver answers each
-// message that it takes, so that the sender knows the free slots.
+// slots and arrive in the receiver's, of which each free one has a posted receive. The receiver
+// answers each message that it takes, so that the sender knows the free slots.
 class MpiMailbox final : public Mailbox {
  public:
-  // peer: rank in links' communicator. tag and tag + 1 are this link's.
+  // peer: rank in the communicator of `links`. The link uses tag and tag + 1.
   MpiMailbox(std::shared_ptr<WorldContext> context, std::shared_ptr<MpiLinks> links, int peer,
              int tag, const LinkOptions& options);
   ~MpiMailbox() override;

@@ -154,7 +154,7 @@ NcclComm::NcclComm(NcclParent& parent, int color, int key, NcclOptions options)
     : options_(std::move(options)), comm_(parent.split(color, key, options_)) {}
 
 NcclComm::~NcclComm() {
-  abort();  // unless closed before
+  abort();  // does nothing after close()
 }
 
 void NcclComm::close() {

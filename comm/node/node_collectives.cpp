@@ -204,8 +204,8 @@ void NodeCollectives::direct_reduce_scatter(const CollectiveCall& call, uint64_t
                   .stream = call.out.bytes() >= kStreamBytes});
 }
 
-// Each rank reads its own slice once and writes it to all; if some outputs cannot be mapped, each
-// rank reads the slices of all.
+// Each rank reads its own slice once and writes it to all outputs; if some outputs cannot be
+// mapped, each rank reads the slices of all ranks instead.
 void NodeCollectives::direct_all_gather(const CollectiveCall& call, uint64_t sequence) {
   const int64_t bytes = call.in.bytes();
   const bool stream = call.out.bytes() >= kStreamBytes;
@@ -238,8 +238,8 @@ void NodeCollectives::pull_slices(const CollectiveCall& call,
   }
 }
 
-// Each rank writes its slice to the root; if the root's output cannot be mapped, the root reads
-// them.
+// Each rank writes its slice to the root; if the root's output cannot be mapped, the root reads the
+// slices.
 void NodeCollectives::direct_gather(const CollectiveCall& call, uint64_t sequence) {
   const int64_t bytes = call.in.bytes();
   const bool stream = bytes * channel_.ranks() >= kStreamBytes;
@@ -253,8 +253,8 @@ void NodeCollectives::direct_gather(const CollectiveCall& call, uint64_t sequenc
   if (channel_.rank() == call.root) pull_slices(call, map_all(sequence, /*outputs=*/false));
 }
 
-// Each rank copies a part of the root's buffer to all others, so that the root works too; if some
-// buffers cannot be mapped, each of the others reads the whole buffer.
+// Each rank copies a part of the root's buffer to all other ranks, so that the root works too; if
+// some buffers cannot be mapped, each other rank reads the whole buffer.
 void NodeCollectives::direct_broadcast(const CollectiveCall& call, uint64_t sequence) {
   const bool stream = call.out.bytes() >= kStreamBytes;
   const int ranks = channel_.ranks();

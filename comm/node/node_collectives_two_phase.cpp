@@ -24,10 +24,10 @@ bool NodeCollectives::in_parts(const CollectiveCall& call, bool at_once) const {
   return channel_.ranks() > kWholeChunkRanks || (!at_once && call.out.bytes() > kWholeChunkBytes);
 }
 
-// Step t reads the others' parts of chunk t - 2, writes chunk t for them, and adds this rank's part
-// of chunk t - 1. Sums are written where the summands were, into the staging areas of their owners:
-// a core can quickly write what it has just read, while lines that another core read last take
-// three times as long. For the same reason input for peers bypasses the caches.
+// Step t reads other ranks' parts of chunk t - 2, writes chunk t for these ranks, and adds this
+// rank's part of chunk t - 1. Sums are written where the summands were, into the staging areas of
+// their owners: a core can quickly write what it has just read, while lines that another core read
+// last take three times as long. For the same reason input for peers bypasses the caches.
 void NodeCollectives::staged_in_parts(const CollectiveCall& call, Chunk first, bool first_is_there,
                                       bool blocking) {
   const int64_t elements = chunk_elements(call.in.dtype, slices(call));

@@ -13,7 +13,7 @@ class NodeMemory {
  public:
   virtual ~NodeMemory() = default;
   virtual void* data() const = 0;
-  virtual bool peers_can_map() const = 0;  // false: a window; SharedMemory cannot work either
+  virtual bool peers_can_map() const = 0;  // false: an MPI window; SharedMemory cannot work
 
   // Collective. try_descriptors false: always use a window.
   static std::unique_ptr<NodeMemory> create(const MpiComm& node, size_t bytes,

@@ -77,7 +77,7 @@ class HostedExchange : public Exchange {
   Arrival begin_gather_parts(const Tensor& all) override;
   Arrival begin_shift(const Tensor& x, const Tensor& into, int by, ShiftOf of) override;
   Arrival begin_pass(const Tensor& x) override;
-  // True if a process has several members: their rows arrive together.
+  // True if a process has several members, because the rows of all its members arrive together.
   bool rows_come_at_once() const override { return ranks() == 1 || line_->members() > 1; }
 
  private:

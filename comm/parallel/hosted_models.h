@@ -8,9 +8,9 @@
 namespace shale::comm {
 
 // Models of the mesh ranks of a process (HostedRanks), one for each. Data parallelism
-// (ShardGroups::hosted) is built from the first model and adds the others to it. Models of context
-// ranks have equal values and contribute further gradients of one parameter; models of tensor ranks
-// have other shards, which become further parameters of the same unit.
+// (ShardGroups::hosted) is built from the first model and adds the other models to it. Models of
+// context ranks have equal values and contribute further gradients of one parameter; models of
+// tensor ranks have other shards, which become further parameters of the same unit.
 class HostedModels {
  public:
   // models: identical, without memory, ordered by context rank, then by tensor rank, already

@@ -23,7 +23,7 @@ struct Degrees {
   int shard = 0;     // ranks that shard the training state; 0: all that the other axes leave
   int tensor = 1;    // ranks that share each layer
   int context = 1;   // ranks that share each sequence
-  int expert = 1;    // ranks that share the experts, among those of shard, context and tensor
+  int expert = 1;    // ranks that share experts, among the shard, context, tensor ranks
   int pipeline = 1;  // pipeline stages
   // Mesh ranks of these two axes per process: powers of two that divide the degrees. Results have
   // the same bits for any number.
@@ -38,8 +38,9 @@ struct Degrees {
 
 // Returns degrees for `processes` processes that train what `wanted` describes. Tensor and context
 // degrees affect results and stay: with fewer processes than mesh ranks, a process hosts several
-// ranks of these axes. Pipeline and replica shrink to divisors that fit; shard gets the rest.
-// Throws ConfigError if no number of hosted ranks fits, or if more than wanted.shard are left.
+// ranks of these axes. Pipeline and replica shrink to divisors that fit; shard gets all remaining
+// processes. Throws ConfigError if no number of hosted ranks fits, or if more than wanted.shard
+// processes remain.
 Degrees fit_degrees(const Degrees& wanted, int processes);
 
 // Number of processes along each axis.
@@ -60,11 +61,11 @@ struct ParallelOptions {
 // Properties of a model that context and tensor parallelism need. How a layer is sharded over
 // tensor ranks is stated by its parameters (Parameter::split).
 struct ModelPlan {
-  // true: between layers a rank has whole samples, for models that need all of a sample there; a
+  // true: between layers a rank has whole samples, for models that need whole samples there; a
   // micro-batch is then a multiple of the tensor ranks. false: it has slices of rows.
   bool has_whole_samples = false;
   int64_t tokens = 0;     // tokens per sequence; 0: the model has no sequences that can be sharded
-  int64_t key_heads = 1;  // key heads of the layers that see these sequences, over all ranks
+  int64_t key_heads = 1;  // key heads of the layers that attend over sequences, over all ranks
 };
 
 // Mesh of a training run: process groups, the mesh ranks hosted by this process, and the exchanges

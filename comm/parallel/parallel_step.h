@@ -25,7 +25,7 @@ struct ParallelStepOptions {
 
 // Forward pass of one micro-batch through some pieces of one mesh rank's model.
 struct ForwardPass {
-  int rank = 0;             // mesh rank in this process: index of the model
+  int rank = 0;             // number of the mesh rank in this process, and of its model
   PieceRange pieces = {};   // without a pipeline: all pieces
   int64_t micro_batch = 0;  // index over all ranks in this step
   Tensor x = {};            // output of the previous piece; undefined before the first
@@ -46,10 +46,10 @@ struct ForwardPass {
 class ParallelStep {
  public:
   // pieces: those of `model`, which is the first model of this process, after Parallel::cut().
-  // Their units, parameters and costs are used; their `run` is not called. All outlive this.
-  // Allocates the parameters. Collective. Throws ConfigError unless the data-parallel ranks divide
-  // the micro-batches, and for a pipeline without width; also throws what DataParallel and
-  // make_stage_plan() throw.
+  // Uses the units, parameters and costs of the pieces, but does not call their `run`. All
+  // arguments outlive this. Allocates the parameters. Collective. Throws ConfigError unless the
+  // data-parallel ranks divide the micro-batches, and for a pipeline without width; also throws
+  // what DataParallel and make_stage_plan() throw.
   ParallelStep(Parallel& parallel, Module& model, std::span<const nn::Piece> pieces,
                const ParallelStepOptions& options);
   // Constructor for models that have a method pieces().

@@ -12,8 +12,8 @@ namespace shale::comm {
 // (arXiv:2102.02888, section 3). Each rank packs its vectors into blocks of signs
 // (kernels/one_bit.h); an all-to-all sends slices of all blocks together to their owners; an owner
 // averages its slice in rank order and packs it again; an all-gather distributes the result.
-// Whoever packs keeps the error and adds it to the next mean, so the sum of all means and pending
-// errors equals that of the exact means.
+// The rank that packs keeps the error and adds it to the next mean, so the sum of all means and
+// pending errors equals that of the exact means.
 //
 // With B blocks, rounded up to a multiple of N ranks, a rank sends (N - 1) / N * B * 132 bytes in
 // each direction: 33/32 bits per element, 1/31 of an f32 all-reduce.

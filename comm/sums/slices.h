@@ -27,12 +27,12 @@ double received_bytes(const CollectiveCall& all_to_all_v, int rank);
 int64_t offset_of(std::span<const int64_t> counts, int rank);
 
 // Hash of a rank's pair counts. The sum over all ranks is 0 (modulo 2^64) if for every pair the
-// sent count is the expected one, and else another number, except for one case in 2^64.
+// sent count equals the expected count; otherwise it is 0 only with a probability of 2^-64.
 uint64_t pair_balance(int rank, std::span<const int64_t> in_counts,
                       std::span<const int64_t> out_counts);
 
 // Describes the first mismatched pair: "rank 1 gives rank 3 5 elements, rank 3 expects 4"; empty if
-// there is none. ranks: by group rank; world_ranks: for messages.
+// there is none. ranks: tables by group rank; world_ranks: numbers shown in the message.
 std::string pair_disagreement(std::span<const SliceTable> ranks, std::span<const int> world_ranks);
 
 }  // namespace shale::comm

@@ -17,7 +17,7 @@ namespace shale::comm {
 class PeerFailure : public CommError {
  public:
   PeerFailure(const std::string& message, int job_code) : CommError(message), job_code_(job_code) {}
-  // Exit code of the rank that failed first, which becomes the job's.
+  // Exit code of the rank that failed first, which becomes the exit code of the job.
   int job_code() const { return job_code_; }
 
  private:

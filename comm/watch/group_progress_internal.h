@@ -11,7 +11,7 @@ namespace shale::comm {
 
 // Exchanges progress between ranks for collectives on devices, which neither compare their
 // arguments nor end if a peer is missing. Uses one non-blocking MPI all-gather after another;
-// somebody must call exchange() to drive them. One thread at a time.
+// the caller must call exchange() repeatedly to drive them. One thread at a time.
 class GroupProgress {
  public:
   GroupProgress(MpiComm comm, std::vector<int> world_ranks);
@@ -29,7 +29,7 @@ class GroupProgress {
   void exchange();
 
   // Names the ranks that have not issued the collective for which this rank waits: "rank 3 has not
-  // called it (11 of 12)"; if all have, those that have not finished it.
+  // called it (11 of 12)"; if all have issued it, the ranks that have not finished it.
   std::string late_ranks() const;
 
   // Called at the end of a group until it returns true: all ranks have called it. If an exchange

@@ -66,7 +66,7 @@ HeartbeatLink::HeartbeatLink(const MpiComm& world, const MpiComm& node) : rank_(
 }
 
 // Lists this host's addresses, without ports and loopback. Interfaces are listed in the order of
-// their creation, so those of containers are probably last.
+// their creation, so the interfaces of containers are probably last.
 HeartbeatLink::Places HeartbeatLink::own_addresses() {
   Places places{};
   ifaddrs* list = nullptr;

@@ -16,7 +16,7 @@ namespace shale::comm {
 //
 // Rank l of a node sends to rank l of each neighbor node (heartbeat_neighbors.h) the heartbeats of
 // all ranks of its own node, and whether ranks fail anywhere, which is forwarded from node to node.
-// (Ranks of a node with fewer ranks stand for several.) As every process of a node sends and
+// (On a node with fewer ranks, a rank stands for several.) As every process of a node sends and
 // receives, one stopped process does not silence the others. Sockets listen only on the addresses
 // by which the other hosts know this one. Datagrams carry a random number drawn at the start,
 // against strangers; like MPI's messages they are neither encrypted nor signed.
@@ -28,14 +28,14 @@ class HeartbeatLink {
   // Ranks of the neighbor nodes, which this node watches, sorted.
   const std::vector<int>& watched() const { return watched_; }
 
-  // Neither call waits. failure: exit code with which ranks of this node, or of others as far as
-  // known, are failing; 0: none.
+  // Neither send() nor receive() waits. failure: exit code with which ranks of this node, or of
+  // other nodes as far as known, are failing; 0: none.
   void send(const HeartbeatTable& table, int failure) const;
   void receive(HeartbeatTable& table);
 
  private:
   static constexpr size_t kAddresses = 4;
-  using Places = std::array<UdpAddress, kAddresses>;  // ip 0: none; port 0: no listener
+  using Places = std::array<UdpAddress, kAddresses>;  // an ip of 0: none; a port of 0: no listener
   // Addresses of one rank. Plain data: it is sent.
   struct Home {
     int32_t leader = 0;  // lowest rank of its node

@@ -14,7 +14,7 @@ struct Heartbeat {
 };
 
 // Newest heartbeats of all ranks of a World, in memory shared by the ranks of a node. The node's
-// ranks write their own; those of other nodes arrive over the network.
+// ranks write their own heartbeats; those of other nodes arrive over the network.
 class HeartbeatTable {
  public:
   static size_t bytes(int ranks);
@@ -24,7 +24,7 @@ class HeartbeatTable {
 
   int ranks() const { return ranks_; }
   Heartbeat get(int rank) const;
-  // Keeps the newer heartbeat, as they may arrive out of order.
+  // Keeps the newer of two heartbeats, because heartbeats may arrive out of order.
   void put(int rank, const Heartbeat& heartbeat);
 
   // Sets the step of a rank of this node without counting a heartbeat.
@@ -50,7 +50,7 @@ class Silence {
  public:
   explicit Silence(int ranks) : ranks_(static_cast<size_t>(ranks)) {}
 
-  // Reads the table `elapsed_s` after the previous call. Of longer times only `longest_s` counts.
+  // Reads the table `elapsed_s` after the previous call; a longer time counts as `longest_s`.
   void look(const HeartbeatTable& table, double elapsed_s, double longest_s);
 
   // Returns ranks that have sent heartbeats, but none in the last `seconds` seconds.

@@ -15,8 +15,8 @@ namespace shale::comm {
 // Collectives of one group that a device has queued and not yet finished, in the device's order.
 // One thread at a time.
 //
-// Each is recorded as running in the process's recent collectives only once it is the first, as it
-// cannot run earlier, and more may queue behind a hanging one than that list can hold.
+// A collective is recorded as running in the process's recent collectives only once it is the
+// first: it cannot run earlier, and that list could not hold all collectives behind a hanging one.
 class InFlight {
  public:
   InFlight(RecentCollectives& recent, std::string_view group) : recent_(recent), group_(group) {}

@@ -19,8 +19,8 @@ struct Progress {
   uint64_t leaving = 0;   // not 0: the rank has left the group
 };
 
-// Recently issued collectives of a rank: more than a step has, which is how far ranks may be apart
-// when they are compared.
+// Recently issued collectives of a rank. It holds more than one step has, because that is how far
+// ranks may be apart when they are compared.
 class IssuedCalls {
  public:
   static constexpr size_t kKept = 4096;
@@ -29,7 +29,7 @@ class IssuedCalls {
   void add(const Fingerprint& call, Progress& mine);
 
   // Describes ranks that have issued other calls than this one; empty: none as far as known. Reads
-  // each rank once, however many calls there are. world_ranks: for messages.
+  // each rank once, however many calls there are. world_ranks: numbers shown in messages.
   std::string disagreement(std::span<const Progress> ranks, std::span<const int> world_ranks) const;
 
  private:

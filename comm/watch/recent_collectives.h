@@ -25,9 +25,9 @@ class RecentCollectives {
     Fingerprint call;
     int64_t bytes = 0;
     Clock::time_point begun;
-    Clock::time_point ended;  // not set while running
+    Clock::time_point ended;  // not set while the collective is running
     bool running = false;
-    bool on_device = false;  // times are those at which the host noticed the device's progress
+    bool on_device = false;  // the host took the times when it noticed progress
   };
 
   // Records a collective as running during its lifetime.

@@ -22,8 +22,9 @@ namespace shale::comm {
 inline constexpr std::string_view kNoHeartbeat = "no heartbeat from ";
 
 // Watches the ranks of a World on a thread of its own, whatever this rank does. Every rank sends
-// heartbeats. If one sends none for the time-out (it is stopped, or its host is cut off or down),
-// all others end the run. When communication fails in any way, each rank reports what it was doing.
+// heartbeats. If one rank sends none for the time-out (it is stopped, or its host is cut off or
+// down), all other ranks end the run. When communication fails in any way, each rank reports what
+// it was doing.
 class Watchdog {
  public:
   struct Options {
@@ -78,7 +79,7 @@ class Watchdog {
   bool gave_up_ = false;
   double elsewhere_since_s_ = -1;        // time at which failures elsewhere became known
   uint64_t kept_id_ = 0;                 // number of a long-running collective
-  std::vector<std::string> kept_stack_;  // main thread's stack during that collective
+  std::vector<std::string> kept_stack_;  // stack of the main thread during that collective
 
   std::atomic<bool> stop_{false};
   std::thread thread_;  // last member: the thread uses the others

@@ -191,8 +191,8 @@ class Rehearsal {
     return step < std::ssize(kPasses) ? kPasses[size_t(step)] : kAtOnce;
   }
 
-  // Stops the list before the timed steps, as a real run keeps none. By now nearly all memory is in
-  // use.
+  // Ends the list of memory use before the timed steps, because a real run keeps no such list. By
+  // now nearly all memory is in use.
   void end_list() {
     if (!ledger_ || !config_.memory_profile.empty()) return;
     at_peak_ = ledger_->at_peak();

@@ -24,13 +24,13 @@ class RehearsalClock : public kernels::CallObserver,
  public:
   // Which kernels the dry run executes, to measure those whose time is unknown.
   enum class Pass : uint8_t {
-    // Repeatedly, at the first call of each kind. Caches are warmer than in a real step.
+    // Repeats each kernel at the first call of its kind. Caches are warmer than in a real step.
     kAtOnce,
-    kLater,  // not in this pass
-    // At their places in the step, the first few calls of each kind, so that their memory is
-    // mapped. Not timed.
+    kLater,  // runs none; a later pass does
+    // Runs the first few calls of each kind at their places in the step, so that their memory is
+    // mapped. Takes no times.
     kVisit,
-    // At their places in the step, between its other kernels, and timed.
+    // Runs and times the calls at their places in the step, between its other kernels.
     kInPlace,
   };
   // Returns true if kernels really run, to be measured.

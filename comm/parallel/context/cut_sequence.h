@@ -20,8 +20,8 @@ enum class ContextKind : uint8_t {
   kGather,   // every rank gathers the keys and values of all tokens
   kRing,     // keys and values move around the ranks, one rank's at a time
   kUlysses,  // ranks exchange tokens for heads; each sees whole sequences
-  // Neighbouring ranks exchange tokens for heads; the keys and values of these heads move around
-  // such groups (USP, arXiv:2405.07719).
+  // Neighbouring ranks exchange tokens for heads; the keys and values of these heads move around a
+  // ring of such groups (USP, arXiv:2405.07719).
   kUlyssesRing,
 };
 

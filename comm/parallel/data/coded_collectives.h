@@ -65,7 +65,7 @@ class Fp8Gather {
   const OptimShard& shard_;
   Tensor codes_;
   Tensor largest_;            // maximum of each block of each matrix
-  bool has_largest_ = false;  // largest_ is that of the current masters, or is being exchanged
+  bool has_largest_ = false;  // largest_ matches the masters, or is being exchanged
   Work exchange_;             // all-reduce of largest_
 };
 

@@ -125,7 +125,7 @@ DataParallel::DataParallel(Context& context, const ShardGroups& groups,
     shared_.replicas = std::make_shared<ShardReplicas>(
         replicas_of(*groups.replicate, [this](const Work& work) { shared_.wait(work); }));
   }
-  // Peers access these buffers directly; the provider must be set before the first is allocated.
+  // Peers access these buffers directly; the provider must be set before the first buffer exists.
   if (!shared_.single()) {
     context.allocator().set_provider(MemoryTag::kGradient, &groups.shard->memory());
     if (options.stage > 0) {
@@ -231,7 +231,7 @@ FlatUnit& DataParallel::unit(const Module& module) const {
   throw InternalError(cat("data parallel: ", module.full_name(), " is not a unit"));
 }
 
-// Orders units as forward reaches them: units that enclose others first, then the others as given.
+// Orders units as forward reaches them: first units that enclose units, then the others as given.
 void DataParallel::order_units() {
   std::vector<FlatUnit*> order;
   for (const auto& unit : units_) {

@@ -129,8 +129,8 @@ class DataParallel {
   // previous step. For use before a forward is captured or replayed; stage 3 gathers in the graph.
   void finish_gathers();
   // Flags of the gradients on the host: which have a value, and which are reduced. Backward reads
-  // and changes them, but a replay does not. A replay requires the flags with which the capture
-  // started; the caller then sets those with which the capture ended.
+  // and changes the flags, but a replay does not. Before a replay, the flags must be those with
+  // which the capture started; after it, the caller must set those with which the capture ended.
   std::vector<bool> gradient_flags();
   void set_gradient_flags(const std::vector<bool>& flags);
 
@@ -143,7 +143,7 @@ class DataParallel {
 
   // optim::clip_grad_norm over the gradients of all ranks. If gradients are not added over
   // replicas, each replica clips by the norm of its own gradient (for kShare times the number of
-  // replicas); a non-finite value on one counts for all.
+  // replicas); a non-finite value on one replica counts for all replicas.
   void clip_grad_norm(float max_norm, optim::OutlierSkip* outliers = nullptr);
   // Adds the counts of all ranks. Collective; the host waits for the sum.
   double sum_over_ranks(double count) const;
@@ -178,8 +178,8 @@ class DataParallel {
   // The rows of a vector are its elements.
   using FillRows =
       std::function<void(const Parameter& parameter, int64_t first_row, const View& rows)>;
-  // Sets every parameter: calls `fill` once for each of which this rank has a part, with the rows
-  // that contain it. Not collective, but every rank must call it before the next use.
+  // Sets every parameter: calls `fill` once for each parameter of which this rank has a part, with
+  // the rows that contain it. Not collective, but every rank must call it before the next use.
   void load(const FillRows& fill);
   // Calls visit(parameter, values) for every parameter, with dense f32 host values that are valid
   // during the call.

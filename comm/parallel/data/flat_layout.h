@@ -14,7 +14,7 @@ namespace shale::comm {
 // kFlatAlignment elements, and every rank's shard is one contiguous range of a multiple of them, so
 // that gradient norms (sums over aligned blocks) have the same bits however the buffer is divided.
 // If that would be mostly padding, as for a block's norms on a thousand ranks, one rank owns the
-// whole buffer and the others have nothing.
+// whole buffer and the other ranks have nothing.
 inline constexpr int64_t kFlatAlignment = 1024;
 
 struct FlatEntry {

@@ -19,7 +19,7 @@ class FullState {
   explicit FullState(DataParallel& parallel, std::optional<int> root = {});
 
   // Dense f32 values in the shape of Parameter::whole, valid until the next call; on ranks that get
-  // none, a view without data. A process with several tensor ranks passes the first one's
+  // no values, a view without data. A process with several tensor ranks passes the first one's
   // parameter. Collective: all ranks, also of other stages, request the same parameters in one
   // order. Throws InternalError for a parameter that is not part of the model.
   View read(const Parameter& parameter);

@@ -228,7 +228,7 @@ void GradientAccumulator::keep() {
   unsharded_.set_to_zero();
 }
 
-// While a sum is kept, a parameter without a value is one for which zero_grad() was called.
+// While a sum is kept, a parameter lacks a value only if zero_grad() was called for it.
 void GradientAccumulator::drop_zeroed() {
   if (!kept_.defined()) return;
   if (spec_.is_sharded()) {

@@ -16,13 +16,13 @@ namespace shale::comm {
 // and 3 from the first gradient of a backward to the end of its reduction.
 //
 // If parameters have copies (Parameter::copies), each of which gets the gradient of some of the
-// rows, every copy has a tensor of its own until they are added.
+// rows, every copy has a tensor of its own until the copies are added.
 class UnshardedGradient {
  public:
   // before_first: called in stages 0 and 1 when the first gradient after unbind() arrives; it calls
   // bind(). Throws InternalError for a parameter that is already in another buffer.
   UnshardedGradient(const BufferSpec& spec, const std::function<void()>& before_first);
-  void detach();  // disconnects the parameters from this
+  void detach();  // disconnects the parameters from this object
 
   // Calls `ready` for each parameter when its gradient is complete in a backward.
   void add_ready_hook(const std::function<void(const FlatEntry&)>& ready);
@@ -71,15 +71,15 @@ class GradientAccumulator {
   void drop_zeroed();  // clears parts of the kept sum for which zero_grad() was called
 
   Tensor destination() const;  // tensor that a reduction writes its sum to
-  // Adds a finished reduction's sum in destination().
+  // Adds to the sum of the step the sum of a finished reduction, which is in destination().
   void add(const Tensor& sum);
   void finish_step();  // completes the gradient after the last reduction
-  // Event that completes the gradient; none: finish_step() must do so.
+  // Event at which the gradient is complete; nullopt: finish_step() must complete it.
   std::optional<Event> completion() const;
 
   bool has_gradient() const;
   void clear();  // marks all gradients as absent
-  // Visits the flags: the shard and each parameter have a value; the value is a sum over ranks.
+  // Visits the flags of the shard and its parameters: has a value; the value is a sum over ranks.
   void for_each_flag(const std::function<void(bool&)>& visit);
 
  private:

@@ -10,7 +10,7 @@ namespace shale::comm {
 // level, like the bits of a binary counter: after 2^n gradients there is one, the root.
 class GradientCounter {
  public:
-  // Copies what must be kept. All gradients are vectors of one length and dtype.
+  // Copies gradients that must be kept. All gradients are vectors of one length and dtype.
   void add(const Tensor& gradient);
   // Returns the root and empties the counter. Throws InternalError, naming `what`, unless 2^n
   // gradients were added.

@@ -21,7 +21,7 @@ class HostGradient {
   void settle();
   // Calls `use`, which may read and write the sum, after everything that was added is in it.
   void with_sum(const std::function<void()>& use);
-  // True if the sum is complete when arrived() has completed, without settle().
+  // True if settle() is not needed: the sum is complete when the event arrived() is.
   bool settles_itself() const { return !to_add_.defined(); }
   const Event& arrived() const { return arrived_; }
 

@@ -20,7 +20,7 @@ struct LocalStepsOptions {
   float lr = 0.7f;        // learning rate of the outer step
   float momentum = 0.9f;  // Nesterov momentum of the outer step: [0, 1)
   // Spread the outer steps of buffers over the steps, so that each step sends about the same amount
-  // (arXiv:2501.18512, section 2.2); false: all buffers have theirs in the same step.
+  // (arXiv:2501.18512, section 2.2); false: all buffers have their outer steps in the same step.
   bool in_turn = false;
 };
 

@@ -13,7 +13,7 @@ bool has_replicas(const DataParallel& parallel);
 // kernels work correctly: in stages 0 to 2 the parameters, in stage 3 the master shards of
 // replicas, with tensor parallelism also parameters that every tensor rank has, over
 // ShardGroups::tensor. Call it between steps. `everyone`: the group of all ranks, or in a pipeline
-// of those with this rank's stage; rank: number of this rank in messages, by default its rank in
+// of the ranks with this stage; rank: number of this rank in messages, by default its rank in
 // `everyone`. Throws CommError, naming the first parameter that differs and the ranks that differ
 // from the majority, on all compared ranks. Collective, blocking; waits for the device, and copies
 // the parameters to the host.

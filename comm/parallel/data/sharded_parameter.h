@@ -38,16 +38,16 @@ struct ElementRange {
 
 // A parameter of a sharded model as held by one mesh rank between two steps, like PyTorch's
 // DTensor. A handle: cheap to copy; valid as long as the model, which it does not keep alive. It is
-// not for ops: these take Parameter::value, which is whole while the module runs.
+// not for ops: ops take Parameter::value, which is whole while the module runs.
 class ShardedParameter {
  public:
-  // parameter: of the model of any mesh rank of this process; may belong to another pipeline stage.
-  // Throws InternalError for a parameter that is not part of the model.
+  // parameter: a parameter in the model of any mesh rank of this process, or of another pipeline
+  // stage. Throws InternalError for a parameter that is not part of the model.
   ShardedParameter(DataParallel& parallel, const Parameter& parameter);
 
   const Parameter& parameter() const { return *parameter_; }
   std::string name() const { return parameter_->full_name(); }
-  // Shape of the unsharded parameter, as of full(). A mesh rank's part along the axes "tensor" and
+  // Shape of the unsharded parameter, and of full(). A mesh rank's part along the axes "tensor" and
   // "expert" has parameter().shape.
   const Shape& shape() const { return parameter_->whole; }
 
@@ -55,8 +55,8 @@ class ShardedParameter {
   // distributed experts has the axis "expert" in place of "context" and "tensor"; its axis "shard"
   // then has the ranks with the same experts.
   std::vector<Placement> placements() const { return placements(/*of_gradient=*/false); }
-  // Placements of the gradient that backward leaves to be reduced (Parameter::value). After
-  // finish_gradients(), local_grad() has the placements of the parameter.
+  // Placements of the gradient that backward leaves in Parameter::value, before it is reduced.
+  // After finish_gradients(), local_grad() has the placements of the parameter.
   std::vector<Placement> gradient_placements() const { return placements(/*of_gradient=*/true); }
 
   // Range of local() among the elements of parameter().shape.

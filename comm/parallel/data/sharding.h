@@ -57,8 +57,8 @@ struct ShardGroups {
   ProcessGroup* shard_and_tensor = nullptr;
   // Expert parallelism (comm/parallel/expert), over the ranks of `shard`, or of `shard` and
   // `tensor`. experts: ranks that together have all experts. expert_shard: ranks with the same
-  // experts; these parameters are sharded, and their gradients added, over it in place of `shard`.
-  // null: every rank has all experts, or its tensor shard of each.
+  // experts, which replaces `shard` for sharding experts and adding their gradients. null: every
+  // rank has all experts, or its tensor shard of each.
   ProcessGroup* experts = nullptr;
   ProcessGroup* expert_shard = nullptr;
   // Groups in Lane::kModel for collectives inside layers: graphs capture these collectives.

@@ -10,7 +10,7 @@
 namespace shale::comm {
 
 // Hooks of the modules of units. If a process has several mesh ranks (ShardGroups::hosted), whose
-// models share units, each hook acts once for all of them, when the last one reaches it.
+// models share units, each hook acts once for all mesh ranks, when the last of them reaches it.
 class UnitHooks {
  public:
   explicit UnitHooks(const HostedModels* hosted) : hosted_(hosted) {}

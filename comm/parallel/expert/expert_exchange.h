@@ -7,9 +7,9 @@
 
 namespace shale::comm {
 
-// Communication for distributed MoE experts: each rank of a group has equally many, in order. Rows
-// of tokens go to the ranks of their experts, and results come back (arXiv:2006.16668, section
-// 3.3). Autograd does not record these calls; it records dispatch() and collect() below.
+// Communication for distributed MoE experts: each rank of a group has equally many experts, in
+// order. Rows of tokens go to the ranks of their experts, and results come back (arXiv:2006.16668,
+// section 3.3). Autograd does not record these calls; it records dispatch() and collect() below.
 // Collective, in one order.
 class ExpertExchange {
  public:
@@ -39,8 +39,8 @@ struct ExpertRows {
   Tensor sources;  // [R'] i32: inverse of places
 };
 
-// offsets: Routing::offsets [E + 1], for `rows` rows. A divisor of all offsets divides the result's
-// too. Waits for the device, as the host needs the counts. Collective.
+// offsets: Routing::offsets [E + 1], for `rows` rows. A divisor of all offsets also divides the
+// offsets of the result. Waits for the device, as the host needs the counts. Collective.
 ExpertRows expert_rows(ExpertExchange& exchange, const Tensor& offsets, int64_t rows);
 
 // Sends rows sorted by expert, as from moe_permute(), to the ranks of the experts. Returns the rows

@@ -53,7 +53,8 @@ class Pipeline {
   bool has_loss() const { return plan_.loss_rank() == group_.rank(); }
 
   // Runs a training step, forward and backward of all micro-batches. Returns their losses,
-  // detached, on the rank with the last stage; else none. step: for messages, equal on all ranks.
+  // detached, on the rank with the last stage; nothing on other ranks. step: for messages, equal on
+  // all ranks.
   std::vector<Tensor> run(int64_t step, PipelineWork& work);
   // Runs the forward of one micro-batch alone. Returns its loss on the rank with the last stage,
   // else an undefined tensor.

@@ -28,7 +28,7 @@ struct TimedAction {
 // Result of a simulation.
 struct Simulation {
   double makespan = 0;                          // time from the first start to the last end
-  std::vector<double> idle;                     // by rank: time without work
+  std::vector<double> idle;                     // time without work, by rank
   std::vector<int> held;                        // by rank: maximum number of forwards without their
                                                 // backward
   std::vector<std::vector<TimedAction>> ranks;  // actions of each rank, in order

@@ -83,9 +83,9 @@ Tensor enter(Exchange& exchange, const Tensor& x, std::shared_ptr<RowsAgain>& ag
   return entered(exchange, x, exchange.ranks() > 1 ? exchange.gather(x) : x, again);
 }
 
-// again: source of the rows from which the part was computed; null: unknown. Backward gathers them
-// after the gradient, overlapped with GEMMs that do not need them. leaving: knows parts that are
-// already sent; null: none.
+// again: source of the rows from which the part was computed; null: unknown. Backward gathers these
+// rows after the gradient, overlapped with GEMMs that do not need them. leaving: has sent some
+// parts already; null: nothing was sent.
 Tensor leave(Exchange& exchange, const Tensor& part, const std::shared_ptr<RowsAgain>& again,
              LeavingRows* leaving = nullptr) {
   check_contiguous("leave", "a part", part);

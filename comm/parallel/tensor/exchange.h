@@ -82,8 +82,8 @@ class Exchange {
   // slices: [ranks, ...], dense, one for each rank. Returns the slices of all ranks for this one.
   virtual Tensor all_to_all(const Tensor& slices) = 0;
 
-  // Asynchronous forms: the arguments must not change until get() of the result, which all ranks
-  // call. Transfers complete in the order of the calls.
+  // Asynchronous forms of the functions above: the arguments must not change until get() of the
+  // result, which all ranks call. Transfers complete in the order of the calls.
   virtual Arrival begin_gather(const Tensor& slice) = 0;
   virtual Arrival begin_sum_slices(const Tensor& part) = 0;
   virtual Arrival begin_gather_parts(const Tensor& all) = 0;

@@ -158,7 +158,7 @@ LeavingRows::LeavingRows(Exchange& exchange, const Shape& all)
       are_made_(static_cast<size_t>(exchange.ranks())) {}
 
 LeavingRows::~LeavingRows() {
-  residual_.impl().rows_of_sum = nullptr;  // the residual may outlive this
+  residual_.impl().rows_of_sum = nullptr;  // the residual may outlive this object
   wait_for(arrivals_);
 }
 

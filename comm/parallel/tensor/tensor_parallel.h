@@ -9,8 +9,8 @@ namespace shale::comm {
 // Shards the layers of a model over mesh ranks as Parameter::split says (arXiv:1909.08053, section
 // 3, with slices of the rows between the layers as in arXiv:2205.05198, section 4.2): parameters,
 // which have no memory yet, become the shards of this rank of `exchange`. group: the processes of
-// these ranks. comm::Parallel (comm/parallel/parallel.h) does this for whole models and also gives
-// layers their exchange.
+// the ranks of `exchange`. comm::Parallel (comm/parallel/parallel.h) does this for whole models and
+// also gives layers their exchange.
 //
 // Call it before data parallelism, which gets the group as ShardGroups::tensor. Experts that are
 // distributed over ranks (comm/parallel/expert) stay whole.

@@ -239,7 +239,7 @@ double LayoutBounds::bandwidth_seconds(comm::CollectiveOp op, double bytes,
   const comm::CollectiveCall call{.op = op, .in = whole, .out = whole};
   double seconds = collective_seconds(machines_.cluster, call, group) -
                    collective_latency(machines_.cluster, group);
-  // A group of as many ranks may have been measured.
+  // Uses the measurement of a group with as many ranks, if there is one.
   for (const FittedLink& link : machines_.cluster.links) {
     if (link.op != op || link.ranks != group.ranks) continue;
     seconds = std::min(seconds, bytes / link.bandwidth);

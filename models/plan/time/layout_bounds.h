@@ -29,7 +29,7 @@ struct LayoutBound {
 class LayoutBounds {
  public:
   using MakeTask = std::function<std::unique_ptr<Task>()>;
-  // make_task and the objects that machines refers to must outlive this. ranks: of the run.
+  // make_task and objects that `machines` refers to must outlive this. `ranks`: number of ranks.
   LayoutBounds(const MakeTask& make_task, int ranks, const PlanMachines& machines)
       : make_task_(make_task),
         ranks_(ranks),

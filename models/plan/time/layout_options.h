@@ -20,7 +20,7 @@ void check_free(const ConfigSpec& spec);
 TrainConfig without_data(TrainConfig config);
 
 // Returns the layout's options and the options of `given` that the user has set, as text of a file
-// for train_lm --config. config: of the run whose layout was searched.
+// for train_lm --config. config: the run whose layout was searched.
 std::string layout_options(const TrainConfig& config, const ConfigSpec& given,
                            const PlannedLayout& layout);
 

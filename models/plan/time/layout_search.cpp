@@ -24,7 +24,7 @@ using MakeTask = std::function<std::unique_ptr<Task>()>;
 
 constexpr int kMostStages = 16;          // maximum pipeline ranks
 constexpr int kMostContext = 16;         // maximum context-parallel ranks
-constexpr int64_t kMostMicroBatch = 64;  // samples
+constexpr int64_t kMostMicroBatch = 64;  // maximum samples per micro-batch
 constexpr std::array kChunks{1, 2, 4};   // chunks per pipeline rank
 struct OffloadChoice {
   OffloadKind kind;
@@ -209,8 +209,8 @@ class Search {
   };
 
   // Order of evaluation. Layouts that probably do not fit the device come last, so that a search
-  // that ends early has found one that fits; until one is found, the smallest of them come first.
-  // The others are sorted by expected time: the bound times the ratio of plan to bound, from plans
+  // that ends early has found one that fits; until one is found, the smallest layouts come first.
+  // All others are sorted by expected time: the bound times the ratio of plan to bound, from plans
   // with the same number of ranks along each axis, or else the best ratio of all. Only bounds
   // exclude layouts.
   using Ratio = std::tuple<int, int, int, int>;
@@ -438,7 +438,7 @@ class Search {
   RunConfig start_;
   const std::unique_ptr<Task> task_;
   const std::vector<nn::Piece> pieces_;
-  const int64_t experts_;  // of an MoE model; 1: the model has none
+  const int64_t experts_;  // experts of an MoE model; 1: not an MoE model
   const bool knows_host_;  // true: plans include the time of --offload (a CPU is its own host)
   LayoutBounds bounds_;
   std::vector<Candidate> candidates_;

@@ -37,7 +37,7 @@ struct FoundLayouts {
   int64_t too_large = 0;            // candidates that need more memory than a device has
   int64_t slower = 0;               // excluded: a bound shows that they are not among the best
   int64_t planned = 0;              // candidates whose step was planned
-  int64_t left = 0;                 // not evaluated when the search reached its limit
+  int64_t left = 0;                 // candidates left when the search reached its limit
   double least_seconds = 0;         // lower bound of the step time of the layouts left
   // Dry runs made. Given as `most_dry_runs`, this number reproduces a search that ended early.
   int64_t dry_runs = 0;

@@ -14,9 +14,9 @@ namespace shale::models {
 // A layout of a run over its ranks, and the needs of its most loaded rank.
 struct PlannedLayout {
   std::string flags;       // options that differ from their defaults: "--zero 2 --pipeline 4"
-  MemoryPeak device;       // peak of the rank that holds most
-  int64_t host_bytes = 0;  // offloaded bytes of that rank in host memory
-  std::optional<PlannedStep> step = {};  // set by search_layouts() only
+  MemoryPeak device;       // peak memory of the most loaded rank
+  int64_t host_bytes = 0;  // offloaded bytes of that rank, in host memory
+  std::optional<PlannedStep> step = {};  // only search_layouts() sets it
   RunConfig config = {};                 // resolved
 };
 

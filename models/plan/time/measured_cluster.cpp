@@ -22,8 +22,8 @@ constexpr int64_t kCopied = 32 << 20;
 constexpr int kRuns = 6;
 constexpr double kUsable = 0.9;  // share of a node's memory that ranks can use
 
-// Returns the time of the slowest rank while all ranks run the same, the fastest of kRuns; a first
-// run does not count.
+// Runs the same on all ranks kRuns times, after a run that does not count. Returns the time of the
+// fastest run, in which the slowest rank counts.
 template <typename Run>
 double seconds_of(comm::ProcessGroup& group, const Run& run) {
   run();

@@ -20,7 +20,7 @@ struct PlannedStep {
   double exposed_model = 0;  // waiting inside layers: tensor, context and expert parallelism
   double exposed_host = 0;   // waiting for offloaded tensors
   double bubble = 0;         // waiting for other pipeline stages
-  std::array<double, kBases> by_basis{};  // shares of the whole, which add up to 1
+  std::array<double, kBases> by_basis{};  // shares of `seconds` by basis; their sum is 1
   // Seconds of the parts above that are better known: measured kernels, and waits for fitted
   // collectives.
   double products_measured = 0, attention_measured = 0, others_measured = 0;

@@ -199,8 +199,8 @@ void StepClock::wait_until(double time, comm::Lane lane) {
   wait(seconds, lane);
 }
 
-// The first piece of a GEMM's input, and the last piece of its output, overlap nothing; the others
-// overlap the next GEMM, or the last one. Returns the time to wait now.
+// The first piece of a GEMM's input, and the last piece of its output, overlap nothing; all other
+// pieces overlap the next GEMM, or the last one. Returns the time to wait now.
 double StepClock::beside_products(double seconds) {
   const double first = seconds / pieces_, others = seconds - first;
   if (op_ != comm::CollectiveOp::kReduceScatterSum) {

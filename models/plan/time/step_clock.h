@@ -13,7 +13,7 @@ namespace shale::models {
 // Breakdown of the time of a rank that waits for no other rank, in seconds.
 struct TimeParts {
   double total = 0;
-  std::map<std::string, double> kernels;       // by slot
+  std::map<std::string, double> kernels;       // seconds by slot
   std::map<std::string, double> measured;      // part of `kernels` with measured times
   std::array<double, comm::kLanes> exposed{};  // waiting for collectives, by lane
   std::array<double, comm::kLanes> fitted{};   // part of `exposed` with fitted times
@@ -43,7 +43,7 @@ struct RankTime : TimeParts {
   void add_share(const RankTime& other, double share);
 };
 
-// Returns the time of a step of `to` micro-batches, given one of `from` that is otherwise equal.
+// Returns the time of a step of `to` micro-batches, given that of an equal step of `from`.
 RankTime with_micro_batches(RankTime time, int64_t from, int64_t to);
 
 // Simulated clock of a planned rank. The rank reports each kernel and collective in issue order;
@@ -56,7 +56,7 @@ RankTime with_micro_batches(RankTime time, int64_t from, int64_t to);
 // stream run one after another.
 class StepClock final : public RehearsalClock {
  public:
-  // ranks: of the run; those of a node share its host.
+  // `ranks`: number of ranks of the run. The ranks of a node share its host.
   StepClock(const Cluster& cluster, KernelTimes& times, int64_t ranks = 1)
       : cluster_(cluster), times_(times), host_rates_(host_rates(cluster, ranks)) {}
 
@@ -125,7 +125,7 @@ class StepClock final : public RehearsalClock {
   const HostRates host_rates_;
   HostObserver host_observer_{*this};
   std::map<comm::Members, GroupSpread> spreads_;
-  std::array<Basis, comm::kLanes> basis_{};  // of the last operation in each lane
+  std::array<Basis, comm::kLanes> basis_{};  // basis of the last operation in each lane
   double now_ = 0, began_ = 0;
   std::array<double, comm::kLanes> free_{};  // when the lane has completed all queued work
   Pass pass_ = Pass::kAtOnce;
