@@ -16,7 +16,7 @@ Tensor all_gather(ProcessGroup& group, const Tensor& x);
 // [n, ...]. The gradient of x is all_gather of the result's gradient. Throws ShapeError unless the
 // number of ranks divides the first dimension.
 Tensor reduce_scatter_sum(ProcessGroup& group, const Tensor& x);
-// Returns the sum over ranks, for any shape. Its gradient is all_reduce_sum of the output's.
+// Returns the sum of x over ranks. The gradient of x is all_reduce_sum of the result's gradient.
 Tensor all_reduce_sum(ProcessGroup& group, const Tensor& x);
 
 }  // namespace shale::comm

@@ -149,7 +149,7 @@ class ProcessGroup {
   // group's lane unless another is given. Collective.
   std::unique_ptr<ProcessGroup> split(int color, int key, std::string_view name);
   std::unique_ptr<ProcessGroup> split(int color, int key, std::string_view name, Lane lane);
-  // split() if every rank knows all colors: colors[r] is rank r's. Ordered by rank. Collective.
+  // Collective split() if every rank knows all colors: rank r has color colors[r] and key r.
   std::unique_ptr<ProcessGroup> split(std::span<const int> colors, std::string_view name);
 
   // Links between pairs of this group's ranks, for pipeline stages: one for each of `specs`, which

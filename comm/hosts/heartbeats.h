@@ -6,7 +6,7 @@
 namespace shale::comm {
 
 // Heartbeat state of the other ranks, for waits and their time limits. If rank A waits for a
-// stopped rank, then ranks that wait for A miss it too, although A is alive. A wait that reaches
+// stopped rank, then ranks that wait for A time out too, although A is alive. A wait that reaches
 // its time-out therefore first asks whether all ranks are alive, before it names a missing one.
 class Heartbeats {
  public:

@@ -10,7 +10,7 @@
 
 namespace shale {
 
-// Destination for the gradient of a leaf, if its dtype is f32 or `also`; else nothing. The caller
+// Destination for the gradient of a leaf, if its dtype is f32 or `also`; else nullopt. The caller
 // must write the gradient there.
 std::optional<LeafGrad> claim_leaf_grad(const Tensor& leaf, DType also = DType::kF32);
 // Adds to a leaf's gradient, or sets it if there is none.
@@ -20,7 +20,7 @@ void add_leaf_grad(const Tensor& leaf, const Tensor& grad);
 // idle (zero-bubble schedules, arXiv:2401.10241, section 2).
 class DeferredGrads {
  public:
-  // Adds work that accumulates the gradients of these leaves. The work owns what it uses.
+  // Adds work that accumulates the gradients of these leaves. The work must own its tensors.
   void add(std::vector<Tensor> leaves, std::function<void()> work);
   // Marks a leaf that gets no further work from this backward. Its ready hooks are called after the
   // work added so far.
@@ -42,9 +42,9 @@ class DeferredGrads {
 
 // backward() in two halves with bitwise equal results. The first half computes the gradients that
 // lead to leaves and postpones the gradients of the leaves themselves. The second half computes
-// these. Leaf hooks and the context's BackwardHooks run only in the second half, which is a
-// backward to all observers. Between the halves, an input and an output gradient of each matmul,
-// and the gradients of other leaves, stay in memory. Throws AutogradError inside another backward.
+// these postponed gradients. Leaf hooks and the context's BackwardHooks run only in the second
+// half. Between the halves, an input and an output gradient of each matmul, and the gradients of
+// other leaves, stay in memory. Throws AutogradError inside another backward.
 void backward_inputs(const Tensor& root, const Tensor& dy, DeferredGrads& rest);
 // Second half: runs the postponed work and empties `rest`.
 void backward_weights(Context& context, DeferredGrads& rest);

@@ -11,10 +11,10 @@ namespace shale {
 // keeping them.
 
 // Runs a segment of a model without keeping the tensors that its ops save (arXiv:1604.06174). When
-// backward first needs one of them, the segment runs again from its inputs and restores all that
-// are still needed; gradients are bit for bit those of an ordinary forward. The inputs are kept;
-// they pass through the saved-tensor hooks around the call, so they can be offloaded. Outputs are
-// kept only if something else holds them.
+// backward first needs one of them, the segment runs again from its inputs and restores all saved
+// tensors that are still needed; gradients are bit for bit those of an ordinary forward. The inputs
+// are kept; they pass through the saved-tensor hooks around the call, so they can be offloaded.
+// Outputs are kept only if something else holds them.
 //
 // The first run records the graph as usual: outputs, hooks and leaves behave as without
 // recomputation. Segments can be nested. The second run uses the same step values (so dropout masks

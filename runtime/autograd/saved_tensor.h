@@ -11,7 +11,7 @@ namespace shale {
 // How to recompute a tensor, bit for bit, from tensors that are saved anyway.
 struct Recipe {
   std::function<Tensor()> make;
-  uint64_t version = 0;  // version of the tensor that it describes
+  uint64_t version = 0;  // version of the tensor to recompute
 };
 
 // A tensor that an op keeps for its backward. It passes through the innermost SavedTensorHooks of

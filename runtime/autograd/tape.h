@@ -16,7 +16,7 @@ namespace shale {
 struct Node;
 class BackwardArgs;
 
-// One gradient per input of the op. An undefined one is not needed, or was written through
+// One gradient per input of the op. An undefined gradient is not needed, or was written through
 // BackwardArgs::leaf_grad.
 using Grads = std::vector<Tensor>;
 using BackwardFn = std::function<Grads(BackwardArgs&)>;

@@ -15,8 +15,8 @@ namespace shale::nn {
 // Distribution of a model's work over ranks, as its layers see it (Module::distribution()). A layer
 // is written for one rank; it calls these functions where the ranks that share its weights,
 // sequences or experts communicate. The implementations here are for a single rank that has
-// everything; comm::Parallel (comm/parallel/parallel.h) gives models those of a device mesh.
-// Collective over the mesh's ranks, in the same order on all of them.
+// everything; comm::Parallel (comm/parallel/parallel.h) gives models implementations for a device
+// mesh. Collective over the mesh's ranks, in the same order on all of them.
 class Distribution {
  public:
   virtual ~Distribution() = default;
@@ -27,14 +27,14 @@ class Distribution {
   // reduce-scatters the sum over ranks, plus `residual` (may be undefined). Between such layers
   // each rank holds its slice of the rows. x, residual, result: [..., T, C] of this rank; rows:
   // [..., T of all ranks, C]. body must pass its `residual` argument to the op that makes its
-  // result, or add it if it is defined. With several ranks it is not defined; it makes the op send
-  // its rows while it computes the others. Rows that body reads may also still be in transfer: a
-  // GEMM processes them piece by piece, other ops wait.
+  // result, or add it if it is defined. With several ranks `residual` is undefined, and makes the
+  // op send rows while it computes other rows. Rows that body reads may also still be in transfer:
+  // a GEMM processes them piece by piece, other ops wait.
   using Body = std::function<Tensor(const Tensor& rows, const Tensor& residual)>;
   virtual Tensor across(const Tensor& x, const Tensor& residual, const Body& body) const {
     return body(x, residual);
   }
-  // Index, among all ranks' heads or channels, of the first of this rank's `count`.
+  // Index of the first of this rank's `count` heads or channels among those of all ranks.
   virtual int64_t first_of(int64_t /*count*/) const { return 0; }
   // Sums over ranks the parts that the ranks computed from their channels. The result, f32, is on
   // every rank.

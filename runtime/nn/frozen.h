@@ -22,9 +22,9 @@ std::string_view frozen_dtype_name(FrozenDType dtype);  // "nf4"
 std::optional<FrozenDType> find_frozen_dtype(std::string_view name);
 
 // Freezes the weights of all linear layers in the tree that can have an adapter (not tables and
-// output layers) and stores them in `dtype`. Call it before they have memory. Throws ConfigError
-// for a tree without such layers, and for row lengths that are not a multiple of the quantization
-// block.
+// output layers) and stores them in `dtype`. Call it before the weights have memory. Throws
+// ConfigError for a tree without such layers, and for row lengths that are not a multiple of the
+// quantization block.
 void keep_frozen(Module& root, FrozenDType dtype);
 
 // Returns the dtype in which keep_frozen() stores a parameter; nullopt: its unit's dtype.

@@ -170,7 +170,7 @@ class LayerNorm : public Module {
 };
 
 // RMSNorm. weight (the gain): [width], without weight decay. If ranks share the channels of rows
-// and of the gain, forward() sums their squares over the ranks.
+// and of the gain, forward() sums the squares of the channels over the ranks.
 class RmsNorm : public Module {
  public:
   RmsNorm(Module* parent, std::string name, int64_t width, float eps);

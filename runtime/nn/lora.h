@@ -41,7 +41,7 @@ inline constexpr const char* kAllLinear = "all-linear";
 // Adds adapters to the tree's linear layers that match a target. A layer matches if its full name
 // is the target or ends with "." and the target ("q_proj", "self_attn.q_proj"), or if the target
 // ends with "." and its full name ("model." before a full name); "all-linear" matches all layers
-// that can have one. Freezes all other parameters. Returns the layers in tree order. Throws
+// that can have an adapter. Freezes all other parameters. Returns the layers in tree order. Throws
 // ConfigError for invalid sizes, and for a target that no layer matches, with the names of the
 // layers.
 std::vector<LinearWeights*> add_adapters(Module& root, const LoraOptions& options,

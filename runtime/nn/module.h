@@ -63,8 +63,8 @@ struct Parameter {
   void keep_apart(bool apart);
   // Makes another model's parameter a copy of this one. Call it before the parameter has memory.
   void add_copy(Parameter& copy);
-  // Makes this the part of `whole` that `sharding` describes. Call it before the parameter has
-  // memory. Throws ConfigError.
+  // Makes this parameter the part of `whole` that `sharding` describes. Call it before the
+  // parameter has memory. Throws ConfigError.
   void shard(const Sharding& of_rank);
 
   // Gives `value` its memory: elements [offset, offset + numel) of `storage`, seen as `dtype`.
@@ -94,7 +94,7 @@ struct Buffer {
   float initial = 0;  // initial value of every element
   BufferRanks ranks = BufferRanks::kSame;
   bool persistent = true;  // true: checkpoints contain it
-  // Its module may store its own tensor here; an undefined one means that there are no values.
+  // Its module may store its own tensor here; an undefined tensor means that there are no values.
   Tensor value = {};
   const Module* owner = nullptr;
 
@@ -201,11 +201,11 @@ class Module {
   void tie(Parameter& parameter) { tied_.push_back(&parameter); }
 
   // Calls body between the forward hooks and adds the backward hooks to the graph: before-backward
-  // runs when the gradients of the results are complete, after-backward when those of the inputs
-  // are (never, if no input has one). In-place ops may change a result that nothing else holds,
-  // with or without hooks. Without hooks this is body(inputs). Results, and inputs except the
-  // first, may be undefined. With set_recompute(), backward calls body again, so body must capture
-  // by value.
+  // runs when the gradients of the results are complete, after-backward when the gradients of the
+  // inputs are (never, if no input has a gradient). In-place ops may change a result that nothing
+  // else holds, with or without hooks. Without hooks this is body(inputs). Results, and inputs
+  // except the first, may be undefined. With set_recompute(), backward calls body again, so body
+  // must capture by value.
   using Tensors = std::vector<Tensor>;
   Tensors run(const Tensors& inputs, const std::function<Tensors(const Tensors&)>& body);
   // run() with one input, or two of which the second may be undefined, and one result.

@@ -36,7 +36,7 @@ class MoE : public Module {
   // From now on, each forward in training adds the tokens per expert, then the number of dropped
   // choices, to `loads`, [E + 1] i32; recomputation does not count again. `bias`, [E] f32,
   // optional, is added to the scores for the choice only, and is saved as the buffer "router_bias".
-  // Undefined tensors stop this.
+  // Undefined tensors stop the counting.
   void count_loads(Tensor loads, Tensor bias);
 
   // Weights of the experts; MoE computes their GEMMs. With expert parallelism only those of this

@@ -14,10 +14,10 @@ namespace shale::nn {
 struct Piece {
   std::string name;                         // "h.3", for messages
   Module* unit = nullptr;                   // unit of data parallelism; null: part of the root unit
-  std::vector<Parameter*> parameters = {};  // parameters that it uses
-  // Cost of its forward, in any unit: multiply-adds per token.
+  std::vector<Parameter*> parameters = {};  // parameters that the piece uses
+  // Cost of the piece's forward, in any unit: multiply-adds per token.
   double cost = 1;
-  std::string feed = {};  // batch field that it uses as a further input; empty: none
+  std::string feed = {};  // batch field that is a further input of the piece; empty: none
   // x: undefined for the first piece; fed: the field `feed`, or undefined. The last piece returns
   // the sum of the losses, an f32 scalar.
   std::function<Tensor(const Tensor& x, const Tensor& fed)> run = {};

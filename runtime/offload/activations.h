@@ -28,7 +28,7 @@ class ActivationOffload {
  public:
   explicit ActivationOffload(HostTier& tier, const ActivationOptions& options = {});
 
-  // Must outlive the scopes and the graphs recorded under them.
+  // This object must outlive the scopes that use the hooks, and the graphs recorded in them.
   SavedTensorHooks hooks();
   int64_t bytes_offloaded() const { return bytes_offloaded_; }  // total bytes so far
 

@@ -15,10 +15,10 @@
 namespace shale::offload {
 
 // Memory whose contents are in a file (ZeRO-Infinity, arXiv:2104.07857). An acquired range is in
-// memory. It is read and written back with direct I/O, which overlaps with the caller's work. Any
-// other access goes through the page cache and is slow. Reads are always correct. Writes are lost
-// while a range is being transferred, so nobody may write to it from prefetch() or release() until
-// the next acquire() or settle() (check_writable).
+// memory. The range is read and written back with direct I/O, which overlaps with the caller's
+// work. Any other access goes through the page cache and is slow. Reads are always correct. Writes
+// are lost while a range is being transferred, so nobody may write to it from prefetch() or
+// release() until the next acquire() or settle() (check_writable).
 //
 // A range is the memory of a tensor. Ranges in use do not overlap. Only their whole pages are
 // transferred; the ends, less than a page each, stay in the page cache.

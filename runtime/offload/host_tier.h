@@ -25,8 +25,8 @@ struct HostTierOptions {
 };
 
 // Host memory that extends a device's: pinned if the device is a GPU, and without a limit unless
-// one is given. On the CPU both are the same kind of memory, but only the device's has a budget.
-// Host tensors belong to context(), so kernels on them run on the CPU.
+// one is given. If the device is the CPU, both memories are of one kind, but only the device's has
+// a budget. Host tensors belong to context(), so kernels on them run on the CPU.
 //
 // Copies use two streams, one per direction, besides the compute stream. Streams do not order host
 // tensors: before the CPU reads or writes one, it must wait for the event of its last copy.
@@ -46,11 +46,11 @@ class HostTier {
   // Frees a host tensor when a copy that uses it has finished.
   void release_after(Tensor host, Event copied);
 
-  // Transfers of tensors on disk; without a disk these do nothing. An acquired tensor is in memory
-  // until its release; prefetch() starts the read that acquire() waits for. fetch false: all of it
-  // will be written. changed: it must be written back. settle() waits until all released tensors
-  // are on the disk; call it before other code writes to them. Kernels of context() and download()
-  // throw InternalError before a write that could be lost (DiskMemory::check_writable).
+  // Transfers of tensors on disk; without a disk these functions do nothing. An acquired tensor is
+  // in memory until its release; prefetch() starts the read that acquire() waits for. fetch false:
+  // the whole tensor will be written. changed: the tensor must be written back. settle() waits
+  // until all released tensors are on the disk; call it before other code writes to them. Kernels
+  // of context() and download() throw InternalError before a write that could be lost.
   bool on_disk() const { return disk_ != nullptr; }
   void prefetch(const Tensor& host);
   void acquire(const Tensor& host, bool fetch = true);

@@ -8,7 +8,7 @@
 namespace shale::amp {
 
 // True if the op must cast its inputs first: a region is active, and one of the defined float
-// tensors in x does not have the region's dtype (wants_f32: f32).
+// tensors in x does not have the region's dtype (wants_f32(): f32).
 bool wants_low(std::initializer_list<Tensor> x);
 bool wants_f32(std::initializer_list<Tensor> x);
 Tensor to_low(const Tensor& x);  // casts x; undefined tensors stay undefined

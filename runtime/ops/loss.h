@@ -7,9 +7,9 @@ namespace shale {
 // Sum over rows of the softmax cross-entropy, an f32 scalar. Only the first `vocab` columns count;
 // rows with target kernels::kIgnoreTarget are excluded. logits: [rows, padded vocabulary],
 // contiguous; targets: [rows] i32. If a gradient is needed, it overwrites the logits in the same
-// pass (their version counter advances). It already includes the factors of backward_seed(), so
-// that small gradients do not underflow in f16. softcap: logits become softcap * tanh(logits /
-// softcap) (arXiv:2408.00118, section 2). 0.001 to 1000; 0: off.
+// pass (their version counter advances). The gradient already includes the factors of
+// backward_seed(), so that small gradients do not underflow in f16. softcap: logits become softcap
+// * tanh(logits / softcap) (arXiv:2408.00118, section 2). 0.001 to 1000; 0: off.
 Tensor cross_entropy_(Tensor& logits, const Tensor& targets, int64_t vocab, float softcap = 0);
 // cross_entropy_() that does not change the logits. They may be any tensor (a view, a result of a
 // sharded module) and can be used further. In inference there is no difference. Keeps one more

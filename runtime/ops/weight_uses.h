@@ -6,7 +6,7 @@ namespace shale {
 
 // Counts the uses of each version of a weight, to decide whether to keep a copy in another form for
 // them to share. A copy is worthwhile if one version is used at least twice; training that steps
-// after each use keeps none. Once that has happened, the first use of every version makes the copy.
+// after each use keeps none. Once a second use was seen, each version's first use makes the copy.
 class WeightUses {
  public:
   // Counts a use of this version. Returns true if a copy should be kept.

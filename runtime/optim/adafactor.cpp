@@ -142,7 +142,7 @@ View Adafactor::grad(const Part& part, const Piece& piece) const {
       .view();
 }
 
-// Sums over tensor-parallel ranks in rank order. If these shard the columns, row means are
+// Sums over tensor-parallel ranks in rank order. If these ranks shard the columns, row means are
 // averaged.
 void Adafactor::add_leaves() {
   if (ranks_ == 1) return;

@@ -21,13 +21,13 @@ struct AdafactorOptions {
 // It keeps a mean squared gradient per row and per column of a matrix (all dimensions but the last
 // are rows), and per element of other parameters: a few bytes per thousand parameters.
 //
-// Its statistics cover whole parameters, so ranks sum those of their shards (ShardPeers; steps are
-// then collective), in an order that depends on the sharding. Results are therefore bitwise equal
-// only for the same number of sharding ranks. Statistics of tensor-parallel shards of a parameter
-// (Parameter::peers) are kept separate and summed in rank order, independent of which process hosts
-// them. Throws ConfigError for a shard with a fence (runtime/offload), for shards with different
-// peers, for shards that were clipped separately, and for a part of a parameter whose other parts
-// are neither here nor at the peers.
+// Its statistics cover whole parameters, so ranks sum the statistics of their shards (ShardPeers;
+// steps are then collective), in an order that depends on the sharding. Results are therefore
+// bitwise equal only for the same number of sharding ranks. Statistics of tensor-parallel shards of
+// a parameter (Parameter::peers) are kept separate and summed in rank order, independent of which
+// process hosts them. Throws ConfigError for a shard with a fence (runtime/offload), for shards
+// with different peers, for shards that were clipped separately, and for a part of a parameter
+// whose other parts are neither here nor at the peers.
 class Adafactor : public Optimizer {
  public:
   Adafactor(std::vector<OptimShard> shards, const AdafactorOptions& options);

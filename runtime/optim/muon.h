@@ -35,13 +35,13 @@ struct MuonOptions {
 // of its gradient. Other parameters use AdamW. A fused parameter's Parameter::matrices matrices are
 // orthogonalized separately. Momentum is f32; GEMMs are bf16.
 //
-// A sharded matrix has an owner among the ranks that hold its parts (OptimShard::peers). These send
-// their parts of the update to the owner in bf16, and receive the orthogonalized parts. Results are
-// bitwise those of one rank, also with tensor parallelism, whose shards are put together. Matrices
-// are assigned by cost, largest first. Transfers of other matrices overlap with the computation.
-// Steps are then collective. Without peers every rank has all matrices. Experts that a rank holds
-// whole are orthogonalized there. Small matrices of one shape are processed as a batch
-// (wants_batches()).
+// A sharded matrix has an owner among the ranks that hold its parts (OptimShard::peers). These
+// ranks send their parts of the update to the owner in bf16, and receive the orthogonalized parts.
+// Results are bitwise those of one rank, also with tensor parallelism, whose shards are put
+// together. Matrices are assigned by cost, largest first. Transfers of other matrices overlap with
+// the computation. Steps are then collective. Without peers every rank has all matrices. Experts
+// that a rank holds whole are orthogonalized there. Small matrices of one shape are processed as a
+// batch (wants_batches()).
 //
 // With shards in host memory (runtime/offload) the momentum is there; matrices are computed on the
 // device, which holds one round of them at a time.
@@ -58,7 +58,7 @@ class Muon : public Optimizer {
   // A matrix within a parameter, and the rank that computes it.
   struct Matrix {
     const Parameter* parameter = nullptr;  // or this process's first tensor-parallel shard
-    int64_t first = 0;                     // index of its first element in the whole parameter
+    int64_t first = 0;  // index of the matrix's first element in the whole parameter
     int64_t rows = 0, cols = 0;
     int owner = 0;         // rank within the peers
     double flops() const;  // FLOP of one iteration step, up to a constant factor

@@ -24,7 +24,7 @@ NewtonSchulz muon_polynomials();
 // 1.1.
 NewtonSchulz polar_express();
 
-// A matrix factor * value.
+// A matrix, stored as factor * value.
 struct ScaledMatrix {
   Tensor value;
   float factor = 1;

@@ -28,7 +28,7 @@ struct ElementRange {
 // The ranks that hold copies of this rank's shards, one per replica of the model. Collective.
 struct ShardReplicas {
   int rank = 0, size = 1;  // rank among the replicas, and their number
-  // Computes the means over the replicas of vectors, whose lengths are equal on all of them. Calls
+  // Computes the means over the replicas of vectors, whose lengths are equal on all replicas. Calls
   // kernels with `exec`, which must have the step's values.
   std::function<void(const Exec& exec, std::span<const OneBitVector> vectors)> mean;
 

@@ -63,8 +63,8 @@ class StepFence {
 // Collective.
 struct ShardPeers {
   const void* ranks = nullptr;                    // compares equal for the same ranks
-  int rank = 0, size = 1;                         // this rank among them, and their number
-  // True: together they hold each expert once; false: each holds some whole experts.
+  int rank = 0, size = 1;                         // this rank among these ranks, and their number
+  // True: the ranks together hold each expert once; false: each rank holds some whole experts.
   bool have_all_experts = true;
   std::function<void(const Tensor& x)> sum;       // adds f32 vectors over the ranks, in place
   std::function<Tensor(const Tensor& x)> gather;  // all-gather: all ranks' vectors, concatenated
@@ -76,8 +76,8 @@ struct ShardPeers {
       exchange;
 };
 
-// State of the gradients in a buffer. All copies of its shard share it, also those with only some
-// of its spans.
+// State of the gradients in a buffer. All copies of the buffer's shard share it, also copies with
+// only some of the spans.
 struct ShardGradient {
   size_t parameters = 0;  // parameters in the buffer; 0: as many as in the shard
   // True if `grad` holds a gradient; false: the next one overwrites it. nullopt if backward writes
@@ -117,8 +117,8 @@ struct OptimShard {
   std::shared_ptr<ShardGradient> gradient = std::make_shared<ShardGradient>();
   std::shared_ptr<const ShardPeers> peers = {};        // null: every rank has the whole buffer
   // Peers for statistics of whole parameters, if `peers` hold only some experts: ranks that
-  // together hold all experts, but hold most other parameters several times. Those count only in
-  // shards with `repeats` false. null: use `peers`.
+  // together hold all experts, but hold most other parameters several times. Those parameters count
+  // only in shards with `repeats` false. null: use `peers`.
   std::shared_ptr<const ShardPeers> all_peers = {};
   bool repeats = false;
   std::shared_ptr<const ShardReplicas> replicas = {};  // null: no other rank has a copy

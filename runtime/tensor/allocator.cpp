@@ -187,7 +187,7 @@ CachingAllocator::Block* CachingAllocator::grow(const PoolKey& key, int64_t size
   if (!fits() && size > kSmall) bytes = size;  // the end of a budget needs no rounding
   const auto out_of_memory = [this](const std::string& problem) {
     std::string table = summary_locked();
-    table.pop_back();  // its last line break
+    table.pop_back();  // removes the table's last line break
     // Lines that belong to a message begin with blanks (base/failure.h).
     return DeviceOutOfMemory(cat(problem, "\n  ", table), backend_.device(), stats_.budget,
                              stats_.reserved);

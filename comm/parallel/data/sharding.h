@@ -49,7 +49,7 @@ struct ShardGroups {
   // added over `shard` first, then over `replicate`. bf16 sums are rounded after each, so only f32
   // gradients have the same bits as one group of all ranks.
   ProcessGroup* replicate = nullptr;
-  // Tensor-parallel ranks (comm/parallel/tensor): gradients of parameters that all of them have,
+  // Tensor-parallel ranks (comm/parallel/tensor): gradients of parameters that they all hold,
   // and gradient norms, are added over this group. null: no tensor parallelism.
   ProcessGroup* tensor = nullptr;
   // The ranks of both `shard` and `tensor`, which together have the whole matrices for optimizers
