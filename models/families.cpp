@@ -1,4 +1,4 @@
-// Table of Shale's language model families.
+// Table of the language model families that Shale has.
 #include "shale/models/gpt2/family.h"
 #include "shale/models/language/family.h"
 #include "shale/models/llama/family.h"

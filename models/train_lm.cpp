@@ -14,14 +14,14 @@ namespace {
 
 using namespace shale;
 
-// Suggests options with which the run would fit; empty: unknown. Plans the run, while the other
-// ranks wait for less than half a minute.
+// Returns options with which the run would fit; empty: unknown. Plans the run for less than half a
+// minute, while the other ranks wait.
 std::string advice(models::TrainConfig config, const DeviceOutOfMemory& error,
                    const comm::World& world) {
   constexpr double kMostSeconds = 10;
   models::RunConfig& run = config.run;
   const bool has_host_memory = run.offload != models::OffloadKind::kNone || run.offload_activations;
-  if (error.budget_bytes() == 0 && has_host_memory) return {};  // maybe host memory ran out
+  if (error.budget_bytes() == 0 && has_host_memory) return {};  // host memory may have run out
   run.threads = resolve_threads(run.threads, world.local_size());
   if (run.device == "auto") run.device = to_string(error.device().type);
   int64_t limit = error.budget_bytes() > 0 ? error.budget_bytes() : error.held_bytes();
@@ -31,7 +31,7 @@ std::string advice(models::TrainConfig config, const DeviceOutOfMemory& error,
   try {
     return models::describe(
         models::find_remedies(config, world.rank(), world.size(), limit, kMostSeconds), limit);
-  } catch (const std::exception& failure) {  // the original error is reported
+  } catch (const std::exception& failure) {  // ignored, so that the original error is reported
     log_info("cannot advise on memory: ", failure.what());
     return {};
   }

@@ -18,8 +18,8 @@ struct DiffusionBatches {
   DiffusionKind kind = DiffusionKind::kFlow;
   DitVariant variant = DitVariant::kPaper;
   TimeDraws draws = TimeDraws::kUniform;
-  double shift = 1;          // for kFlow, see shifted_time()
-  int32_t no_class = 0;      // DitConfig::no_class()
+  double shift = 1;          // used with kFlow, see shifted_time()
+  int32_t no_class = 0;      // label of samples without a class, DitConfig::no_class()
   double label_dropout = 0;  // probability of dropping a label
   uint64_t seed = 0;
   // Validation: times are evenly spread, and no label is dropped. Rows with the label

@@ -17,27 +17,27 @@ struct DiffusionConfig {
 
   // Model.
   std::string model = "dit-nano";
-  int64_t patch = 0;  // pixels; 0: the preset's
+  int64_t patch = 0;  // edge of a patch in pixels; 0: the preset's
   DitVariant variant = DitVariant::kPaper;
-  std::string init;  // stored weights; empty: initial values
+  std::string init;  // file or folder of stored weights; empty: initial values
 
-  // Diffusion process.
+  // Diffusion process, and its training.
   DiffusionKind process = DiffusionKind::kFlow;
   bool learned_variance = false;
   TimeDraws times = TimeDraws::kUniform;
-  double time_shift = 1;       // for kFlow, see shifted_time()
-  double label_dropout = 0.1;  // probability
+  double time_shift = 1;       // used with kFlow, see shifted_time()
+  double label_dropout = 0.1;  // probability of dropping a sample's class
 
   // Samples.
-  int64_t samples = 24;  // per validation; 0: none
+  int64_t samples = 24;  // number per validation; 0: none
   int64_t sample_steps = 50;
   double guidance = 2;
 
   // Evaluation.
-  int64_t eval_samples = 0;  // images; 0: all
+  int64_t eval_samples = 0;  // number of images per validation; 0: all
 
   // Output.
-  std::string export_dir;  // empty: no export
+  std::string export_dir;  // folder; empty: no export
 };
 
 // Options of train_diffusion.
@@ -49,7 +49,7 @@ struct DiffusionTrainConfig {
 // Declares the flags of train_diffusion.
 void describe(ConfigSpec& spec, DiffusionTrainConfig& config);
 
-// See resolve(TrainConfig&, int).
+// Fills in derived options, like resolve(TrainConfig&, int).
 void resolve(DiffusionTrainConfig& config, int ranks);
 
 // Returns the model for data of these sizes.

@@ -14,15 +14,15 @@ namespace shale::models {
 
 // Training data of a diffusion transformer: pictures, or their latents.
 struct DiffusionData {
-  int64_t pixels = 0, channels = 0;  // edge length of a picture; channels of a pixel
+  int64_t pixels = 0, channels = 0;  // edge length of a picture; channels per pixel
   bool is_pictures = true;           // values from -1 to 1, which can be shown; false: latents
   int64_t train_images = 0;
-  int64_t val_images = 0;                  // 0: none
-  std::vector<std::string> classes;        // names, by label
-  uint64_t fingerprint = 0, checksum = 0;  // see ImageSplits, LatentSplits
+  int64_t val_images = 0;                  // number of validation images; 0: none
+  std::vector<std::string> classes;        // class names by label
+  uint64_t fingerprint = 0, checksum = 0;  // as in ImageSplits and LatentSplits
   std::string summary;
-  // Make batches of "images" [N, pixels, pixels, channels] f32 and "labels" [N] i32: endless ones
-  // for training, and those of a validation, in which padding has a label that the loss ignores.
+  // Make batches of "images" [N, pixels, pixels, channels] f32 and "labels" [N] i32. train:
+  // endless; the other: those of a validation, in which padding has a label that the loss ignores.
   std::function<BatchSource(const BatchPlan& plan)> train;
   std::function<BatchSource(const EvalRounds& rounds, int64_t rank, int64_t ranks)> val;
 };

@@ -12,12 +12,12 @@ namespace shale::models {
 struct DiffusionDescription {
   DitConfig model;
   DiffusionKind process = DiffusionKind::kFlow;
-  double time_shift = 1;             // for kFlow, see shifted_time()
+  double time_shift = 1;             // used with kFlow, see shifted_time()
   bool is_pictures = true;           // values from -1 to 1, which can be shown; false: latents
-  std::vector<std::string> classes;  // names, by label
+  std::vector<std::string> classes;  // class names by label
 };
 
-// Name of the description among the facts of a run.
+// Name under which a run stores the description as a fact.
 inline constexpr const char* kDiffusionFact = "diffusion transformer";
 
 // Returns canonical JSON: no blanks, keys in order.

@@ -20,7 +20,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kConfigFile = "config.json";
-constexpr const char* kPositions = "pos_embed";  // in the paper's names
+constexpr const char* kPositions = "pos_embed";  // in the paper's format
 constexpr size_t kMaxListed = 10;
 
 bool is_there(const fs::path& path) {
@@ -30,7 +30,7 @@ bool is_there(const fs::path& path) {
 
 // ---- Names ----
 
-// diffusers' name of a module, which occurs once or in each block.
+// Module that occurs once or in each block, and diffusers' name for it.
 struct ModuleName {
   const char *ours, *theirs;
 };
@@ -53,7 +53,7 @@ const char* theirs_of(std::span<const ModuleName> names, std::string_view ours) 
 
 std::vector<std::vector<std::string>> diffusers_parts(const std::string& name, int64_t layers) {
   const size_t dot = name.rfind('.');
-  const std::string module = name.substr(0, dot), leaf = name.substr(dot);  // ".weight"
+  const std::string module = name.substr(0, dot), leaf = name.substr(dot);  // module, ".weight"
   if (const char* theirs = theirs_of(kOnce, module)) return {{theirs + leaf}};
   if (const char* theirs = theirs_of(kCopied, module)) {
     std::vector<std::string> copies;
@@ -62,7 +62,7 @@ std::vector<std::vector<std::string>> diffusers_parts(const std::string& name, i
     }
     return {copies};
   }
-  // name: "blocks.<i>.<module>"
+  // The name is "blocks.<i>.<module>".
   const size_t first = module.find('.'), second = module.find('.', first + 1);
   const std::string block = cat("transformer_blocks", module.substr(first, second + 1 - first));
   const std::string rest = module.substr(second + 1);
@@ -93,7 +93,7 @@ bool is_pickle_name(const fs::path& path) {
   return end == ".pt" || end == ".pth" || end == ".bin" || end == ".ckpt";
 }
 
-// Weights file, and diffusers' config.json in its folder; the paper's format has no config.json.
+// Weights file, and the config.json in its folder, which the paper's format does not have.
 struct Place {
   fs::path weights;
   std::optional<fs::path> config;
@@ -230,8 +230,8 @@ DitWeights::DitWeights(const std::string& path, const Dit& model) {
   for (const auto& [name, tensor] : tensors_) check_copies(tensor);
 }
 
-// Checks that the copies are equal. Blocks with conditions from different weights would be a
-// different model.
+// Checks that copies of a tensor are equal: blocks that compute the condition with different
+// weights would be a different model.
 void DitWeights::check_copies(const DitTensor& tensor) const {
   for (const auto& copies : tensor.parts) {
     const auto first = file_->bytes(*file_->find(copies.front()));

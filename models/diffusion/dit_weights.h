@@ -27,7 +27,7 @@ inline constexpr const char* kPaperWeights = "model.safetensors";
 // Tensors of a parameter in a file: equal parts along its first dimension, in order. Each part has
 // several names if the file contains copies of it.
 struct DitTensor {
-  std::string name;  // Shale's
+  std::string name;  // Shale's name
   std::vector<std::vector<std::string>> parts;
 };
 // Returns all parameters of a model, in its order.
@@ -39,10 +39,10 @@ std::string dit_config_json(const DitConfig& config);
 // Stored weights for a model.
 class DitWeights {
  public:
-  // `path`: such a folder, or one that contains it as transformer/; or a file in the paper's
-  // format. Throws MissingInputError; DataError, with expected and found values, for a config.json
-  // of a different model, tensors that are missing, unknown, or of the wrong shape or element type,
-  // differing copies, and pickles, with the way to convert them.
+  // `path`: a folder of diffusers, a folder that contains it as transformer/, or a file in the
+  // paper's format. Throws MissingInputError; DataError, with expected and found values, for a
+  // config.json of a different model, for tensors that are missing, unknown, or of the wrong shape
+  // or element type, for differing copies, and for pickles, with the way to convert them.
   DitWeights(const std::string& path, const Dit& model);
 
   // Fills `to` (dense, host memory, f32, bf16 or f16) with rows [first_row, first_row + to.size(0))
@@ -53,11 +53,11 @@ class DitWeights {
   void check_copies(const DitTensor& tensor) const;
 
   std::unique_ptr<SafetensorsFile> file_;
-  std::map<std::string, DitTensor, std::less<>> tensors_;  // by Shale's names
+  std::map<std::string, DitTensor, std::less<>> tensors_;  // tensors by Shale's names
 };
 
-// Writes the model's f32 values to a folder in the format of its variant; the paper's as
-// kPaperWeights. Holds one unit at a time in host memory, on rank 0. Collective. Throws DiskError.
+// Writes f32 values to a folder in the model's format; in the paper's format to kPaperWeights.
+// Holds one unit at a time in host memory, on rank 0. Collective. Throws DiskError.
 void export_dit(const std::string& folder, const Dit& model, comm::DataParallel& parallel,
                 bool is_main);
 

@@ -13,7 +13,7 @@ namespace {
 
 using Tensors = std::vector<Tensor>;
 
-// Returns a coefficient of each sample, broadcastable over pictures.
+// Returns one coefficient of each sample, in a shape that broadcasts over pictures.
 Tensor coefficient(const Tensor& all, LossCoefficient which) {
   return all.alias({all.size(0), 1, 1, 1}, {all.size(1), 1, 1, 1}, which);
 }
@@ -21,21 +21,21 @@ Tensor coefficient(const Tensor& all, LossCoefficient which) {
 // Approximates P(y < x) for a normal y as the paper's program does: 1/2 (1 + tanh z) = sigmoid(2
 // z), which is accurate for small values.
 Tensor normal_below(const Tensor& x) {
-  constexpr float kFactor = 2 * 0.7978845608f, kCubic = 0.044715f;  // 2 sqrt(2 / pi)
+  constexpr float kFactor = 2 * 0.7978845608f, kCubic = 0.044715f;  // kFactor: 2 sqrt(2 / pi)
   return sigmoid(mul(add(x, mul(mul(mul(x, x), x), kCubic)), kFactor));
 }
 
-constexpr float kEnd = 0.999f;  // beyond it, x_0 is the first or last of the 256 byte values
+constexpr float kEnd = 0.999f;  // beyond it, x_0 is the first or last byte value
 
 // Returns the distance of a byte's centre from the mean, with the sign for which its probability is
-// a difference of small numbers, as numbers near 1 would lose precision. The first byte's interval
-// is open below; the last byte's is mirrored to be so. In: x_0 - mean, x_0.
+// a difference of small numbers, which keeps precision. The first byte's interval has no lower end;
+// the last byte's is mirrored, so it has none either. in: x_0 - mean, x_0.
 Tensors distance_of_byte(const Tensors& in) {
   return {where(less(in[1], -kEnd), in[0], where(less(in[1], kEnd), neg(abs(in[0])), neg(in[0])))};
 }
 
-// Returns P below each end of the interval of width 1 / 127.5 around x_0, which is one byte. In:
-// distance, log variance.
+// Returns the probability below each end of the interval around x_0 that is one byte, of width 1 /
+// 127.5. in: distance, log variance.
 Tensors ends_of_byte(const Tensors& in) {
   constexpr float kHalf = 1 / 255.f;
   const Tensor inverse = exp(mul(in[1], -0.5f));
@@ -43,14 +43,14 @@ Tensors ends_of_byte(const Tensors& in) {
           normal_below(mul(inverse, add(in[0], -kHalf)))};
 }
 
-// Returns -log of the probability of a byte. In: P below the upper end, P below the lower end, x_0.
+// Returns -log of a byte's probability. in: probability below each end of its interval, x_0.
 Tensors byte_loss(const Tensors& in) {
   constexpr float kLeast = 1e-12f;
   const Tensor within = where(less(in[2], kEnd), sub(in[0], in[1]), in[0]);
   return {neg(log(maximum(where(less(in[2], -kEnd), in[0], within), kLeast)))};
 }
 
-// Returns the KL divergence of two normal distributions. In: difference of their means, learned log
+// Returns the KL divergence of two normal distributions. in: difference of their means, learned log
 // variance, log variance of the posterior.
 Tensors divergence(const Tensors& in) {
   const Tensor spread = exp(sub(in[2], in[1]));
@@ -82,7 +82,7 @@ Tensor loss_of_samples(const DitConfig& config, DiffusionKind kind, const Tensor
   const int64_t channels = config.channels;
   const Tensor mean = config.learned_variance ? slice(said, 3, 0, channels) : said;
   const Tensor wanted = kind == DiffusionKind::kDdpm ? noise : sub(noise, images);
-  const Tensor error = sub(wanted, mean);  // f32, like its first argument
+  const Tensor error = sub(wanted, mean);  // f32, because `wanted` is f32
   Tensor losses = mul(mul(error, error), coefficient(all, kWeight));
   if (config.learned_variance) {
     const Tensor v = slice(said, 3, channels, 2 * channels);

@@ -12,7 +12,7 @@ namespace shale::models {
 // logarithm of a variance is interpolated between those of the posterior and of beta by the model's
 // additional outputs from -1 to 1. The gradient is scaled like that of cross_entropy_().
 Tensor diffusion_loss(Dit& model, DiffusionKind kind, const DeviceBatch& batch);
-// Both halves of diffusion_loss(): the model's input, and the loss of its output, Dit::forward().
+// The parts of diffusion_loss(): the model's input, and the loss of the model's output.
 Tensor noisy_images(const DeviceBatch& batch);
 Tensor loss_of_result(const Dit& model, DiffusionKind kind, const DeviceBatch& batch,
                       const Tensor& said);

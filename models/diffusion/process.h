@@ -7,7 +7,7 @@
 
 namespace shale::models {
 
-// Relation between pictures and noise, and the model's target.
+// How pictures and noise are mixed, and what the model predicts.
 enum class DiffusionKind {
   kDdpm,  // x_t = sqrt(a_t) x_0 + sqrt(1 - a_t) noise; target: noise (arXiv:2006.11239)
   kFlow,  // x_t = (1 - t) x_0 + t noise; target: noise - x_0 (arXiv:2209.03003)
@@ -32,12 +32,12 @@ class NoiseSchedule {
   // Step i: its time among kSteps, and its coefficients; a = product of (1 - beta) up to i.
   struct Step {
     int64_t time = 0;
-    double a = 0, before = 0;  // a of this step, and of the previous one: 1 for the first
+    double a = 0, before = 0;  // a of this step, and of the previous one (1 for the first step)
     double beta = 0;
     // Log variance of the posterior q(x_{i-1} | x_i, x_0): beta (1 - before) / (1 - a); the first
     // step has none and uses that of the second.
     double log_posterior = 0;
-    // The posterior's mean is of_first x_0 + of_now x_i.
+    // The posterior's mean is of_first * x_0 + of_now * x_i.
     double of_first = 0, of_now = 0;
   };
   int64_t size() const { return static_cast<int64_t>(steps_.size()); }
@@ -53,10 +53,10 @@ class NoiseSchedule {
 enum LossCoefficient : int {
   kSignal,        // x_t = kSignal x_0 + kSpread noise
   kSpread,        //
-  kWeight,        // of the squared error of an element
-  kBoundWeight,   // of an element's variational bound
+  kWeight,        // weight of an element's squared error
+  kBoundWeight,   // weight of an element's variational bound
   kLogBeta,       // log of the upper limit of a learned variance
-  kLogPosterior,  // log of its lower limit, the posterior's variance
+  kLogPosterior,  // log of the lower limit, the posterior's variance
   kMeanFactor,    // factor from an error in the noise to one in the posterior's mean
   kIsFirst,       // 1: the sample has time 0, whose step results in x_0
   kLossCoefficients,
@@ -67,16 +67,16 @@ using LossCoefficients = std::array<float, kLossCoefficients>;
 // an integer below NoiseSchedule::kSteps; kFlow: from 0 to 1.
 LossCoefficients loss_coefficients(DiffusionKind kind, const NoiseSchedule& schedule, double time,
                                    double weight, int64_t elements);
-// Returns the time as the model's input.
+// Returns the time in the form that the model's input has.
 double model_time(DiffusionKind kind, double time);
 
 // Return the time of the training sample at a position, and whether its class is dropped, with
 // probability `dropout`. Pure functions of their arguments.
 double training_time(DiffusionKind kind, TimeDraws draws, uint64_t seed, int64_t position);
 bool drops_class(double dropout, uint64_t seed, int64_t position);
-// Maps a flow's time t from 0 to 1 to s t / (1 + (s - 1) t), nearer to noise for s above 1. Those
-// times determine a picture's content, the more so the more pixels it has (arXiv:2403.03206,
-// section 5.3.2).
+// Maps a flow's time t from 0 to 1 to s t / (1 + (s - 1) t), which is nearer to noise for a shift s
+// above 1. Times near noise determine a picture's content, the more so the more pixels it has
+// (arXiv:2403.03206, section 5.3.2).
 double shifted_time(double time, double shift);
 // Returns the time of validation sample `index`; times are evenly spread.
 double evaluation_time(DiffusionKind kind, int64_t index);

@@ -11,7 +11,7 @@
 namespace shale::models {
 namespace {
 
-constexpr int64_t kGap = 2;  // pixels between pictures of a grid
+constexpr int64_t kGap = 2;  // pixels between the pictures of a grid
 
 uint8_t byte_of(float value) {
   return static_cast<uint8_t>(std::lround(127.5f * (std::clamp(value, -1.f, 1.f) + 1)));

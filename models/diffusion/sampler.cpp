@@ -17,7 +17,7 @@ namespace {
 
 using Tensors = std::vector<Tensor>;
 
-// Model output for pictures of given classes, with guidance.
+// Computes the model's output for pictures of given classes, with classifier-free guidance.
 class GuidedModel {
  public:
   GuidedModel(Dit& model, Context& context, const std::vector<int32_t>& labels, double guidance)
@@ -30,7 +30,7 @@ class GuidedModel {
     labels_ = from_host<int32_t>(context, all, {std::ssize(all)});
   }
 
-  // Both f32. The variances are computed from the second; undefined if they are not learned.
+  // Two f32 outputs. The second determines the variances; undefined if they are not learned.
   struct ModelOutput {
     Tensor mean, variance;
   };
@@ -42,7 +42,7 @@ class GuidedModel {
     const Tensor in = is_guided() ? concat({x, x}, 0) : x;
     const Tensor of_rank = model_.forward(in, features, labels_);
     const Tensor all = cast(model_.distribution().all_samples(of_rank), DType::kF32);
-    const Tensor said = slice(all, 0, 0, count_);  // output for the classes
+    const Tensor said = slice(all, 0, 0, count_);  // of the classes
     ModelOutput result{.mean = contiguous(slice(said, 3, 0, C))};
     if (model_.config().learned_variance) result.variance = contiguous(slice(said, 3, C, 2 * C));
     if (is_guided()) {
@@ -95,7 +95,7 @@ std::pair<Tensor, Tensor> posterior(const GuidedModel::ModelOutput& said, const 
       {x, said.mean})[0];
   const float least = of(step.log_posterior), most = of(std::log(step.beta));
   if (!said.variance.defined()) {
-    // The beta of the first step is far below the model's errors.
+    // The first step uses the posterior's variance; its beta is far below the model's errors.
     const float log_variance = step.before == 1 ? least : most;
     return {mean, full(x.context(), x.shape(), DType::kF32, log_variance)};
   }

@@ -12,7 +12,7 @@ namespace shale::models {
 struct SamplerOptions {
   DiffusionKind kind = DiffusionKind::kFlow;
   int64_t steps = 50;
-  double shift = 1;  // kFlow: times are mapped by shifted_time()
+  double shift = 1;  // kFlow: shift of shifted_time(), applied to the times
   // Scale s of classifier-free guidance (arXiv:2207.12598): the output without a class, plus s
   // times the difference of the output for the class; 1: only the output for the class, in half the
   // time.

@@ -124,8 +124,8 @@ void DiffusionTask::open_output() {
 
 void DiffusionTask::show(const TaskContext& run, int64_t step) {
   if (config_.samples == 0) return;
-  // All ranks generate the same number, as all of them run a sharded model together. Ranks that
-  // share its layers generate the same samples, a multiple of their number.
+  // Ranks that share a sharded model run it together, so all ranks generate equally many samples, a
+  // multiple of the number of ranks that share the model's layers.
   const int64_t ranks = model_->distribution().sample_ranks();
   const int64_t most = (config_.samples + run.data.count - 1) / run.data.count;
   const int64_t each = (most + ranks - 1) / ranks * ranks;
@@ -142,7 +142,7 @@ void DiffusionTask::show(const TaskContext& run, int64_t step) {
   run.with_average([&] {
     run.parallel.run([&](int rank) {
       const Tensor images = sample_images(dit(), run.context, labels, first, options);
-      if (rank == 0) mine = to_host<float>(images);  // equal on the other ranks
+      if (rank == 0) mine = to_host<float>(images);  // other mesh ranks have the same images
     });
   });
   if (!run.data.has_losses(run.group.rank())) mine.clear();  // another rank has the same samples

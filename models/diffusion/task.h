@@ -36,7 +36,7 @@ class DiffusionTask : public Task {
   void check_evaluation() const override;
   Evaluation evaluate(const TaskContext& run) override;
   void open_output() override;
-  // Writes samples as a grid in a PNG file; latents as a safetensors file.
+  // Writes samples: pictures as a grid in a PNG file, latents as a safetensors file.
   void show(const TaskContext& run, int64_t step) override;
   void finish(const TaskContext& run) override;
 
@@ -54,9 +54,9 @@ class DiffusionTask : public Task {
   BatchSource noisy(BatchSource images, bool evaluates) const;
 
   const DiffusionConfig config_;
-  const BatchLayout batches_;  // of all ranks
+  const BatchLayout batches_;  // batches of all ranks
   const uint64_t seed_;
-  const std::string folder_;  // for samples
+  const std::string folder_;  // folder for samples
   std::shared_ptr<DamagedImages> damaged_;
   const DiffusionData data_;
   std::unique_ptr<Dit> model_;

@@ -16,12 +16,12 @@
 namespace shale::models {
 namespace {
 
-constexpr float kInitStd = 0.02f;  // of class embeddings and the time MLP
+constexpr float kInitStd = 0.02f;  // deviation of the class embeddings and the time MLP
 constexpr float kNormEps = 1e-6f, kDiffusersEps = 1e-5f;
 constexpr int64_t kHiddenPerWidth = 4;
 constexpr double kLongestPeriod = 10000;
 
-// The paper's program samples uniformly from +-sqrt(6 / (in + out)), which has this deviation.
+// Uses the deviation of the paper's initial values, uniform in +-sqrt(6 / (in + out)).
 Init xavier(int64_t in, int64_t out) {
   return Init::normal(std::sqrt(2 / static_cast<float>(in + out)));
 }
@@ -138,7 +138,7 @@ class Dit::Block : public Module {
     modulation_.split_inputs();
   }
 
-  // x: [N, T, C]; condition: [N, C].
+  // Applies a block. x: [N, T, C]; condition: [N, C].
   Tensor forward(const Tensor& x, const Tensor& condition) {
     return run(x, condition, [this](const Tensor& in, const Tensor& given) {
       const std::vector<Tensor> m = modulations(modulate(given), 6);
@@ -148,8 +148,8 @@ class Dit::Block : public Module {
   }
 
  private:
-  // Each rank computes some channels of all conditions; sums over ranks go to the ranks of the
-  // samples.
+  // Computes the modulations of all conditions. Each rank computes some channels; sums over ranks
+  // go to the ranks that have the samples.
   Tensor modulate(const Tensor& condition) {
     return distribution().across(silu(condition), {}, [&](const Tensor& rows, const Tensor&) {
       const int64_t count = modulation_.weight.shape[1], first = distribution().first_of(count);
@@ -203,7 +203,7 @@ Dit::Dit(const DitConfig& config)
     blocks_.push_back(std::make_unique<Block>(this, cat("blocks.", layer), config));
   }
   final_ = std::make_unique<FinalLayer>(this, config);
-  // The layers before and after the blocks process each rank's own samples.
+  // The layers before and after the blocks are replicated: they process each rank's own samples.
   nn::replicate({&patches_, &time_in_, &time_out_, &classes_, final_.get()});
 }
 
@@ -225,7 +225,7 @@ double Dit::flops_per_image() const {
   return 6 * (L * of_block + ends);
 }
 
-// Fills the buffer when its memory is first used, as the values are not initialized from a seed.
+// Fills the buffer when its memory is first used, because its values are not random.
 Tensor Dit::positions(Context& context) {
   if (filled_.lock() != positions_.value.storage()) {
     const std::vector<float> table = position_table(config_);
@@ -307,11 +307,11 @@ Tensor Dit::run_pieces(std::span<const nn::Piece> some, const Tensor& x, const D
     Tensor y;
     if (!begins) std::tie(y, condition_) = unpack(in);
     for (const nn::Piece& piece : some) y = piece.run(y, {});
-    return condition_.defined() ? pack(y, condition_) : y;  // the last piece no longer needs it
+    return condition_.defined() ? pack(y, condition_) : y;  // the last piece needs no condition
   });
 }
 
-// Converts [N, T, patch^2 results], row by row of a patch, to pictures.
+// Converts tokens [N, T, patch^2 results], which are patches row by row, to pictures.
 Tensor Dit::unpatchify(const Tensor& tokens) const {
   const int64_t N = tokens.size(0), P = config_.patch, edge = config_.pixels / P;
   const Tensor patches = reshape(tokens, {N, edge, edge, P, P, config_.results()});

@@ -14,16 +14,16 @@
 
 namespace shale::models {
 
-// Published programs compute the same architecture with different constants.
+// Two published programs with this architecture, which use different constants.
 enum class DitVariant {
-  kPaper,      // by the paper's authors
-  kDiffusers,  // other time frequencies, and an epsilon of 1e-5 before feed-forward blocks
+  kPaper,      // program of the paper's authors
+  kDiffusers,  // diffusers: other time frequencies, an epsilon of 1e-5 before feed-forward
 };
 
 // Architecture of a diffusion transformer.
 struct DitConfig {
   int64_t pixels = 32;   // edge length of the pictures or latents to denoise
-  int64_t channels = 4;  // per pixel
+  int64_t channels = 4;  // channels per pixel
   int64_t patch = 2;     // edge length of a token's patch, in pixels
   int64_t layers = 0, width = 0, heads = 0;
   int64_t classes = 1000;
@@ -91,14 +91,14 @@ class Dit : public Module {
   Tensor unpatchify(const Tensor& tokens) const;
 
   DitConfig config_;
-  Buffer& positions_;              // [1, tokens, width], sinusoids
+  Buffer& positions_;              // sinusoids of positions, [1, tokens, width]
   std::weak_ptr<Storage> filled_;  // memory of positions_ that has been filled
   nn::Conv2d patches_;
   nn::Linear time_in_, time_out_;
   nn::Embedding classes_;
   std::vector<std::unique_ptr<Block>> blocks_;
   std::unique_ptr<FinalLayer> final_;
-  // State of the running pieces.
+  // Inputs of the pieces that are running.
   DitInputs inputs_;
   Tensor condition_;
 };
@@ -106,11 +106,11 @@ class Dit : public Module {
 // Named architecture.
 struct DitPreset {
   std::string name;
-  DitConfig model;   // without pixels, channels and classes, which follow from the data
-  double lr = 1e-4;  // for AdamW
+  DitConfig model;   // without pixels, channels and classes, which the data determines
+  double lr = 1e-4;  // learning rate for AdamW
 };
 const std::vector<DitPreset>& dit_presets();
-// Throws ConfigError with the known names.
+// Returns a preset. Throws ConfigError, with the known names, for another name.
 const DitPreset& find_dit_preset(const std::string& name);
 
 }  // namespace shale::models

@@ -32,7 +32,7 @@ constexpr Size kSizes[] = {
 
 // Converts a model configuration to config.json fields.
 HfGpt2Config to_hf(const LanguageModelConfig& config, const LanguageModelPolicy& policy) {
-  // End token of the published tokenizer if there is no other; for bytes, the separator of files.
+  // End token: the last one of GPT-2's vocabulary; for bytes 0, the separator of files.
   std::optional<int64_t> end_token;
   if (config.vocab == kVocab) end_token = kVocab - 1;
   if (config.vocab == 256) end_token = 0;

@@ -11,7 +11,7 @@
 #include "shale/runtime/ops/linear.h"
 #include "shale/runtime/ops/shape.h"
 
-// B sequences, T tokens, C width, H heads, D = C / H.
+// In this file: B sequences, T tokens, C width, H heads, D = C / H.
 namespace shale::models {
 namespace {
 
@@ -59,13 +59,13 @@ class Gpt2::Block : public Module {
         layer_(layer),
         dropout_(dropout) {}
 
-  // With `cached`, x follows the cached tokens.
+  // Applies the block. With `cached`, x follows the tokens in the cache.
   Tensor forward(const Tensor& x, const Documents& documents,
                  const nn::CachedLayer* cached = nullptr) {
     return run(x, [this, first_keys = documents.first_keys, cached](const Tensor& input) {
       const bool drops = dropout_ > 0 && input.context().autograd().training;
       const auto [normed, stream] = ln_1_.forward_stream(input);
-      if (!drops) {  // both residual additions are fused into GEMMs
+      if (!drops) {  // without dropout, both residual additions are fused into GEMMs
         const auto [again, y] =
             ln_2_.forward_stream(attn_.forward(normed, stream, {first_keys, cached}));
         return mlp_.forward(again, y);
@@ -111,7 +111,7 @@ std::vector<Module*> Gpt2::blocks() {
   return blocks;
 }
 
-// Uses the given positions, or else first_position and following.
+// Embeds tokens. Their positions are `positions`, or, if undefined, first_position and following.
 Tensor Gpt2::embed(const Tensor& ids, const Tensor& positions, int64_t first_position) {
   const Tensor& tokens = wte_.weight.value;
   if (!positions.defined()) return embedding(ids, tokens, wpe_.weight.value, first_position);

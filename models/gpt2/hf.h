@@ -20,7 +20,7 @@ struct HfGpt2Config {
   int64_t layers = 12;
   int64_t width = 768;
   int64_t heads = 12;
-  int64_t vocab = 50257;   // without padding
+  int64_t vocab = 50257;   // number of tokens, without padding
   int64_t context = 1024;  // maximum sequence length in tokens
   double layer_norm_eps = 1e-5;
   bool gelu_tanh = true;  // tanh form; false: with erf
@@ -28,7 +28,7 @@ struct HfGpt2Config {
   double embd_dropout = 0.1;
   double attn_dropout = 0.1;
   double initializer_range = 0.02;
-  std::optional<int64_t> end_token = 50256;  // bos and eos; empty: not specified in the file
+  std::optional<int64_t> end_token = 50256;  // begin and end token; empty: not in the file
 
   friend bool operator==(const HfGpt2Config&, const HfGpt2Config&) = default;
 };
@@ -36,12 +36,12 @@ struct HfGpt2Config {
 // Reads <folder>/config.json. Throws MissingInputError if it does not exist; DataError, naming the
 // key, if a key is missing, has the wrong type, or requests an unsupported variant.
 HfGpt2Config load_gpt2_config(const std::string& folder);
-// Parses the text of such a file; `source` names it in messages.
+// Parses the text of a config.json; `source` names it in messages.
 HfGpt2Config parse_gpt2_config(std::string_view text, const std::string& source);
 
 // Returns the text of a config.json; `dtype` is that of the weights.
 std::string gpt2_config_json(const HfGpt2Config& config, DType dtype);
-// Writes it to <folder>/config.json. Throws DiskError.
+// Writes such a text to <folder>/config.json. Throws DiskError.
 void save_gpt2_config(const std::string& folder, const HfGpt2Config& config,
                       DType dtype = DType::kF32);
 

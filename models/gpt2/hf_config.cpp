@@ -9,7 +9,7 @@
 namespace shale {
 namespace {
 
-// Limit far above any model; products of two sizes do not overflow.
+// Limit of sizes, far above any model, so that products of two sizes do not overflow.
 constexpr int64_t kMaxSize = int64_t{1} << 30;
 
 std::string config_path(const std::string& folder) {
@@ -28,7 +28,7 @@ double probability(const JsonObject& json, std::string_view key) {
   return value;
 }
 
-// Refuses variants that would load but compute something else.
+// Refuses variants that could be loaded but compute something else.
 void reject_variants(const JsonObject& json, int64_t width) {
   const auto require = [&json](std::string_view key, bool want) {
     if (json.flag(key, want) != want) json.fail(key, want ? "true" : "false");
@@ -53,7 +53,7 @@ bool is_gelu_tanh(const JsonObject& json) {
   json.fail("activation_function", "gelu_new, gelu_pytorch_tanh or gelu");
 }
 
-// Other tokenizers may have null or a list here, which does not affect the weights.
+// Returns the end token. Other models may have null or a list, which does not affect weights.
 std::optional<int64_t> end_token(const JsonObject& json, int64_t vocab) {
   try {
     const int64_t token = json.integer("eos_token_id", -1);
@@ -77,7 +77,7 @@ HfGpt2Config config_of(const JsonObject& json) {
   }
   reject_variants(json, config.width);
   config.layer_norm_eps = json.real("layer_norm_epsilon", 1e-5);
-  // Used as a float, in which smaller numbers lose precision.
+  // The epsilon is used as a float, in which smaller numbers lose precision.
   if (!(config.layer_norm_eps >= 1e-30 && config.layer_norm_eps <= 1)) {
     json.fail("layer_norm_epsilon", "1e-30 to 1");
   }

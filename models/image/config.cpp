@@ -12,7 +12,7 @@ namespace shale::models {
 namespace {
 
 constexpr int64_t kMadePixels = 64;
-constexpr int kMostChanges = 16;  // per image
+constexpr int kMostChanges = 16;  // limit of random changes per image
 constexpr int64_t kMostShown = 64;
 
 std::vector<std::string> preset_names() {
@@ -141,7 +141,7 @@ void describe(ConfigSpec& spec, ImageTrainConfig& config) {
 
 void resolve(ImageTrainConfig& config, int ranks) {
   const ImageConfig& image = config.image;
-  // A learning rate for training from scratch would destroy what stored weights have learned.
+  // A learning rate for training from scratch would destroy stored weights, so it is reduced.
   constexpr double kFineTuningFactor = 0.1;
   if (config.run.lr < 0) {
     config.run.lr =
@@ -158,7 +158,7 @@ void resolve(ImageTrainConfig& config, int ranks) {
         "--tensorboard-images with --pipeline ", config.run.pipeline,
         ": images cannot be shown with a pipeline; use --tensorboard-images 0 or --pipeline 1"));
   }
-  if (config.image.tensorboard_images > 0) {  // fail now, not at the first validation
+  if (config.image.tensorboard_images > 0) {  // report missing libpng now
     encode_png({.rows = 1, .cols = 1, .channels = 1, .pixels = {0}}, "--tensorboard-images");
   }
   resolve(config.run, ranks);

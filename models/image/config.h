@@ -17,10 +17,10 @@ namespace shale::models {
 struct ImageConfig {
   // Data.
   ImageDataConfig data;
-  double crop_area = -1;       // minimum share; negative: by the data
+  double crop_area = -1;       // minimum share of the area; negative: depends on the data
   std::string randaugment;     // "CHANGES,STRENGTH"; empty: none
-  double erase = 0;            // probability
-  double mixup = 0;            // of MixOptions, like the next two
+  double erase = 0;            // probability per image
+  double mixup = 0;            // parameters of MixOptions, with the next two
   double cutmix = 0;
   double label_smoothing = 0;
   std::string mean, deviation;  // by channel, "R,G,B"; empty: ImageNet's
@@ -28,13 +28,13 @@ struct ImageConfig {
   // Model.
   std::string model = "resnet18";
   std::string init;       // file or folder; empty: random values
-  bool new_head = false;  // do not load the classifier from `init`
+  bool new_head = false;  // initialize the classifier instead of loading it
   bool sync_batch_norm = false;
 
   // Evaluation and export.
-  int64_t eval_samples = 0;  // images; 0: all
-  int64_t tensorboard_images = 0;  // per validation
-  std::string export_dir;          // empty: no export
+  int64_t eval_samples = 0;        // number of images per validation; 0: all
+  int64_t tensorboard_images = 0;  // number of images shown per validation
+  std::string export_dir;          // folder; empty: no export
   WeightNames export_names = WeightNames::kTimm;
 };
 
@@ -47,7 +47,7 @@ struct ImageTrainConfig {
 // Declares the flags of train_image.
 void describe(ConfigSpec& spec, ImageTrainConfig& config);
 
-// See resolve(TrainConfig&, int).
+// Fills in derived options, like resolve(TrainConfig&, int).
 void resolve(ImageTrainConfig& config, int ranks);
 
 // Returns the options of the configured data.

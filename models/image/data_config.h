@@ -8,15 +8,15 @@
 
 namespace shale::models {
 
-// Image data of a training program.
+// Image data that a training program uses.
 struct ImageDataConfig {
   std::string path;
   ImageFormat format = ImageFormat::kAuto;
   double val_fraction = 0.1;
-  int64_t made_images = 8192;  // for ImageFormat::kShapes
-  int64_t pixels = 0;          // edge length; 0: by the data
-  double mirror = 0.5;         // probability
-  int64_t max_damaged = 0;     // images
+  int64_t made_images = 8192;  // number of images for ImageFormat::kShapes
+  int64_t pixels = 0;          // edge length; 0: depends on the data
+  double mirror = 0.5;         // probability of mirroring
+  int64_t max_damaged = 0;     // limit of damaged images
 };
 
 // Texts about the data for --help.
@@ -25,7 +25,7 @@ struct ImageDataWords {
   std::string pixels;  // default of --pixels
 };
 
-// Declares the flags of the data.
+// Declares the flags of `config`.
 void describe(ConfigSpec& spec, ImageDataConfig& config, const ImageDataWords& words);
 
 // Returns the options of the configured data; `made_pixels`: default edge length of shapes.

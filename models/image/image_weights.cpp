@@ -41,7 +41,7 @@ std::vector<HfTensor> tensors_of(const ImageModel& model, WeightNames names) {
   return tensors;
 }
 
-// Returns the naming scheme with more matches in the file.
+// Returns the naming scheme that more tensors of the file match.
 WeightNames names_in(const SafetensorsFolder& file, const ImageModel& model) {
   const auto known = [&](WeightNames names) {
     const std::vector<HfTensor> tensors = tensors_of(model, names);
@@ -59,7 +59,7 @@ int64_t edge_of(int64_t positions) {
   return edge * edge == positions ? edge : 0;
 }
 
-// Returns true if the position table of a file can be resized to this one.
+// Returns true if a position table of this shape in a file can be resized to `want`.
 bool can_resize(const std::vector<int64_t>& found, const ImageModel::PositionTable& want) {
   const Shape& shape = want.table->whole;
   return found.size() == 3 && found[0] == 1 && found[2] == shape[2] && found[1] > want.leading &&
@@ -73,7 +73,7 @@ std::string list_text(const Values& values) {
   return text;
 }
 
-// Returns the shortest decimals of these floats.
+// Returns the shortest decimals that convert to these floats.
 std::vector<double> decimals(const std::array<float, 3>& values) {
   std::vector<double> all;
   for (const float value : values) all.push_back(parse_real(format_real(value)).value());
@@ -119,7 +119,7 @@ ImageWeights::ImageWeights(const std::string& path, const ImageModel& model, boo
   };
   const ImageModel::PositionTable positions = model.position_table();
   std::vector<HfTensor> tensors;
-  std::vector<std::string> ignored;  // names in the file
+  std::vector<std::string> ignored;  // names of tensors in the file that are ignored
   bool other_head = false;
   for (HfTensor& tensor : tensors_of(model, names)) {
     if (of_head(tensor.name)) {
@@ -178,7 +178,7 @@ void ImageWeights::load(ImageModel& model, comm::DataParallel& parallel, uint64_
     std::vector<float> values(static_cast<size_t>(buffer->shape.numel()));
     weights_->read(buffer->full_name(), make_view(values.data(), buffer->shape));
     context.copy(buffer->value.data(), values.data(), buffer->value.bytes());
-    context.synchronize();  // before the values are destroyed
+    context.synchronize();  // must happen before `values` is destroyed
   }
 }
 
@@ -187,7 +187,7 @@ void check_normalisation(const std::string& path, const Augmentation& augmentati
   std::error_code error;
   if (!fs::exists(file, error)) return;
   const JsonObject json = JsonObject::load(file.string());
-  // Older files have these keys at the top level.
+  // Older files have the keys of pretrained_cfg at the top level.
   const JsonObject stored = json.object("pretrained_cfg").value_or(json);
   const auto differ = [](const std::vector<double>& is, const std::array<float, 3>& want) {
     if (is.empty()) return false;

@@ -24,15 +24,15 @@ class ImageWeights {
   // HfWeights does, with the names of tensors that are missing, unknown, or of the wrong shape.
   ImageWeights(const std::string& path, const ImageModel& model, bool new_head);
 
-  // Sets all parameters and buffers of that model; a new head gets its initial values by the seed.
-  // Every rank calls it, without communication.
+  // Sets all parameters and buffers of the model; a new head gets initial values by the seed. Every
+  // rank calls it; there is no communication.
   void load(ImageModel& model, comm::DataParallel& parallel, uint64_t seed) const;
 
  private:
   void read_positions(const ImageModel& model, const View& to) const;
 
   std::string head_;       // prefix of parameters that are not loaded; empty: none
-  int64_t positions_ = 0;  // rows of the file's table, if it is resized
+  int64_t positions_ = 0;  // number of rows of the file's position table if it is resized, else 0
   std::optional<HfWeights> weights_;
 };
 
@@ -45,13 +45,13 @@ struct ImageExport {
   std::string folder;
   WeightNames names = WeightNames::kTimm;
   std::string preset;                // name of the preset
-  std::vector<std::string> classes;  // names, by label
+  std::vector<std::string> classes;  // class names by label
   Augmentation augmentation;
 };
 
-// Writes parameters and running statistics as f32 to model.safetensors, and with timm's names a
-// config.json for timm ("local-dir:FOLDER"). Every rank calls it after buffers were averaged
-// (DataParallel::average_buffers()); the one with is_main, rank 0 of its shard group, writes.
+// Writes parameters and running statistics as f32 to model.safetensors, and with timm's names also
+// a config.json for timm ("local-dir:FOLDER"). Call it on every rank after averaging buffers
+// (DataParallel::average_buffers()); the rank with is_main, rank 0 of its shard group, writes.
 // Throws DiskError.
 void export_image_model(const ImageExport& what, const ImageModel& model,
                         comm::DataParallel& parallel, bool is_main);

@@ -16,12 +16,12 @@ namespace shale::models {
 
 // Architecture of an image classifier. Each family uses a subset of the fields.
 struct ImageModelConfig {
-  std::string family = "resnet";  // or "vit"
+  std::string family = "resnet";  // "resnet" or "vit"
   int64_t classes = 1000;
   int64_t pixels = 224;  // edge length of an image
 
   // Residual networks (models/resnet/resnet.h).
-  std::array<int64_t, 4> depths = {2, 2, 2, 2};  // blocks per stage
+  std::array<int64_t, 4> depths = {2, 2, 2, 2};  // number of blocks in each stage
   bool bottleneck = false;                       // blocks of three convolutions; false: of two
   bool small_stem = false;  // 3 x 3 kernel without pooling, for images of about 32 pixels
 
@@ -33,7 +33,7 @@ struct ImageModelConfig {
   float norm_eps = 1e-6f;
 };
 
-// Inputs of a classifier from a batch; see ImageModel::loss().
+// Batch of images with labels; see ImageModel::loss().
 struct ClassifiedImages {
   Tensor images, labels, softening;
 };
@@ -90,7 +90,7 @@ class ImageModel : public Module {
   Tensor kept_logits();
 
  protected:
-  // Batch of the running pieces.
+  // Batch of the pieces that are running.
   const ClassifiedImages& batch() const { return batch_; }
   // Returns the sum of the losses of this rank's samples, from their logits, over the batch's
   // samples.
@@ -111,14 +111,14 @@ class ImageModel : public Module {
 struct ImagePreset {
   std::string name;
   ImageModelConfig model;
-  double lr = 1e-3;       // for AdamW
-  std::string timm = {};  // timm's name; empty: not in timm
+  double lr = 1e-3;       // learning rate for AdamW
+  std::string timm = {};  // timm's name of this model; empty: not in timm
 };
 const std::vector<ImagePreset>& image_presets();
-// Throws ConfigError with the known names.
+// Returns a preset. Throws ConfigError, with the known names, for another name.
 const ImagePreset& find_image_preset(const std::string& name);
 
-// Throws ConfigError for inconsistent sizes.
+// Makes a model without memory. Throws ConfigError for inconsistent sizes.
 std::unique_ptr<ImageModel> make_image_model(const ImageModelConfig& config);
 
 }  // namespace shale::models

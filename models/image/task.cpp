@@ -50,11 +50,11 @@ Image framed_picture(std::span<const float> values, const Augmentation& augmenta
   return picture;
 }
 
-// Counts images whose right class is among the k highest scores.
+// Counts images whose label is among the k classes with the highest scores.
 struct Hits {
   static constexpr std::array<int64_t, 2> kTop = {1, 5};
 
-  // Returns true if the right class is first. Among equal scores, lower classes rank higher.
+  // Returns true if the label has the highest score. Of equal scores, lower classes rank higher.
   bool add(std::span<const float> scores, int32_t label) {
     int64_t higher = 0;
     for (size_t i = 0; i < scores.size(); ++i) {
@@ -66,7 +66,7 @@ struct Hits {
     return higher == 0;
   }
 
-  std::array<int64_t, kTop.size() + 1> counts = {};  // number of images, then of hits by k
+  std::array<int64_t, kTop.size() + 1> counts = {};  // images, then hits by k
 };
 
 }  // namespace
@@ -118,7 +118,7 @@ BatchSource ImageTask::train_batches(const BatchPlan& plan) {
                               .damaged = damaged_});
 }
 
-// Validations use the labels as targets.
+// Returns soft targets for training; undefined for validation, which uses labels.
 Tensor ImageTask::softening_of(const DeviceBatch& batch) const {
   return mix_.is_soft() && !model_->keeps_logits() ? batch["softening"] : Tensor();
 }
@@ -176,9 +176,9 @@ Evaluation ImageTask::evaluate(const TaskContext& run) {
     const DeviceBatch on_device(run.context, *batch);
     const Tensor sum = run.loss(on_device);
     losses.push_back(sum.defined() ? to_host<float>(sum).front() : 0);
-    Tensor logits;  // equal on all mesh ranks
+    Tensor logits;  // scores, which are equal on all mesh ranks
     run.parallel.run([&](int) { logits = image_model().kept_logits(); });
-    if (!run.data.counts || !logits.defined()) continue;  // another rank counts the same
+    if (!run.data.counts || !logits.defined()) continue;  // another rank counts the same images
     const std::vector<float> scores = to_host<float>(cast(logits, DType::kF32));
     const auto labels = batch->field("labels").values<int32_t>();
     for (size_t row = 0; row < labels.size(); ++row) {

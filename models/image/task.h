@@ -53,13 +53,13 @@ class ImageTask : public Task {
   Tensor softening_of(const DeviceBatch& batch) const;
 
   const ImageConfig config_;
-  const BatchLayout batches_;  // of all ranks
+  const BatchLayout batches_;  // batches of all ranks
   const uint64_t seed_;
   const ImageSplits data_;
   const Augmentation augmentation_;
   const MixOptions mix_;
   std::shared_ptr<DamagedImages> damaged_;
-  std::unique_ptr<comm::ProcessGroup> norm_group_;  // null: batch norm without synchronization
+  std::unique_ptr<comm::ProcessGroup> norm_group_;  // for synchronized batch norm; null: not shared
   std::unique_ptr<ImageModel> model_;
   std::optional<ImageWeights> init_;
 };

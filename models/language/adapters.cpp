@@ -32,15 +32,15 @@ bool is_empty(const Json& value) {
          ((value.is_object() || value.is_array()) && value.empty());
 }
 
-// Initializations that leave the base weights unchanged, so that loading needs no extra step.
+// Adapter initializations that leave base weights unchanged, so loading needs no extra step.
 constexpr std::string_view kPlainBeginnings[] = {"gaussian", "eva", "orthogonal"};
 
-// Keys that are read here, or that do not affect what the adapters compute.
+// Keys of adapter_config.json that are read here, or that do not affect what the adapters compute.
 constexpr std::string_view kKnownKeys[] = {
     "peft_type", "r", "lora_alpha", "lora_dropout", "use_rslora", "target_modules", "bias",
     "init_lora_weights", "fan_in_fan_out", "task_type", "inference_mode", "auto_mapping",
     "base_model_name_or_path", "revision", "peft_version", "ensure_weight_tying",
-    // Keys of other initializations, and of layer types that are not supported.
+    // Keys of unsupported initializations and layer types.
     "loftq_config", "eva_config", "corda_config", "lora_ga_config", "megatron_config",
     "megatron_core", "qalora_group_size", "runtime_config"};
 
@@ -173,7 +173,7 @@ std::vector<SafetensorsSpec> specs_of(const ModelFamily& family,
   return specs;
 }
 
-// Returns the last components of the layer names, as target_modules has them.
+// Returns the last components of the layers' names, the form that target_modules has.
 std::vector<std::string> target_modules(const std::vector<nn::LinearWeights*>& layers) {
   std::set<std::string> names;
   for (const nn::LinearWeights* layer : layers) names.insert(layer->name());
@@ -182,7 +182,7 @@ std::vector<std::string> target_modules(const std::vector<nn::LinearWeights*>& l
 
 Json config_of(const AdapterShape& shape, const std::vector<nn::LinearWeights*>& layers,
                bool transposed, const std::string& base) {
-  // Targets that are more specific than last components of names are written unchanged.
+  // Targets that the user named more specifically are written unchanged.
   const bool all = shape.targets == std::vector<std::string>{nn::kAllLinear};
   return {{"peft_type", "LORA"},
           {"task_type", "CAUSAL_LM"},

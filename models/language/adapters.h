@@ -44,13 +44,13 @@ class StoredAdapters {
   const ModelFamily& family_;
 };
 
-// Writer of such a folder. Nothing is visible before commit().
+// Writer of a folder with adapters. Nothing is visible before commit().
 class AdapterWriter {
  public:
   // base: name or folder of the adapters' base model.
   AdapterWriter(const std::string& folder, const ModelFamily& family, const AdapterShape& shape,
                 const std::vector<nn::LinearWeights*>& layers, std::string base);
-  // Writes a parameter: whole, f32, dense, in host memory; in the order of adapter_parameters().
+  // Writes the next parameter of adapter_parameters(): whole, f32, dense, in host memory.
   void write(const View& values) { writer_.write(values); }
   void commit();
 

@@ -36,10 +36,10 @@ enum class PatternKind : uint8_t {
 
 struct AttentionPattern {
   PatternKind kind = PatternKind::kNone;
-  int64_t block = 0;                            // tokens
-  int64_t local = 0, global = 0, random = 0;    // blocks; 0: not part of the pattern
-  int64_t seed = 0;                             // of the random blocks
-  std::vector<std::vector<int32_t>> rows = {};  // kListed: for each block of queries
+  int64_t block = 0;                            // number of tokens in a block
+  int64_t local = 0, global = 0, random = 0;    // numbers of blocks; 0: not part of the pattern
+  int64_t seed = 0;                             // seed of the random blocks
+  std::vector<std::vector<int32_t>> rows = {};  // kListed: key blocks of each query block
 
   bool is_on() const { return kind != PatternKind::kNone; }
   bool operator==(const AttentionPattern&) const = default;
@@ -59,19 +59,19 @@ struct AttentionPattern {
 // pattern does not use, or invalid rows, which it names.
 AttentionPattern attention_pattern(const std::string& name_or_file, int64_t seed);
 
-// Makes the mask for the layers of a model; null: no pattern.
+// Makes the mask for a model's layers; null if there is no pattern.
 std::shared_ptr<const BlockMask> block_mask(const AttentionPattern& pattern);
 
 // Throws ConfigError unless the pattern covers sequences of `tokens` tokens and, if there are
 // documents, lets every token attend to itself.
 void check_covers(const AttentionPattern& pattern, int64_t tokens, bool documents);
 
-// Adds the pattern to the model shape that checkpoints store (ModelFamily::shape), and reads it
-// back. parse_pattern() throws DataError.
+// Stores the pattern in the model shape of checkpoints (ModelFamily::shape), and reads it back.
+// parse_pattern() throws DataError.
 void add_shape(const AttentionPattern& pattern, std::map<std::string, std::string>& shape);
 AttentionPattern parse_pattern(const JsonObject& shape);
 
-// Throws ConfigError, naming the format, for a pattern: other programs would compute dense
+// Throws ConfigError if there is a pattern: programs that read this format would compute dense
 // attention.
 void require_no_pattern(const AttentionPattern& pattern, std::string_view format);
 

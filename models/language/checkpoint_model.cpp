@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Returns a fact that the run stored (RunDescription); null: missing.
+// Returns a fact that the run stored (RunDescription); null if it is missing.
 Json fact(const CheckpointReader& reader, const char* name) {
   const Json config =
       Json::parse(reader.manifest().config, {.max_bytes = kMaxManifestBytes}, reader.path());
@@ -35,8 +35,8 @@ LanguageModelConfig model_of(const CheckpointReader& reader) {
   return parse_model_shape(shape.dump(), cat(reader.path(), ": model shape"));
 }
 
-// Router biases (nn/moe.h) can only be used by a resumed run. Without them the model would choose
-// other experts.
+// Refuses router biases (nn/moe.h), which only a resumed run can use: without them the model would
+// choose other experts.
 void refuse_router_biases(const CheckpointReader& reader) {
   for (const auto& [name, tensor] : reader.manifest().tensors) {
     if (!name.ends_with(".router_bias")) continue;
@@ -156,7 +156,7 @@ std::shared_ptr<const StoredTokenizer> checkpoint_tokenizer(const CheckpointRead
   const std::string path = (fs::path(reader.path()) / kTokenizerFile).string();
   const Json of_run = fact(reader, kTokenizerFact);
   const auto tokenizer = is_there(path) ? read_tokenizer(path) : nullptr;
-  if (of_run.is_null()) return tokenizer;  // the run had none: the file was added on purpose
+  if (of_run.is_null()) return tokenizer;  // a tokenizer added on purpose
   const std::string want = of_run.is_string() ? of_run.text() : of_run.dump();
   const std::string found = tokenizer == nullptr ? "no such file" : tokenizer_fact(*tokenizer);
   if (found == want) return tokenizer;

@@ -23,9 +23,9 @@ class CheckpointModel final : public StoredModel {
   void read(std::string_view parameter, const View& to, int64_t first_row = 0) const override;
 
   const std::string& path() const { return reader_.path(); }
-  // See checkpoint_tokenizer().
+  // Returns checkpoint_tokenizer() of the checkpoint.
   std::shared_ptr<const StoredTokenizer> tokenizer() const;
-  // Empty: the checkpoint has no adapters.
+  // Shape of the adapters; empty: the checkpoint has none.
   const std::optional<AdapterShape>& adapters() const { return adapters_; }
 
  private:
@@ -37,17 +37,17 @@ class CheckpointModel final : public StoredModel {
   LanguageModelConfig config_;
   bool ema_;
   std::optional<AdapterShape> adapters_;
-  std::unique_ptr<LanguageModel> model_;  // for names and shapes only: not allocated
+  std::unique_ptr<LanguageModel> model_;  // only for names and shapes, without memory
 };
 
 // Opens the model at a path: a Hugging Face folder, a checkpoint, or the newest checkpoint of a
 // run. Throws as open_stored_model() and CheckpointModel.
 std::unique_ptr<StoredModel> open_model(const std::string& path);
-// Opens the tokenizer of such a model: of a folder by find_tokenizer_in(), of a checkpoint by
-// checkpoint_tokenizer(); null: none.
+// Returns the tokenizer of a model: find_tokenizer_in() of a folder, checkpoint_tokenizer() of a
+// checkpoint; null: none.
 std::shared_ptr<const StoredTokenizer> open_model_tokenizer(const std::string& path);
-// Returns true if this is the model's tokenizer. For a checkpoint the facts of its run decide, not
-// the file that is there now.
+// Returns true if this is the model's tokenizer. For a checkpoint, the facts of its run decide, not
+// the tokenizer file that is there now.
 bool is_tokenizer_of(const std::string& path, const StoredTokenizer& tokenizer);
 // Reads a folder's tokenizer.json, or SentencePiece's tokenizer.model; null: neither exists.
 std::shared_ptr<const StoredTokenizer> find_tokenizer_in(const std::string& folder);
@@ -59,7 +59,7 @@ std::string tokenizer_fact(const StoredTokenizer& tokenizer);
 // DataError if it is missing, unreadable, or not that of the run.
 std::shared_ptr<const StoredTokenizer> checkpoint_tokenizer(const CheckpointReader& reader);
 
-// Loads the stored model with parameters of that dtype on the context's device, without data
+// Loads the stored model on the context's device, with parameters of this dtype, without data
 // parallelism.
 std::unique_ptr<LanguageModel> load_model(const StoredModel& stored, Context& context, DType dtype);
 

@@ -29,12 +29,12 @@ std::string cleaned(const std::string& text) {
     if (close == clean.npos) break;
     const size_t line = clean.find('\n', open);
     if (line < close) {
-      ++open;  // brackets match within one line only
+      ++open;  // a bracket must close on the same line
       continue;
     }
     clean.erase(open, close + 1 - open);
   }
-  // One pass, as Python's str.replace.
+  // Replaces double spaces in a single pass, like Python's str.replace.
   std::string single;
   for (size_t i = 0; i < clean.size(); ++i) {
     single += clean[i];
@@ -43,7 +43,7 @@ std::string cleaned(const std::string& text) {
   return single;
 }
 
-// Capitalizes the first letter and lower-cases the others; ASCII only.
+// Makes the first letter a capital and the others small. ASCII only.
 std::string capitalized(std::string text) {
   for (size_t i = 0; i < text.size(); ++i) {
     char& c = text[i];
@@ -53,7 +53,7 @@ std::string capitalized(std::string text) {
   return text;
 }
 
-// JSON object of a line, read key by key.
+// JSON object in a line, read key by key.
 class Line {
  public:
   Line(std::string_view line, std::string place) : place_(std::move(place)) {

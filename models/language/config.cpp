@@ -11,7 +11,7 @@
 namespace shale::models {
 namespace {
 
-// Limits far above any real model; products of sizes do not overflow within them.
+// Limits far above any real model, so that products of sizes do not overflow.
 constexpr int64_t kMaxLayers = 10'000;
 constexpr int64_t kMaxWidth = 1 << 24;
 constexpr int64_t kMaxVocab = 1 << 30;
@@ -105,8 +105,8 @@ void check_adapters(const TrainConfig& config) {
   throw ConfigError("--lora-rank trains adapters on top of a trained model; use --init");
 }
 
-// With --init, --model may only name the preset of the stored model, apart from sizes set by flags.
-// The default is always allowed.
+// With --init, --model may only name the preset that equals the stored model, apart from sizes set
+// by flags. The default --model is always allowed.
 void check_is_preset(const LanguageConfig& config, const LanguageModelConfig& preset,
                      const LanguageModelConfig& stored) {
   if (config.model == LanguageConfig{}.model) return;
@@ -120,7 +120,7 @@ void check_is_preset(const LanguageConfig& config, const LanguageModelConfig& pr
                         config.init, " is ", sizes(stored), "; leave out --model"));
 }
 
-// Builds the pattern of --attention-pattern and its size flags.
+// Builds the pattern from --attention-pattern and its size flags.
 void resolve_pattern(TrainConfig& config) {
   LanguageConfig& language = config.language;
   if (language.attention_pattern.empty()) return;
@@ -150,7 +150,7 @@ void describe(ConfigSpec& spec, TrainConfig& config, bool needs_data) {
   describe(spec, config.run,
            {.sample = "sequence", .default_lr = "by preset; 3e-5 with --init, 2e-4 with adapters"});
   describe_output(spec, config.language);
-  if (!needs_data) return;  // other programs have their own data
+  if (!needs_data) return;  // other programs, such as shale plan, run without --data
 
   spec.example("train_lm --data notes.txt --sample-tokens 200");
   spec.example(
@@ -161,7 +161,7 @@ void describe(ConfigSpec& spec, TrainConfig& config, bool needs_data) {
 }
 
 void resolve(TrainConfig& config, int ranks) {
-  // A learning rate for training from scratch would destroy what a stored model has learned.
+  // Fine-tuning rates: a rate for training from scratch would destroy what a model has learned.
   constexpr double kFineTuningLr = 3e-5, kAdapterLr = 2e-4, kPreferenceFactor = 1.0 / 30;
   const LanguageConfig& language = config.language;
   double& lr = config.run.lr;
@@ -184,7 +184,7 @@ void resolve(TrainConfig& config, int ranks) {
 
 namespace {
 
-// Adds the pattern to the model; a stored model may get one if it has none.
+// Adds the pattern to the model. A stored model may get a pattern if it has none.
 void take_pattern(const LanguageConfig& config, const StoredModel* stored,
                   LanguageModelConfig& model) {
   if (config.pattern.is_on()) {

@@ -12,13 +12,13 @@
 namespace shale::models {
 
 // Options of language-model training besides RunConfig. With the defaults, `train_lm --data PATH`
-// is useful by itself.
+// trains a useful model.
 struct LanguageConfig {
   DataConfig source;
   LoraConfig lora;
   int64_t seq_len = 256;
 
-  // Model; 0 means the preset's value.
+  // Model; 0: the preset's value.
   std::string model = "nano";
   int64_t layers = 0;
   int64_t width = 0;
@@ -29,15 +29,15 @@ struct LanguageConfig {
   int64_t active_experts = 0;
   int64_t window = 0;
   double attention_softcap = 0, logit_softcap = 0;
-  std::string attention_pattern;  // a name or a file
-  AttentionPattern pattern;       // made of these by resolve()
+  std::string attention_pattern;  // name or file of a pattern
+  AttentionPattern pattern;       // made by resolve() from the name and the sizes
   int64_t vocab = 0;
-  std::string init;  // Hugging Face folder
+  std::string init;  // Hugging Face folder, checkpoint or run; empty: new model
   double dropout = 0;
-  int64_t loss_chunk = 0;                         // tokens
-  double balance_loss = 0.01, router_z_loss = 0;  // factors
+  int64_t loss_chunk = 0;                         // tokens whose logits are computed at a time
+  double balance_loss = 0.01, router_z_loss = 0;  // factors of these losses
   double router_bias_rate = 0;                    // change of router biases per step; 0: no biases
-  double capacity_factor = 0;  // relative to an expert's even share of tokens; 0: no limit
+  double capacity_factor = 0;  // relative to an equal share of the tokens; 0: no limit
 
   // Output.
   int64_t eval_samples = 256;
@@ -65,11 +65,11 @@ struct TrainConfig {
 // of their own.
 void describe(ConfigSpec& spec, TrainConfig& config, bool needs_data = true);
 
-// Fills in options derived from other options and the number of ranks. Throws ConfigError for
-// impossible combinations.
+// Fills in options that follow from other options and the number of ranks. Throws ConfigError for
+// incompatible options.
 void resolve(TrainConfig& config, int ranks);
 
-// Vocabulary of GPT-2, which is assumed for tokens without a tokenizer.
+// Size of GPT-2's vocabulary, which is assumed for tokens without a tokenizer.
 inline constexpr int64_t kGpt2Vocab = 50257;
 
 // Returns the configured model: the preset, or `stored` if --init is given, then the sizes set by

@@ -24,19 +24,19 @@ enum class PackingChoice {
   kNone,  // one example per row
 };
 
-// Data that is read, and how.
+// Training data, and how it is read.
 struct DataConfig {
   Objective objective = Objective::kPretrain;
   std::string data;
   DataFormat format = DataFormat::kAuto;
-  std::string dtype = "auto";  // of files that do not specify it
+  std::string dtype = "auto";  // type of tokens in files without a header
   std::string field = "text";
-  std::string cache;      // folder; empty: in --out
-  std::string tokenizer;  // file; empty: by find_tokenizer(); or "none"
+  std::string cache;      // folder for tokens; empty: in --out
+  std::string tokenizer;  // file, or "none"; empty: find_tokenizer() finds it
   double val_fraction = 0.1;
   bool validate = false;
   bool document_mask = false;
-  int64_t document_token = -1;  // negative: the tokenizer's
+  int64_t document_token = -1;  // token between documents; negative: the tokenizer's
   PackingChoice packing = PackingChoice::kAuto;
   ChatTemplate chat_template = ChatTemplate::kAuto;
 
@@ -45,11 +45,11 @@ struct DataConfig {
   double dpo_smoothing = 0;  // assumed probability that a preference is wrong
 };
 
-// Declares the flags, in a section of their own. needs_data: --data is required.
+// Declares the flags of `config` in their own section. needs_data: --data is required.
 void describe(ConfigSpec& spec, DataConfig& config, bool needs_data);
 // Declares --chat-template, for programs that write conversations.
 void describe_chat_template(ConfigSpec& spec, ChatTemplate& style);
-// Throws ConfigError for impossible combinations.
+// Throws ConfigError for incompatible options.
 void check(const DataConfig& config);
 
 }  // namespace shale::models

@@ -23,9 +23,9 @@ class ExpertTally : public StepTally {
   // router biases. Throws ConfigError unless all MoE layers have the same number of experts.
   ExpertTally(const std::vector<Module*>& models, Context& context, float bias_rate);
   ~ExpertTally() override;
-  const Tensor& counts() const override { return loads_; }  // [L, E + 1]
+  const Tensor& counts() const override { return loads_; }  // numbers of tokens, [L, E + 1]
   void summed() override;
-  const Tensor& bias() const { return bias_; }  // [L, E] f32; undefined: none
+  const Tensor& bias() const { return bias_; }  // router biases, [L, E] f32; undefined: none
 
  private:
   std::vector<nn::MoE*> mixtures_;

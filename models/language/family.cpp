@@ -15,7 +15,7 @@ std::vector<const ModelFamily*>& families() {
   return all;
 }
 
-// Family of checkpoints that do not name one: the first versions had only GPT-2.
+// Family of a checkpoint that does not name one, because the first versions had only GPT-2.
 constexpr std::string_view kUnsaid = "gpt2";
 
 }  // namespace

@@ -18,7 +18,7 @@ struct ModelPreset {
   std::string name;            // value of --model: "gpt2-124m"
   LanguageModelConfig config;  // context 0: use the sequence length
   double lr = 0;               // suitable peak learning rate
-  bool byte_vocab = false;     // trained on bytes by default; token data changes the vocabulary
+  bool byte_vocab = false;     // its data is bytes by default; other tokens change the vocabulary
 };
 
 // Published weights of a model in a folder, in the format of Hugging Face tools: config.json and
@@ -44,7 +44,7 @@ class ModelFamily {
   virtual std::string name() const = 0;  // "gpt2", as in LanguageModelConfig::family
   virtual std::vector<ModelPreset> presets() const = 0;
 
-  // Throws ConfigError for impossible sizes.
+  // Makes a model without memory. Throws ConfigError for impossible sizes.
   virtual std::unique_ptr<LanguageModel> make(const LanguageModelConfig& config,
                                               const LanguageModelPolicy& policy) const = 0;
 
@@ -58,10 +58,10 @@ class ModelFamily {
   // Returns "model_type" of config.json; empty: not supported, and the functions below throw
   // ConfigError.
   virtual std::string hf_model_type() const { return {}; }
-  // Throws MissingInputError, or DataError with file, tensor, expected and found values.
+  // Opens a folder. Throws MissingInputError, or DataError with file, tensor, expected and found.
   virtual std::unique_ptr<StoredModel> open(const std::string& folder) const;
-  // Throws ConfigError for an unsupported dtype, DiskError if the folder cannot be created or the
-  // disk is full.
+  // Makes a writer of published weights. Throws ConfigError for an unsupported dtype, DiskError if
+  // the folder cannot be created or the disk is full.
   virtual std::unique_ptr<StoredModelWriter> create(const std::string& folder,
                                                     const LanguageModelConfig& config,
                                                     const LanguageModelPolicy& policy,
@@ -76,8 +76,8 @@ class ModelFamily {
 
   // ---- GGUF files for llama.cpp: the same parameters in the same order ----
 
-  // Throws ConfigError for a model that llama.cpp would compute differently, and in families
-  // without GGUF support.
+  // Describes the model in a GGUF file. Throws ConfigError for a model that llama.cpp would compute
+  // differently, and in families without GGUF support.
   virtual GgufModel gguf(const LanguageModelConfig& config) const;
 
  private:
@@ -86,7 +86,7 @@ class ModelFamily {
 
 // ---- Limits of sizes, for families ----
 
-// Limits far above any model; products of two sizes do not overflow.
+// Limit of sizes, far above any model, so that products of two sizes do not overflow.
 inline constexpr int64_t kMaxModelSize = int64_t{1} << 30;
 inline constexpr int64_t kMaxModelLayers = 10'000;
 
@@ -101,26 +101,26 @@ int64_t shape_size(const JsonObject& shape, std::string_view key, int64_t max = 
 std::vector<const ModelFamily*> own_model_families();
 // Returns Shale's own and the added families.
 std::vector<const ModelFamily*> model_families();
-// Registers `family`, which must outlive all uses. Throws ConfigError if a family or a preset of
-// the same name exists.
+// Registers `family`, which must outlive all uses. Throws ConfigError if there is a family or
+// preset of the same name.
 void add_model_family(const ModelFamily& family);
-// Throws ConfigError, with the list of names, for an unknown name.
+// Returns a family. Throws ConfigError, with the list of names, for an unknown name.
 const ModelFamily& model_family(std::string_view name);
 
 // Returns the preset names of all families, in their order.
 std::vector<std::string> preset_names();
-// Throws ConfigError, with the list of names, for an unknown name.
+// Returns a preset. Throws ConfigError, with the list of names, for an unknown name.
 ModelPreset find_preset(std::string_view name);
-// Returns the preset's configuration; context 0 is replaced by seq_len.
+// Returns the preset's configuration, with seq_len as context if the preset has none.
 LanguageModelConfig preset(const std::string& name, int64_t seq_len);
 
 // Makes a model of its family, with unallocated parameters.
 std::unique_ptr<LanguageModel> make_language_model(const LanguageModelConfig& config,
                                                    const LanguageModelPolicy& policy = {});
 
-// Returns the architecture as canonical JSON: no blanks, keys in order.
+// Returns the model's architecture as canonical JSON: no blanks, keys in order.
 std::string model_shape_json(const LanguageModelConfig& config);
-// Reads such JSON. Throws DataError, starting with `source`, for an impossible model.
+// Reads such JSON. Throws DataError, which begins with `source`, for an impossible model.
 LanguageModelConfig parse_model_shape(std::string_view json, const std::string& source);
 
 // Opens the stored model of a folder; the family follows from its config.json. Throws DataError,

@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Returns the path that the model or its tokenizer comes from; empty: the model is new.
+// Returns the checkpoint or folder from which the run takes its model; empty: a new model.
 std::string origin_of(const TrainConfig& config) {
   const std::string& resume = config.run.resume;
   if (resume != "none") {
@@ -28,10 +28,10 @@ std::string origin_of(const TrainConfig& config) {
   return init.empty() ? std::string() : newest_checkpoint(init).value_or(init);
 }
 
-// Adds the chat template that the run uses, and the token that ends its turns.
+// Adds the chat template that the run uses, and the token that ends turns, to the extras.
 void add_conversations(ChatTemplate asked, const std::shared_ptr<const StoredTokenizer>& tokenizer,
                        HfExtras& extras) {
-  // Prompts and completions use no template tokens.
+  // Without this token, the run trains on prompts and completions only, which use no template.
   const auto end = ChatEncoder(tokenizer, asked).end_of_turn();
   if (!end) return;
   const ChatTemplate style = resolve_chat_template(*tokenizer, asked);
@@ -41,20 +41,20 @@ void add_conversations(ChatTemplate asked, const std::shared_ptr<const StoredTok
            *end);
 }
 
-// Tokenizer of one of the run's inputs.
+// Tokenizer of one input of the run.
 struct Found {
-  std::string of;  // its input, such as "--init gpt2"
+  std::string of;  // the input, such as "--init gpt2"
   std::shared_ptr<const StoredTokenizer> tokenizer;
 };
 
-// Returns the tokenizers stored with token data.
+// Returns the tokenizers stored next to token data.
 std::vector<Found> of_tokens(const DataConfig& source) {
   std::vector<Found> found;
   if (source.data.empty() || source.objective != Objective::kPretrain) return found;
   for (const DataPart& part : parse_data(source.data)) {
     DataOptions options{.path = part.path, .format = part.format, .width = part.width};
     if (options.format == DataFormat::kAuto) options.format = source.format;
-    // Any width works: a set width means tokens rather than text.
+    // A width, whatever its value, says that the files contain tokens rather than text.
     if (!options.width && source.dtype != "auto") options.width = TokenWidth::k16;
     const auto path = tokenizer_beside(options);
     if (path) found.push_back({cat("the tokens of ", part.path), read_tokenizer(*path)});
@@ -86,8 +86,8 @@ std::shared_ptr<const StoredTokenizer> find_tokenizer(const TrainConfig& config)
   if (!asked.empty()) {
     all.insert(all.begin(), {"--tokenizer", read_tokenizer(asked)});
   } else if (resume != "none") {
-    // A resumed run keeps its tokenizer, or has none. Changes are detected when facts are compared,
-    // as this checkpoint may be damaged and an older one intact.
+    // A resumed run keeps its tokenizer, or has none. A changed tokenizer is detected later, when
+    // facts are compared, because this checkpoint may be damaged and an older one intact.
     if (const auto checkpoint = newest_checkpoint(resume == "auto" ? config.run.out : resume)) {
       auto own = find_tokenizer_in(*checkpoint);
       if (own == nullptr && all.empty()) return nullptr;
@@ -111,7 +111,7 @@ HfExtras extras_of_tokenizer(HfExtras extras, const std::string& model, const st
   if (model.empty() || !is_tokenizer_of(model, tokenizer)) {
     const fs::path folder = fs::path(file).parent_path();
     std::error_code error;
-    // Without this file, the other files of the folder may be unrelated.
+    // Without tokenizer_config.json, the other files of the folder may be unrelated.
     const bool is_published = fs::exists(folder / kTokenizerConfigFile, error);
     extras = is_published ? read_extras(folder.empty() ? "." : folder.string()) : HfExtras();
   }
@@ -122,7 +122,7 @@ HfExtras extras_of_tokenizer(HfExtras extras, const std::string& model, const st
 HfExtras find_extras(const TrainConfig& config,
                      const std::shared_ptr<const StoredTokenizer>& tokenizer) {
   const std::string& file = config.language.source.tokenizer;
-  if (file == "none") return {};  // extras describe the tokens of another tokenizer
+  if (file == "none") return {};  // the extras belong to the tokens of a tokenizer
   const std::string origin = origin_of(config);
   HfExtras extras = origin.empty() ? HfExtras() : read_extras(origin);
   if (tokenizer == nullptr) return extras;

@@ -19,9 +19,9 @@ std::shared_ptr<const StoredTokenizer> find_tokenizer(const TrainConfig& config)
 // and, if the run trains on conversations, their chat template. tokenizer: null if there is none.
 HfExtras find_extras(const TrainConfig& config,
                      const std::shared_ptr<const StoredTokenizer>& tokenizer);
-// Adapts the extras of a model (a folder or a checkpoint) to this tokenizer, read from `file`:
-// unless it is the model's own, they are replaced by the extras in the file's folder, if it has
-// any.
+// Adapts the extras of a model (a folder or a checkpoint) to `tokenizer`, which was read from
+// `file`. Unless it is the model's own tokenizer, the result is the extras in the file's folder, if
+// there are any.
 HfExtras extras_of_tokenizer(HfExtras extras, const std::string& model, const std::string& file,
                              const StoredTokenizer& tokenizer);
 

@@ -12,7 +12,7 @@
 namespace shale::models {
 namespace {
 
-// Identifies a random choice: position of the token, and index of the text.
+// Place of a random choice: position of the token, and index of the text.
 struct Place {
   int64_t position = 0;
   int64_t text = 0;
@@ -48,7 +48,7 @@ int32_t pick(std::span<const float> logits, const GenerateOptions& options, Plac
     cumulative.push_back(total);
   }
   if (options.top_p < 1) {
-    // Keeps the fewest tokens that reach top_p: at least one.
+    // Keeps the fewest most likely tokens whose total probability reaches top_p: at least one.
     const auto last = std::lower_bound(cumulative.begin(), cumulative.end(), options.top_p * total);
     if (last != cumulative.end()) cumulative.erase(last + 1, cumulative.end());
     total = cumulative.back();
@@ -61,9 +61,9 @@ int32_t pick(std::span<const float> logits, const GenerateOptions& options, Plac
 // Prompts in one batch, padded at the front so that they end at the same position.
 struct PromptBatch {
   std::vector<int32_t> ids;
-  std::vector<int32_t> positions, first_keys;  // see Documents
+  std::vector<int32_t> positions, first_keys;  // as in Documents
   int64_t rows = 0, length = 0;
-  bool is_even = true;  // all have the same length
+  bool is_even = true;  // true: all prompts have the same length
 
   explicit PromptBatch(const std::vector<std::vector<int32_t>>& prompts)
       : rows(std::ssize(prompts)) {
@@ -84,7 +84,7 @@ struct PromptBatch {
     return {.positions = from_host<int32_t>(context, positions, {rows, length}),
             .first_keys = from_host<int32_t>(context, first_keys, {rows, length})};
   }
-  // Appends the next token of each text, with its position and first key.
+  // Appends the next token of each text to the batch, with its position and first key.
   void advance(const std::vector<int32_t>& tokens) {
     std::vector<int32_t> places, firsts;
     for (int64_t row = 0; row < rows; ++row) {
@@ -141,7 +141,7 @@ std::vector<std::vector<int32_t>> generate_all(
   }
   PromptBatch batch(prompts);
   if (model.config().pattern.is_on() && !batch.is_even) {
-    // In a batch with padding, tokens would be in other blocks than in training.
+    // One by one: with padding, tokens would be in other blocks than in training.
     std::vector<std::vector<int32_t>> texts;
     for (size_t row = 0; row < prompts.size(); ++row) {
       const auto of_row = [&](size_t, int32_t token) { return keeps_on(row, token); };

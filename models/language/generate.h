@@ -11,9 +11,9 @@ namespace shale::models {
 // Sampling options.
 struct GenerateOptions {
   int64_t tokens = 256;
-  float temperature = 0.8f;  // 0: greedy
+  float temperature = 0.8f;  // 0: always the most likely token
   int64_t top_k = 50;        // sample from the top k tokens; 0: from all
-  float top_p = 1;           // and from the most likely tokens with this total probability
+  float top_p = 1;           // sample from the most likely tokens whose total probability is top_p
   uint64_t seed = 0;
 };
 

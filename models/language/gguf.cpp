@@ -65,7 +65,7 @@ class Writer final : public StoredModelWriter {
     if (one.paired_heads == 0) return writer_.write(all);
     std::vector<float> paired;
     paired.reserve(all.size());
-    const int64_t size = rows / one.paired_heads;  // rows of a head
+    const int64_t size = rows / one.paired_heads;  // number of rows of a head
     for (int64_t row = 0; row < rows; ++row) {
       const int64_t head = row / size, i = row % size;
       const int64_t from = head * size + i / 2 + i % 2 * (size / 2);

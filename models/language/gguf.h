@@ -14,28 +14,27 @@ namespace shale::models {
 struct GgufParameter {
   std::string parameter;       // Shale's name
   std::string name;            // name in the file
-  std::vector<int64_t> shape;  // in the file: without padding of the vocabulary
+  std::vector<int64_t> shape;  // shape in the file, without padding of the vocabulary
   // True: elements have the requested type of the file. False: F32, which llama.cpp expects for
   // vectors and position embeddings.
   bool as_asked = true;
-  // Number of heads whose rotary halves are interleaved: of a head's rows, row 2 i is row i, and
-  // row 2 i + 1 is row i + D / 2. 0: rows keep their places.
+  // Number of heads whose rotary halves are interleaved: in a head of the file, row 2 i is row i,
+  // and row 2 i + 1 is row i + D / 2 of Shale's head. 0: rows keep their order.
   int64_t paired_heads = 0;
 };
 
 // GGUF description of a model, without its tokenizer.
 struct GgufModel {
-  std::string architecture;  // "llama"
-  GgufValues values = {};    // full names; without "general." and "tokenizer." keys
+  std::string architecture;  // llama.cpp's name of the architecture, such as "llama"
+  GgufValues values = {};    // metadata by full key, without "general." and "tokenizer." keys
   std::vector<GgufParameter> parameters = {};
   // Tensors that are not parameters, in f32.
   std::vector<std::pair<GgufTensor, std::vector<float>>> constants = {};
 };
 
-// Tokens and merges as keys of a GGUF file.
-//
-// For models of bytes: token b is the character for b in GPT-2's alphabet; the end of a text is 0,
-// the separator of files in training.
+// Return tokens and merges as metadata of a GGUF file. gguf_byte_tokenizer(), for models of bytes:
+// token b is the character for b in GPT-2's alphabet; the end of a text is 0, the separator of
+// files in training.
 GgufValues gguf_byte_tokenizer();
 // For byte-level BPE whose pre-tokenizer llama.cpp supports (tokenizer.ggml.pre), or SentencePiece
 // BPE with byte fallback, for a model of `vocab` tokens; ids without a token become unused ones.

@@ -41,7 +41,7 @@ std::string in_alphabet(const std::string& bytes) {
   return text;
 }
 
-// Returns all tokens: byte tokens in GPT-2's alphabet, added tokens as text.
+// Returns all tokens as text: byte-level tokens in GPT-2's alphabet, added tokens unchanged.
 Tokens tokens_of(const TokenizerSpec& spec, int64_t vocab) {
   const auto size = static_cast<size_t>(vocab);
   Tokens tokens{.texts = std::vector<std::string>(size),
@@ -77,7 +77,7 @@ std::vector<std::string> merges_of(const TokenizerSpec& spec) {
   return merges;
 }
 
-// Earlier merges get higher scores.
+// Returns the scores of tokens; tokens of earlier merges have higher scores.
 std::vector<float> scores_of(const TokenizerSpec& spec, size_t vocab) {
   std::vector<float> scores(vocab);
   std::vector<bool> is_scored(vocab);
@@ -90,7 +90,7 @@ std::vector<float> scores_of(const TokenizerSpec& spec, size_t vocab) {
   return scores;
 }
 
-// Returns the keys of a SentencePiece model, which llama.cpp calls "llama".
+// Returns the metadata of a SentencePiece tokenizer, which llama.cpp calls "llama".
 GgufValues sentencepiece(Tokens tokens, const TokenizerSpec& spec) {
   for (size_t byte = 0; byte < 256; ++byte) {
     char name[8];
@@ -117,8 +117,8 @@ GgufValues sentencepiece(Tokens tokens, const TokenizerSpec& spec) {
   return values;
 }
 
-// Returns true if spaces become visible spaces, and there is no other step that llama.cpp would not
-// do.
+// Returns true if the tokenizer replaces spaces by a visible character, and has no step that
+// llama.cpp does not have.
 bool is_sentencepiece(const TokenizerSpec& spec) {
   if (spec.of_bytes || !spec.byte_fallback || !spec.splits.empty()) return false;
   return std::all_of(spec.normalizer.begin(), spec.normalizer.end(), [](const auto& step) {
@@ -149,9 +149,9 @@ std::string step_name(const SplitStep& step) {
 
 // llama.cpp's names of pre-tokenizers (src/llama-vocab.cpp); the first match counts.
 struct Splitting {
-  std::string_view steps;     // step names joined by " + "
-  const char* name;           // tokenizer.ggml.pre
-  bool whole_pieces = false;  // TokenizerSpec::whole_pieces, which llama.cpp derives from the name
+  std::string_view steps;     // names of the steps, joined by " + "
+  const char* name;           // value of tokenizer.ggml.pre
+  bool whole_pieces = false;  // TokenizerSpec::whole_pieces, which llama.cpp infers from the name
 };
 constexpr Splitting kSplittings[] = {{"gpt2", "gpt-2"},   {"cl100k", "llama-bpe", true},
                                      {"cl100k", "dbrx"},  {"qwen", "qwen2"},
@@ -192,7 +192,7 @@ const char* splitting_of(const TokenizerSpec& spec, const std::string& path) {
                       ", which llama.cpp does not support; expected one of ", known));
 }
 
-// Refuses flags of added tokens that llama.cpp does not support: it would split text differently.
+// Refuses added tokens with flags that llama.cpp does not support: it would split text differently.
 void check_added(const TokenizerSpec& spec, const std::string& path) {
   constexpr std::pair<const char*, bool AddedToken::*> kFlags[] = {
       {"lstrip", &AddedToken::lstrip},
@@ -233,7 +233,7 @@ void add_special(const StoredTokenizer& stored, const HfExtras& extras, GgufValu
   };
   add("bos", spec.before.empty() ? special.begin.value_or(special.ends[0]) : spec.before[0]);
   if (special.pad) add("padding", *special.pad);
-  // llama.cpp ends a text at any of these.
+  // llama.cpp ends a text at any token that one of these keys names.
   constexpr const char* kEnds[] = {"eos", "eot", "eom"};
   for (size_t i = 0; i < special.ends.size(); ++i) {
     if (i == std::size(kEnds)) {

@@ -10,7 +10,7 @@
 
 namespace shale::models {
 
-// Multiple-choice question. The model chooses by the likelihood of the answers after the context.
+// Multiple-choice question. The model chooses the answer that is most likely after the context.
 struct ChoiceItem {
   std::string context;
   std::vector<std::string> answers;
@@ -25,7 +25,7 @@ enum class ChoiceFormat {
   kMmlu,       // question, choices, answer; subject is optional
 };
 
-// Throws MissingInputError; DataError, with file and line, for malformed lines.
+// Reads questions. Throws MissingInputError; DataError, with file and line, for malformed lines.
 std::vector<ChoiceItem> read_choices(const std::string& path, ChoiceFormat format);
 
 // Number of questions for which the right answer has the highest log-probability: the sum over its
@@ -43,12 +43,12 @@ ChoiceScores score_choices(LanguageModel& model, Context& context, const StoredT
 // Score of a text. Every token but the first is predicted once, from the tokens before it in its
 // window.
 struct TextScore {
-  int64_t tokens = 0;  // predicted tokens
-  int64_t bytes = 0;   // of the text
-  double loss = 0;     // sum of -log p of these tokens
+  int64_t tokens = 0;  // number of predicted tokens
+  int64_t bytes = 0;   // number of bytes of the text
+  double loss = 0;     // sum of -log p of the predicted tokens
 
-  double perplexity() const;     // per token
-  double bits_per_byte() const;  // of the text
+  double perplexity() const;     // perplexity per token
+  double bits_per_byte() const;  // loss in bits per byte of the text
 };
 // Windows of `length` tokens, processed `batch` at a time and distributed round-robin over ranks.
 // score_text() is collective.

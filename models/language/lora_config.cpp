@@ -73,7 +73,7 @@ AdapterShape adapter_shape(const LoraConfig& config) {
     throw ConfigError(cat("--lora-targets is ", config.targets, ", the adapters in ", config.init,
                           " have others; leave out --lora-targets"));
   }
-  shape.options.dropout = config.dropout;  // the dropout of this run, not the stored one
+  shape.options.dropout = config.dropout;  // a run chooses its own
   return shape;
 }
 

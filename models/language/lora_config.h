@@ -10,12 +10,12 @@
 
 namespace shale::models {
 
-// Options of adapters that are trained instead of the model's own weights.
+// Options of adapters (LoRA), which are trained instead of the model's own weights.
 struct LoraConfig {
-  int64_t rank = 0;   // 0: none
+  int64_t rank = 0;   // 0: no adapters
   double alpha = -1;  // negative: 2 * rank
   double dropout = 0;
-  std::string targets = nn::kAllLinear;                // comma-separated names
+  std::string targets = nn::kAllLinear;                // comma-separated layer names
   std::string init;                                    // PEFT folder; empty: new adapters
   nn::FrozenDType frozen = nn::FrozenDType::kCompute;  // storage of the model's own weights
   bool export_merged = false;
@@ -23,16 +23,16 @@ struct LoraConfig {
   bool is_on() const { return rank > 0 || !init.empty(); }
 };
 
-// Description of adapters, as in a PEFT folder.
+// Shape of adapters, as a PEFT folder describes it.
 struct AdapterShape {
   nn::LoraOptions options;
   std::vector<std::string> targets;
 };
 
-// Fact of a checkpoint: the name of FrozenDType, if it is not kCompute.
+// Name of the fact that checkpoints store if FrozenDType is not kCompute.
 inline constexpr const char* kFrozenFact = "frozen weights";
 
-// Declares the flags, in a section of their own.
+// Declares the flags of `config` in their own section.
 void describe(ConfigSpec& spec, LoraConfig& config);
 // Returns the shape of enabled adapters: that of the folder, if there is one, else that of the
 // flags. Throws ConfigError for flags that contradict the folder, and as read_adapter_shape().

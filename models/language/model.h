@@ -21,20 +21,20 @@ struct LanguageModelConfig {
   int64_t layers = 4;
   int64_t width = 128;
   int64_t heads = 4;
-  int64_t vocab = 256;         // tokens
+  int64_t vocab = 256;         // number of tokens
   int64_t padded_vocab = 256;  // rows of the embedding; padding rows are never predicted
   int64_t context = 256;       // maximum sequence length
   float norm_eps = 1e-5f;
   Gelu gelu = Gelu::kTanh;
-  bool tied = true;               // the output layer shares the embedding's weight
-  AttentionPattern pattern = {};  // in every layer
+  bool tied = true;               // the output layer uses the embedding's weight
+  AttentionPattern pattern = {};  // pattern of attention in every layer
 
   // Fields of Llama and its relatives (models/llama/llama.h).
-  int64_t kv_heads = 0;     // heads of keys and values, a divisor of heads; 0: the same
+  int64_t kv_heads = 0;     // number of heads of keys and values, a divisor of heads; 0: heads
   int64_t head_size = 0;    // 0: width / heads
   int64_t hidden = 0;       // width inside the feed-forward block, or of each expert
-  int64_t window = 0;       // sliding window of attention in tokens; 0: none
-  int64_t full_layers = 0;  // number of first layers without a window
+  int64_t window = 0;       // tokens in a sliding window of attention; 0: no window
+  int64_t full_layers = 0;  // number of layers without a window, the first ones
   bool attention_bias = false;
   bool mlp_bias = false;
   RopeConfig rope = {};
@@ -43,15 +43,15 @@ struct LanguageModelConfig {
   float attention_softcap = 0, logit_softcap = 0;
 
   // MoE models (runtime/nn/moe.h).
-  int64_t experts = 0;         // 0: dense model
-  int64_t active_experts = 0;  // per token (top-k)
+  int64_t experts = 0;         // number of experts; 0: dense model
+  int64_t active_experts = 0;  // number of experts per token (top-k)
   bool renormalise = false;    // the weights of a token's experts add up to 1
 };
 
 // Training options of a model.
 struct LanguageModelPolicy {
-  float dropout = 0;            // after the embedding and on each residual branch
-  int64_t loss_chunk_rows = 0;  // compute logits of at most so many tokens at a time; 0: all
+  float dropout = 0;            // probability after the embedding and on each residual branch
+  int64_t loss_chunk_rows = 0;  // tokens whose logits are computed at once; 0: all
   // MoE models (RouterOptions, runtime/ops/moe.h).
   float balance_loss = 0.01f;
   float router_z_loss = 0;
@@ -67,14 +67,14 @@ struct Documents {
 
 // Cached keys and values of the tokens so far, for generation.
 struct KvCache {
-  std::vector<Tensor> layers = {};  // [B, room, 2, heads of keys and values, D] each
+  std::vector<Tensor> layers = {};  // per layer: [B, room, 2, heads of keys and values, D]
   int64_t length = 0;               // number of cached tokens
   int64_t capacity = 0;             // capacity in tokens, at most the context; 0: the context
 };
 
-// GEMM of every step: of its input with a weight [out, in], and the two GEMMs of its gradients.
+// GEMM [rows, in] x [in, out] of every step; its name also stands for the GEMMs of its gradients.
 struct NamedProduct {
-  std::string name;  // "QKV"
+  std::string name;  // name in tables: "QKV"
   int64_t in = 0;
   int64_t out = 0;
 };
@@ -125,14 +125,14 @@ class LanguageModel : public Module {
   const Documents& documents() const { return documents_; }
   // Applies the output layer and the loss to x [B, T, width].
   Tensor output_loss(nn::Embedding& head, const Tensor& x, const Tensor& targets) const;
-  // Returns the cache's capacity in tokens. Throws ShapeError unless `more` tokens fit.
+  // Returns the capacity in tokens. Throws ShapeError unless `more` tokens fit into the cache.
   int64_t cache_room(const KvCache& cache, int64_t more) const;
 
  private:
   LanguageModelConfig config_;
   LanguageModelPolicy policy_;
   Documents documents_;
-  bool by_token_ = false;  // output_loss() returns the loss of each token
+  bool by_token_ = false;  // output_loss() returns the loss of each token instead of the sum
 };
 
 // Rounds a vocabulary up to a multiple of 128 rows, for efficient GEMMs.

@@ -37,7 +37,7 @@ std::shared_ptr<const ExampleStore> zero_pairs(int64_t pairs) {
   return store;
 }
 
-// Placeholder data of a plan. A validation of all samples is replaced by the default number.
+// Placeholder for a plan, which reads no data. All validation samples: assumes the default number.
 TrainingData planned_data(const LanguageConfig& config) {
   constexpr int64_t kTrainSamples = int64_t{1} << 30;
   const int64_t eval =
@@ -57,7 +57,7 @@ TrainingData planned_data(const LanguageConfig& config) {
           .preferences = {.train = zero_pairs(1), .val = zero_pairs(eval)}};
 }
 
-// Ranks of a node share its cores; they all wait for the data and can use them.
+// Returns the number of threads: all cores of the node, because its other ranks wait for the data.
 int tokenizing_threads() {
   return cpu_counts().bound;
 }
@@ -86,7 +86,7 @@ DataOptions data_options(const TrainConfig& config,
           .cache = source.cache.empty() ? own : source.cache};
 }
 
-// Finds the formats of all parts. Returns true if they are bytes.
+// Finds the formats of all parts. Returns true if their tokens are bytes.
 bool find_formats(std::vector<DataPart>& parts, const DataOptions& options) {
   int64_t texts = 0;
   for (DataPart& part : parts) {
@@ -106,7 +106,7 @@ bool find_formats(std::vector<DataPart>& parts, const DataOptions& options) {
   return are_texts;
 }
 
-// Checks options that apply only to formats that no part has.
+// Refuses options that apply only to formats that no part has.
 void check_formats(const DataConfig& source, const std::vector<DataPart>& parts) {
   using enum DataFormat;
   const DataConfig initial;
@@ -125,7 +125,7 @@ void check_formats(const DataConfig& source, const std::vector<DataPart>& parts)
   if (source.cache != initial.cache) refuse_without("--data-cache", {kCorpus}, "a corpus");
 }
 
-// Gives each source its own order; the first has the run's seed.
+// Gives each source its own order; the first source has the run's seed.
 uint64_t source_seed(uint64_t seed, size_t source) {
   return source == 0 ? seed : seed + source * 0x9e3779b97f4a7c15u;
 }
@@ -141,7 +141,7 @@ class RowMaker {
     const int64_t asked = config.language.source.document_token;
     if (asked >= 0) token_ = static_cast<int32_t>(asked);
     if (asked < 0 && tokenizer != nullptr) token_ = tokenizer->end_of_document;
-    if (asked < 0 && tokenizer == nullptr && is_bytes) token_ = 0;  // the separator of files
+    if (asked < 0 && tokenizer == nullptr && is_bytes) token_ = 0;  // byte 0 separates files
     if (with_documents_ && !token_) {
       throw ConfigError(cat(best_fit_ ? "--packing best-fit" : "--document-mask",
                             ": the token between documents is unknown; use --document-token"));
@@ -177,10 +177,10 @@ class RowMaker {
   int64_t seq_len_;
   uint64_t seed_;
   bool best_fit_, with_documents_;
-  std::optional<int32_t> token_;  // separator of documents
+  std::optional<int32_t> token_;  // token that separates documents
 };
 
-// "web: 70% of samples, 1.25 epochs"
+// Returns lines such as "web: 70% of samples, 1.25 epochs".
 std::vector<std::string> describe_mixture(const MixedData& data, const Mixture& mixture,
                                           const std::vector<int64_t>& per_epoch,
                                           const TrainConfig& config) {
@@ -201,7 +201,7 @@ std::vector<std::string> describe_mixture(const MixedData& data, const Mixture& 
   return lines;
 }
 
-// Opens the validation data of all sources that have enough for a row.
+// Opens the validation data of all sources that have enough tokens for a row.
 void open_evaluation(const MixedData& data, const Mixture& mixture, const RowMaker& rows,
                      const LanguageConfig& config, TrainingData& to) {
   std::vector<std::shared_ptr<const EvalRows>> sources;
@@ -240,7 +240,7 @@ TrainingData open_tokens(const TrainConfig& config, const StoredModel* stored,
                         " tokens, the model's vocabulary is ", vocab,
                         "; use the tokenizer of the model"));
   }
-  // Byte data has 256 tokens whatever the model has; LanguageTask compares the two.
+  // Data of bytes has 256 tokens, whatever the model has; LanguageTask compares the two numbers.
   if (!is_bytes && options.vocab_size == 0) options.vocab_size = vocab;
   const MixedData data = open_parts(std::move(parts), options);
   const RowMaker rows(config, tokenizer.get(), is_bytes);
@@ -290,7 +290,7 @@ int64_t count_overlong(const ExampleStore& store, int64_t seq_len) {
   return count;
 }
 
-// Counts examples, or pairs of them, that --seq-len truncates before their answer.
+// Counts examples (or pairs, with `group` 2) that --seq-len truncates before their answer.
 int64_t count_unanswered(const ExampleSplits& examples, int64_t seq_len, int64_t group) {
   int64_t count = 0;
   for (const auto& store : {examples.train, examples.val}) {
@@ -305,7 +305,7 @@ int64_t count_unanswered(const ExampleSplits& examples, int64_t seq_len, int64_t
   return count;
 }
 
-// Reads the configured examples, with the vocabulary of the new or stored model.
+// Reads the configured examples. Tokens must be in the vocabulary of the new or stored model.
 ExampleSplits read_all_examples(const TrainConfig& config, const StoredModel* stored,
                                 const std::shared_ptr<const StoredTokenizer>& tokenizer) {
   const DataConfig& source = config.language.source;

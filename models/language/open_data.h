@@ -14,20 +14,20 @@ namespace shale::models {
 
 // Training data of a language model.
 struct TrainingData {
-  std::shared_ptr<const TrainSamples> train;  // null for preferences
-  std::shared_ptr<const EvalRows> eval;       // null: none, for the reason in
-  std::string no_eval = {};                   // this
-  bool with_documents = false;                // rows contain several documents to keep separate
+  std::shared_ptr<const TrainSamples> train;  // null for preferences, which are in `preferences`
+  std::shared_ptr<const EvalRows> eval;       // null: no validation data, because of no_eval
+  std::string no_eval = {};                   // reason why there is no validation data
+  bool with_documents = false;  // rows contain several documents that must not attend to each other
   bool has_all_targets = true;                // every input has a target with a loss
   bool is_text = false;                       // tokens are bytes
   int64_t vocab_bound = 0;                    // all tokens are below it
   std::string size;                           // "1000 tokens as llmc", for messages and checkpoints
-  // See DatasetSplits.
+  // As in DatasetSplits.
   uint64_t fingerprint = 0, checksum = 0;
   std::optional<uint64_t> whole_checksum = {};
-  std::optional<uint64_t> shares = {};  // fingerprint of the sources' shares, if there are several
+  std::optional<uint64_t> shares = {};    // fingerprint of the sources' shares; empty: one source
   std::vector<std::string> summary = {};  // lines for the log
-  ExampleSplits preferences = {};         // of Objective::kDpo
+  ExampleSplits preferences = {};         // examples of Objective::kDpo
 };
 
 // Opens the configured data: text as tokens of the tokenizer, or as bytes without one. No token may
@@ -36,13 +36,12 @@ struct TrainingData {
 // meanwhile (models/training/stop_signals.h), ConfigError and DataError for impossible input, and
 // as open_dataset() and read_examples() do.
 //
-// Without --data, which plans may omit: zero tokens, as text unless --data-format says otherwise;
-// documents, if requested, are as long as a sequence.
+// Without --data, which plans may omit, the data is zero tokens: as text unless --data-format says
+// otherwise; with documents as long as a sequence, if documents are requested.
 TrainingData open_data(const TrainConfig& config, const StoredModel* stored,
                        std::shared_ptr<const StoredTokenizer> tokenizer);
 
-// Returns the vocabulary of the data, as far as it or its tokenizer determines it; for byte
-// presets.
+// Returns the vocabulary size for a byte preset, as far as the data or its tokenizer determines it.
 int64_t data_vocab(bool is_text, const StoredTokenizer* tokenizer);
 
 }  // namespace shale::models

@@ -15,7 +15,7 @@
 #include "shale/runtime/ops/reduce.h"
 #include "shale/runtime/ops/shape.h"
 
-// P pairs, T tokens per row.
+// In this file: P pairs, T tokens per row.
 namespace shale::models {
 namespace {
 
@@ -190,7 +190,7 @@ void PreferenceTask::compute_reference(const TaskContext& run, Pairs& pairs) {
     const std::vector<float> values = to_host<float>(difference(DeviceBatch(run.context, batch)));
     std::copy_n(values.begin(), range.count, found.begin() + range.first);
   }
-  // Each pair is computed on one rank, so the sum has no rounding.
+  // Each pair is computed on one rank, and the other ranks add 0, so the sum has no rounding.
   run.group.host().all_reduce_sum(make_view(found.data(), {std::ssize(found)}),
                                   {.tag = "reference of preferences"});
   pairs.reference = std::move(found);

@@ -18,7 +18,7 @@ namespace shale::models {
 // sample is a pair, i.e. two rows of a batch.
 class PreferenceTask : public LanguageTask {
  public:
-  // Throws as LanguageTask does; DataError if no pair has its answers within a row.
+  // Throws as LanguageTask does; DataError if no pair has answers that fit into a row.
   explicit PreferenceTask(const TrainConfig& config);
 
   void initialize(const TaskContext& run) override;
@@ -32,19 +32,19 @@ class PreferenceTask : public LanguageTask {
   std::map<std::string, std::string> attachments() const override;
 
  private:
-  // Pairs of a store whose answers are within a row, and r_chosen - r_rejected of each.
+  // Pairs of a store whose answers fit into a row, and r_chosen - r_rejected of each.
   struct Pairs {
-    std::shared_ptr<const ExampleStore> examples;  // null: none
+    std::shared_ptr<const ExampleStore> examples;  // null: no pairs
     std::vector<int64_t> numbers = {};
     std::vector<float> reference = {};
 
     int64_t size() const { return std::ssize(numbers); }
   };
   Pairs usable(const std::shared_ptr<const ExampleStore>& examples) const;
-  // Fills rows 2 row and 2 row + 1 with the pair at that index; past the end, rows without targets.
+  // Fills rows 2 row and 2 row + 1 with a pair; after the last pair with rows without targets.
   void fill(const Pairs& pairs, int64_t index, const TokenBatch& tokens, int64_t row) const;
   void make_batch(const Pairs& pairs, const std::vector<int64_t>& indices, Batch& batch) const;
-  // Returns s_chosen - s_rejected: [pairs].
+  // Returns s_chosen - s_rejected of each pair: [pairs].
   Tensor difference(const DeviceBatch& batch);
   void compute_reference(const TaskContext& run, Pairs& pairs);
   void load_reference(const TrainConfig& config);
@@ -53,7 +53,7 @@ class PreferenceTask : public LanguageTask {
   Pairs train_, val_;
 };
 
-// Makes the task that --task names.
+// Makes the task that --task selects.
 std::unique_ptr<LanguageTask> make_language_task(const TrainConfig& config);
 
 }  // namespace shale::models

@@ -7,12 +7,12 @@
 
 namespace shale::models {
 
-// Makes batches of a rank's part of sequences, from batches of whole sequences, whose fields are
-// those of a TokenBatch [B, T] i32: [n B, T / R] in the order of comm::CutSequence. Padding has
-// input 0, a target that the loss ignores (kernels::kIgnoreTarget), and otherwise the values of the
-// last token.
+// Makes batches of a rank's part of each sequence, [n B, T / R] in the order of comm::CutSequence,
+// from batches of whole sequences with the fields of a TokenBatch, [B, T] i32. Padding has input 0,
+// a target that the loss ignores (kernels::kIgnoreTarget), and otherwise the values of the last
+// token.
 BatchSource cut_batches(BatchSource whole, const comm::SequenceParts& parts);
-// Makes one such batch.
+// Makes one batch of cut_batches().
 void cut_batch(const Batch& whole, const comm::SequenceParts& parts, Batch& own);
 
 }  // namespace shale::models

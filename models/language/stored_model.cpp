@@ -17,14 +17,14 @@ void check_writer(comm::DataParallel& parallel, bool is_main) {
                           " of the shard group writes, expected rank 0"));
 }
 
-// Returns a copy of a parameter's values, on the ranks that receive them.
+// Returns a parameter's values on the ranks that receive them.
 std::vector<float> values_of(comm::FullState& state, const Parameter& parameter) {
   const View values = state.read(parameter);
   if (values.data == nullptr) return {};
   return {values.as<float>(), values.as<float>() + values.numel()};
 }
 
-// Returns the layer of this weight, if it has an adapter or quantized storage.
+// Returns the layer of a weight, if the layer has an adapter or quantized storage.
 const nn::LinearWeights* layer_of(const Parameter& parameter) {
   const auto* const layer = dynamic_cast<const nn::LinearWeights*>(parameter.owner);
   if (layer == nullptr || &layer->weight != &parameter) return nullptr;
@@ -56,7 +56,7 @@ std::vector<float> merged(comm::FullState& state, const nn::LinearWeights& layer
   return values;
 }
 
-// Quantizes stored rows.
+// Reads stored rows, and quantizes them.
 void read_codes(const StoredModel& stored, const nn::LinearWeights& layer, int64_t first_row,
                 const View& codes) {
   const int64_t rows = codes.size(0), columns = layer.weight_shape()[1];
@@ -66,7 +66,7 @@ void read_codes(const StoredModel& stored, const nn::LinearWeights& layer, int64
   nn::encode_rows(layer, view, codes);
 }
 
-// Writes the initial values of rows of the whole parameter, whichever shard this rank has.
+// Writes the initial values of some rows; rows are counted in the whole parameter, not in shards.
 void write_initial_rows(const Parameter& parameter, uint64_t seed, int64_t first_row,
                         const View& rows) {
   Parameter whole;

@@ -46,11 +46,11 @@ LanguageTask::LanguageTask(const TrainConfig& config)
     if (parameter->trainable) trained_ += parameter->numel();
   }
   flops_per_token_ = model_->flops_per_token(config_.seq_len);
-  // After counting FLOPs, as quantized weights have other shapes.
+  // Quantizes after counting FLOPs, because quantized weights have other shapes.
   if (config_.lora.frozen != nn::FrozenDType::kCompute) {
     nn::keep_frozen(*model_, config_.lora.frozen);
   }
-  if (config_.sample_tokens > 0) static_cast<void>(prompt());  // reports errors before training
+  if (config_.sample_tokens > 0) static_cast<void>(prompt());  // reports an invalid prompt now
 }
 
 LanguageTask::~LanguageTask() = default;
@@ -127,8 +127,8 @@ void LanguageTask::describe_tally(const std::vector<int32_t>& counts, StepMetric
   metrics.experts = expert_metrics(counts, model_->config().experts);
 }
 
-// Counts the targets with a loss on all ranks. Averaging the ranks' means instead would give more
-// weight to the targets of a rank with few of them.
+// Returns the number of targets with a loss on all ranks. The mean of the ranks' means would give
+// more weight to targets on ranks that have few.
 double LanguageTask::step_weight(int64_t step) const {
   const int64_t samples = batches_.batch_at(step);
   if (data_.has_all_targets) return static_cast<double>(samples * config_.seq_len);
@@ -184,7 +184,7 @@ Evaluation LanguageTask::evaluation_of(const TaskContext& run, const Tensor& los
 void LanguageTask::open_output() {
   if (config_.export_dir.empty()) return;
   const LanguageModelConfig& model = model_->config();
-  static_cast<void>(model_family(model.family).stored_parameters(model));  // checks export
+  static_cast<void>(model_family(model.family).stored_parameters(model));  // or throws
   make_folder(config_.export_dir);
 }
 
@@ -193,7 +193,7 @@ void LanguageTask::finish(const TaskContext& run) {
     const bool is_main = run.group.rank() == 0;
     if (adapters_ && !config_.lora.export_merged) {
       export_adapters(config_.export_dir, *model_, *adapters_, config_.init, run.parallel, is_main);
-      // PEFT takes these files from the base model; users of the adapted model find them here.
+      // PEFT takes these files from the base model, but users of the adapters look for them here.
       const auto files = exported_files(extras_, tokenizer_.get(), /*config=*/{});
       for (const auto& [name, text] : files) {
         if (is_main) write_file_atomically(cat(config_.export_dir, "/", name), text);
@@ -252,7 +252,7 @@ void LanguageTask::sample(const TaskContext& run) {
       generate(*model_, run.context, begin, {.tokens = config_.sample_tokens, .seed = seed_});
   std::string text = config_.sample_prompt;
   if (tokenizer_ != nullptr && !text.empty()) {
-    // Decodes both together, as the first new token may complete a character.
+    // Decodes old and new tokens together, because the first new token may complete a character.
     tokens.insert(tokens.begin(), begin.begin(), begin.end());
     text.clear();
   } else if (tokenizer_ == nullptr && !data_.is_text && !text.empty()) {
@@ -264,7 +264,7 @@ void LanguageTask::sample(const TaskContext& run) {
 }
 
 SampleUnit LanguageTask::unit() const {
-  // A frozen weight has no gradient, so one of its three GEMMs is skipped.
+  // A frozen weight has no gradient, which saves one of its three GEMMs.
   const double flops = flops_per_token_ * (adapters_ ? 2.0 / 3 : 1);
   return {.samples = cat("sequences of ", config_.seq_len, " tokens"),
           .items = "tokens",

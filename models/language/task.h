@@ -13,7 +13,7 @@
 
 namespace shale::models {
 
-// Language-model training on a stream of tokens; samples are sequences.
+// Training of a language model on a stream of tokens. A sample is a sequence.
 class LanguageTask : public Task {
  public:
   // `config` must be resolved. Opens the data and, with --init, the stored model. Throws
@@ -53,7 +53,7 @@ class LanguageTask : public Task {
   LanguageModel& language_model() { return static_cast<LanguageModel&>(here()); }
   std::unique_ptr<Module> make_model() const override;
   const TrainingData& data() const { return data_; }
-  // Batches of all ranks; steps count from the start of the run, not of a resume.
+  // Batches of all ranks. Steps count from the start of the run, also after a resume.
   const BatchLayout& batches() const { return batches_; }
   uint64_t seed() const { return seed_; }
   void plan(const BatchPlan& plan) { batches_ = plan.layout; }
@@ -69,15 +69,15 @@ class LanguageTask : public Task {
   std::string text_of(const std::vector<int32_t>& tokens) const;
 
   const LanguageConfig config_;
-  BatchLayout batches_;  // of all ranks
+  BatchLayout batches_;  // batches of all ranks
   const uint64_t seed_;
   std::unique_ptr<StoredModel> init_;                 // null: the model starts with random weights
   std::shared_ptr<const StoredTokenizer> tokenizer_;  // null: tokens are bytes, or numbers
-  HfExtras extras_;                                   // for exports
+  HfExtras extras_;                                   // extra files for exports
   TrainingData data_;
   std::optional<AdapterShape> adapters_;  // empty: the model's own weights are trained
   std::unique_ptr<LanguageModel> model_;
-  int64_t parameters_ = 0, trained_ = 0;  // elements
+  int64_t parameters_ = 0, trained_ = 0;  // numbers of elements
   double flops_per_token_ = 0;
 };
 

@@ -22,7 +22,7 @@ struct Size {
   double theta, norm_eps;
   bool tied;
   double lr;
-  double factor = 1;  // of Llama 3's RoPE scaling, from 8192 tokens
+  double factor = 1;  // factor of Llama 3's RoPE scaling beyond 8192 tokens
   int64_t experts = 0, active_experts = 0;
   bool renormalise = false;
 };
@@ -122,7 +122,7 @@ void check(const LanguageModelConfig& c) {
                c.active_experts, cat("1 to experts = ", c.experts));
 }
 
-// Refuses softcaps: other programs that read the files would compute something else.
+// Refuses softcaps, because other programs that read the files would ignore them.
 void require_no_softcap(const LanguageModelConfig& c) {
   if (c.attention_softcap == 0 && c.logit_softcap == 0) return;
   throw ConfigError(cat("model: Hugging Face files of ", c.family, " cannot store a softcap of ",
@@ -254,7 +254,7 @@ class LlamaFamily final : public ModelFamily {
                                       llama_config_json(config, options.dtype), options);
   }
   std::vector<std::string> stored_parameters(const LanguageModelConfig& config) const override {
-    require_no_lost_window(config);  // reported at the start of a run that exports at its end
+    require_no_lost_window(config);  // refused when the run starts
     std::vector<std::string> names;
     for (const HfTensor& tensor : llama_tensors(config)) names.push_back(tensor.name);
     return names;

@@ -106,7 +106,7 @@ GgufModel llama_gguf(const LanguageModelConfig& config) {
     model.constants.emplace_back(GgufTensor{.name = "rope_freqs.weight", .shape = {half}},
                                  divisors(config.rope, head_size_of(config)));
   }
-  // llama.cpp rotates adjacent elements in the architecture "llama", and halves in the others.
+  // llama.cpp rotates pairs of neighbours in "llama", and the two halves in other architectures.
   const bool pairs = model.architecture == "llama";
   for (const HfTensor& tensor : llama_tensors(config)) {
     const bool is_q = tensor.name.find(".q_proj.") != std::string::npos;

@@ -38,7 +38,7 @@ class LayerTensors {
     linear("mlp.down_proj", config_.width, config_.hidden, bias);
   }
 
-  // Files have a tensor per expert; here one tensor holds all experts.
+  // Adds an MoE block. Files have one tensor per expert; here one tensor holds all experts.
   void mixture() {
     const ExpertsVariant& names = variant_.mixture;
     const int64_t C = config_.width, F = config_.hidden, E = config_.experts;
@@ -78,7 +78,7 @@ class LayerTensors {
   std::vector<HfTensor>& tensors_;
 };
 
-// Matches the rotary frequencies saved by old versions.
+// Returns true for rotary frequencies, which old versions saved.
 bool is_frequencies(std::string_view name) {
   return name.ends_with("rotary_emb.inv_freq");
 }

@@ -16,7 +16,7 @@ namespace shale::models {
 // key, if a key is missing, has the wrong type, or requests an unsupported variant. Optional keys
 // have the defaults of transformers.
 LanguageModelConfig load_llama_config(const std::string& folder);
-// Parses the text of such a file; `source` names it in messages.
+// Parses the text of a config.json; `source` names it in messages.
 LanguageModelConfig parse_llama_config(std::string_view text, const std::string& source);
 
 // Returns the text of a config.json for transformers 4.43 and later; `dtype` is that of the
@@ -45,7 +45,7 @@ std::string llama_config_json(const LanguageModelConfig& config, DType dtype);
 // rows of a head are in the order of RopeOptions::interleaved = false.
 std::vector<HfTensor> llama_tensors(const LanguageModelConfig& config);
 
-// Describes the prefix "model.", the embedding, and additional buffers of files.
+// Describes the prefix "model.", the embedding, and buffers in files that are ignored.
 HfLayout llama_layout();
 
 }  // namespace shale::models

@@ -13,7 +13,7 @@
 namespace shale::models {
 namespace {
 
-// Limits far above any model; products of two sizes do not overflow.
+// Limit of sizes, far above any model, so that products of two sizes do not overflow.
 constexpr int64_t kMaxSize = int64_t{1} << 30;
 constexpr int64_t kMaxLayers = 10'000;
 
@@ -21,9 +21,9 @@ constexpr int64_t kMaxExperts = 1 << 16;
 
 constexpr const char* kActiveExperts = "num_experts_per_tok";
 constexpr const char* kRenormalise = "norm_topk_prob";
-constexpr const char* kOtherExperts = "num_local_experts";  // possible spelling of transformers 5
+constexpr const char* kOtherExperts = "num_local_experts";  // alternative in transformers 5
 constexpr const char* kScaling = "rope_scaling";
-constexpr const char* kParameters = "rope_parameters";  // since transformers 5
+constexpr const char* kParameters = "rope_parameters";  // their object in transformers 5
 constexpr const char* kOriginal = "original_max_position_embeddings";
 
 int64_t size_of(const JsonObject& json, std::string_view key, std::optional<int64_t> absent = {},
@@ -73,7 +73,7 @@ void read_heads(const JsonObject& json, const LlamaVariant& variant, LanguageMod
   }
 }
 
-// Requires MoE blocks in all layers.
+// Requires that all layers have MoE blocks.
 void require_all_layers(const JsonObject& json) {
   if (size_of(json, "decoder_sparse_step", 1) != 1) {
     json.fail("decoder_sparse_step", "1: MoE in every layer");
@@ -117,7 +117,7 @@ int64_t full_layers_of(const JsonObject& json, int64_t layers) {
   return windowed - types.begin();
 }
 
-// Ignores a window that is at least as long as the context.
+// Reads the window; ignores one that is at least as long as the context.
 void read_window(const JsonObject& json, const LlamaVariant& variant, LanguageModelConfig& config) {
   if (variant.window == 0 || json.is_null("sliding_window")) return;
   if (variant.window_flag && !json.flag("use_sliding_window", false)) return;
@@ -128,7 +128,7 @@ void read_window(const JsonObject& json, const LlamaVariant& variant, LanguageMo
   config.full_layers = full;
 }
 
-// Refuses variants that would load but compute something else.
+// Refuses variants that could be loaded but compute something else.
 void reject_variants(const JsonObject& json) {
   const std::string activation = json.text("hidden_act", "silu");
   if (activation != "silu" && activation != "swish") json.fail("hidden_act", "\"silu\"");
@@ -165,7 +165,7 @@ void read_scaling(const JsonObject& json, const JsonObject& scaling, int64_t con
     rope.scaling = RopeScaling::kLinear;
     return;
   }
-  // As in transformers: a key outside the scaling takes precedence.
+  // As in transformers, a key outside the scaling object takes precedence.
   rope.original_context = size_of(json.has(kOriginal) ? json : scaling, kOriginal, context);
   if (kind == "llama3") {
     rope.scaling = RopeScaling::kLlama3;
@@ -194,7 +194,7 @@ RopeConfig rope_of(const JsonObject& json, int64_t context, double theta) {
   const auto scaling = json.object(json.has(kScaling) ? kScaling : kParameters);
   const bool is_inside = scaling && scaling->has("rope_theta");
   RopeConfig rope;
-  // A base of at most 1 has no long wavelengths, and YaRN divides by its logarithm.
+  // The base must exceed 1: YaRN divides by its logarithm.
   rope.theta = real_of(is_inside ? *scaling : json, "rope_theta", theta, 1.001, 1e18);
   if (scaling) read_scaling(json, *scaling, context, rope);
   return rope;
@@ -210,7 +210,7 @@ LanguageModelConfig config_of(const JsonObject& json) {
   config.vocab = size_of(json, "vocab_size");
   config.padded_vocab = pad_vocab(config.vocab);
   config.context = size_of(json, "max_position_embeddings", variant.context);
-  // Used as a float, in which smaller numbers lose precision.
+  // The epsilon is used as a float, in which smaller numbers lose precision.
   config.norm_eps = static_cast<float>(real_of(json, "rms_norm_eps", variant.norm_eps, 1e-30, 1));
   config.tied = json.flag("tie_word_embeddings", false);
   read_heads(json, variant, config);
@@ -228,7 +228,7 @@ LanguageModelConfig config_of(const JsonObject& json) {
 Json scaling_json(const RopeConfig& rope) {
   if (rope.scaling == RopeScaling::kNone) return nullptr;
   if (rope.scaling == RopeScaling::kLinear)
-    return {{"type", "linear"}, {"factor", rope.factor}};  // OLMo2 needs this before transformers 5
+    return {{"type", "linear"}, {"factor", rope.factor}};  // for OLMo2 before transformers 5
   const bool is_yarn = rope.scaling == RopeScaling::kYarn;
   Json json = {{"rope_type", is_yarn ? "yarn" : "llama3"},
                {"factor", rope.factor},

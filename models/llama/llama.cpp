@@ -15,7 +15,7 @@
 #include "shale/runtime/ops/rope.h"
 #include "shale/runtime/ops/shape.h"
 
-// B sequences, T tokens, C width, H heads of size D, G heads of keys and values.
+// In this file: B sequences, T tokens, C width, H heads of size D, G heads of keys and values.
 namespace shale::models {
 namespace {
 
@@ -44,8 +44,8 @@ class SelfAttention : public Module {
   SelfAttention(Module* parent, int64_t layer, const LanguageModelConfig& config,
                 const LlamaVariant& variant, const Shared& shared);
 
-  // x: [B, T, C]; residual: [B, T, C], optional, added to the result. With `cached`, x follows the
-  // cached tokens.
+  // Applies attention. x: [B, T, C]; residual: [B, T, C], optional, added to the result. With
+  // `cached`, x follows the tokens in the cache.
   Tensor forward(const Tensor& x, const Tensor& residual, const Documents& documents,
                  const nn::CachedLayer* cached) {
     return run(x, residual, [this, documents, cached](const Tensor& in, const Tensor& stream) {
@@ -185,7 +185,7 @@ class Llama::Block : public Module {
   }
 
  private:
-  // Both residual additions are fused into GEMMs.
+  // Applies a block with norms before its branches. Both residual additions are fused into GEMMs.
   Tensor norms_before(const Tensor& input, const Documents& documents,
                       const nn::CachedLayer* cached) {
     const auto [normed, x] = input_layernorm_->forward_stream(input);
@@ -202,12 +202,12 @@ class Llama::Block : public Module {
     return moe_ != nullptr ? moe_->forward(x, residual) : mlp_->forward(x, residual);
   }
 
-  std::unique_ptr<nn::RmsNorm> input_layernorm_;  // null: norms after the branches
+  std::unique_ptr<nn::RmsNorm> input_layernorm_;  // null: the norms follow the branches
   std::unique_ptr<SelfAttention> self_attn_;
   std::unique_ptr<nn::RmsNorm> post_attention_layernorm_;
-  std::unique_ptr<nn::SwiGlu> mlp_;                          // null: MoE
-  std::unique_ptr<nn::MoE> moe_;                             // null: dense
-  std::unique_ptr<nn::RmsNorm> post_feedforward_layernorm_;  // null: norms before the branches
+  std::unique_ptr<nn::SwiGlu> mlp_;                          // null: MoE block
+  std::unique_ptr<nn::MoE> moe_;                             // null: dense block
+  std::unique_ptr<nn::RmsNorm> post_feedforward_layernorm_;  // null: the norms precede the branches
 };
 
 Llama::Llama(const LanguageModelConfig& config, const LanguageModelPolicy& policy)
@@ -295,15 +295,15 @@ Tensor Llama::next_logits(const Tensor& input, KvCache& cache, const Documents& 
   });
 }
 
-// An untied embedding is a lookup without FLOPs. A token attends to half of T keys on average; with
-// a window w < T, that holds only for the first w tokens of a sequence.
+// Counts no FLOPs for an untied embedding, which is a lookup. A token attends to half of T keys on
+// average; with a window w < T, only the first w tokens of a sequence do.
 double Llama::flops_per_token(int64_t seq_len) const {
   auto count = static_cast<double>(whole_numel(*this));
   if (!config().tied) count -= static_cast<double>(embed_tokens_.weight.whole.numel());
   const int64_t idle = config().experts - config().active_experts;
   count -= static_cast<double>(config().layers * idle) *
            static_cast<double>(3 * config().width * config().hidden);
-  double keys = 0;  // twice the keys per token, summed over layers
+  double keys = 0;  // twice the number of keys per token, summed over layers
   for (int64_t layer = 0; layer < config().layers; ++layer) {
     const auto window = static_cast<double>(window_of(config(), layer)), T = double(seq_len);
     keys += window > 0 && window < T ? window * (2 - window / T) : T;

@@ -21,7 +21,7 @@ namespace shale::models {
 // instead of 3 F, and the router's logits in f32.
 class Llama : public LanguageModel {
  public:
-  // Throws ConfigError for inconsistent sizes.
+  // Makes a model without memory. Throws ConfigError for inconsistent sizes.
   Llama(const LanguageModelConfig& config, const LanguageModelPolicy& policy);
   ~Llama() override;
   std::vector<Module*> blocks() override;
@@ -33,12 +33,12 @@ class Llama : public LanguageModel {
  private:
   class Block;
 
-  nn::Embedding& head();  // the output layer's weight
+  nn::Embedding& head();  // weight of the output layer
 
   nn::Embedding embed_tokens_;
   std::vector<std::unique_ptr<Block>> layers_;
   nn::RmsNorm norm_;
-  std::unique_ptr<nn::Embedding> lm_head_;  // null: tied
+  std::unique_ptr<nn::Embedding> lm_head_;  // null: the embedding's weight is used
 };
 
 }  // namespace shale::models

@@ -10,14 +10,14 @@ namespace shale::models {
 // RMS norms of queries and keys, before RoPE.
 enum class HeadNorm : uint8_t {
   kNone,
-  kPerHead,   // per head, weight [D]
-  kWholeRow,  // over all heads as one row, weight [H D]
+  kPerHead,   // one norm per head, weight [D]
+  kWholeRow,  // one norm over all heads, weight [H D]
 };
 
 // Biases of attention's linear layers.
 enum class AttentionBias : uint8_t {
   kNever,
-  kAll,  // of q, k, v and the output, if the model has them
+  kAll,  // of q, k, v and the output, if config.json requests them
   kQkv,  // of q, k and v, always
 };
 
@@ -25,10 +25,10 @@ enum class AttentionBias : uint8_t {
 struct ExpertsVariant {
   std::string_view block = "mlp";  // "layers.0.mlp"
   std::string_view gate = "gate_proj", up = "up_proj", down = "down_proj";
-  std::string_view experts_key = "num_experts";      // of config.json
+  std::string_view experts_key = "num_experts";  // key in config.json
   std::string_view hidden_key = "intermediate_size";
-  bool always_renormalises = false;  // not only if a key requests it
-  // Defaults of missing keys in config.json; 0 experts: the family has no MoE models.
+  bool always_renormalises = false;  // even if no key requests it
+  // Defaults of keys that config.json lacks; 0 experts: the family has no MoE models.
   int64_t experts = 0;
   int64_t active = 0;
   int64_t hidden = 0;
@@ -36,23 +36,23 @@ struct ExpertsVariant {
 
 // Properties that distinguish Llama's relatives.
 struct LlamaVariant {
-  std::string_view family;        // also "model_type" of config.json
-  std::string_view architecture;  // of config.json
+  std::string_view family;        // name, which is also "model_type" of config.json
+  std::string_view architecture;  // "architectures" of config.json
   AttentionBias attention_bias = AttentionBias::kAll;
   bool may_have_mlp_bias = false;
   HeadNorm head_norm = HeadNorm::kNone;
-  bool norms_after = false;  // norms of each branch's output, not of its input
+  bool norms_after = false;  // norms of each branch's output instead of its input
 
   // Defaults of missing keys in config.json.
   int64_t hidden = 11008;
-  int64_t kv_heads = 0;   // 0: equal to heads
+  int64_t kv_heads = 0;   // 0: as many as heads
   int64_t head_size = 0;  // 0: width / heads
   int64_t context = 2048;
   double norm_eps = 1e-6;
   double theta = 1e4;
-  int64_t window = 0;        // 0: none
-  bool window_flag = false;  // a window requires "use_sliding_window"
-  bool full_layers = false;  // the first "max_window_layers" have no window; "layer_types" are read
+  int64_t window = 0;        // sliding window in tokens; 0: none
+  bool window_flag = false;  // the window applies only with "use_sliding_window"
+  bool full_layers = false;  // reads "layer_types"; the first "max_window_layers" have no window
   ExpertsVariant mixture = {};
 
   bool has_experts() const { return mixture.experts > 0; }
@@ -99,7 +99,7 @@ inline constexpr LlamaVariant kLlamaVariants[] = {
      .context = 131072,
      .norm_eps = 1e-5,
      .theta = 1e6,
-     .window = int64_t{1} << 30,  // longer than any context: none
+     .window = int64_t{1} << 30,  // longer than any context: no window
      .mixture = {.block = "block_sparse_moe",
                  .gate = "w1",
                  .up = "w3",
@@ -126,10 +126,10 @@ inline constexpr LlamaVariant kLlamaVariants[] = {
          {.hidden_key = "moe_intermediate_size", .experts = 128, .active = 8, .hidden = 768}},
 };
 
-// Throws ConfigError for another family.
+// Returns a variant by name. Throws ConfigError for another family.
 const LlamaVariant& llama_variant(std::string_view family);
 
-// Resolved values of optional fields.
+// Return values of optional fields, with 0 resolved.
 inline int64_t kv_heads_of(const LanguageModelConfig& config) {
   return config.kv_heads > 0 ? config.kv_heads : config.heads;
 }

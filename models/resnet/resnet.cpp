@@ -13,7 +13,7 @@ namespace {
 constexpr int64_t kStemWidth = 64;
 
 nn::Conv2d::Config conv_config(int64_t in, int64_t out, int64_t kernel, int64_t stride = 1) {
-  // Keeps the variance of gradients through relu (arXiv:1502.01852, equation 14).
+  // Deviation that keeps the variance of gradients through relu (arXiv:1502.01852, equation 14).
   const auto fan_out = static_cast<float>(kernel * kernel * out);
   return {.in = in,
           .out = out,
@@ -26,7 +26,7 @@ nn::Conv2d::Config stem_config(const ImageModelConfig& config) {
   return config.small_stem ? conv_config(3, kStemWidth, 3) : conv_config(3, kStemWidth, 7, 2);
 }
 
-// Torchvision samples uniformly from +-1 / sqrt(in), which has this deviation.
+// Initial values with torchvision's deviation: it samples uniformly from +-1 / sqrt(in).
 Init linear_init(int64_t in) {
   return Init::normal(1 / std::sqrt(3.0f * static_cast<float>(in)));
 }
@@ -44,7 +44,7 @@ double count(const nn::Conv2d::Config& conv, int64_t& edge) {
          static_cast<double>(edge * edge);
 }
 
-// Convolutions of a block in order, and the one of its shortcut.
+// Convolutions of a block, in order, and the convolution of its shortcut.
 struct BlockConvs {
   BlockConvs(int64_t in, int64_t width, int64_t stride, bool bottleneck) {
     const int64_t out = bottleneck ? 4 * width : width;
@@ -60,7 +60,7 @@ struct BlockConvs {
   std::optional<nn::Conv2d::Config> beside;
 };
 
-// Shortcut: "downsample.0" and "downsample.1".
+// Shortcut of a block: modules "downsample.0" and "downsample.1".
 struct Downsample : Module {
   Downsample(Module* parent, const nn::Conv2d::Config& config)
       : Module(parent, "downsample"),
@@ -73,7 +73,7 @@ struct Downsample : Module {
 
 }  // namespace
 
-// relu(bn(conv(...)) + x), with addition and relu fused into the last batch norm.
+// Computes relu(bn(conv(...)) + x); addition and relu are fused into the last batch norm.
 class ResNet::Block : public Module {
  public:
   Block(Module* parent, std::string name, const BlockConvs& convs)

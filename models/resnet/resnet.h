@@ -31,7 +31,7 @@ class ResNet : public ImageModel {
   nn::BatchNorm bn1_;
   std::vector<std::unique_ptr<Block>> blocks_;
   nn::Linear fc_;
-  double multiply_adds_ = 0;  // of forward
+  double multiply_adds_ = 0;  // multiply-adds of a forward pass
 };
 
 }  // namespace shale::models

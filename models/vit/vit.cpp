@@ -92,7 +92,7 @@ VisionTransformer::VisionTransformer(const ImageModelConfig& config)
   for (int64_t layer = 0; layer < config.layers; ++layer) {
     blocks_.push_back(std::make_unique<Block>(this, cat("blocks.", layer), config));
   }
-  // The layers before and after the blocks process each rank's own samples.
+  // The layers before and after the blocks are replicated: they process each rank's own samples.
   nn::replicate({&patches_, &head_});
   class_token_.split = positions_.split = {Share::kReplicate};
 }
@@ -110,7 +110,7 @@ int64_t VisionTransformer::tokens() const {
 }
 
 std::string VisionTransformer::torchvision_name(std::string_view name) const {
-  // Names, or prefixes of names, in timm and torchvision.
+  // Pairs of names, or of prefixes of names: timm's and torchvision's.
   constexpr std::pair<std::string_view, std::string_view> kWhole[] = {
       {"cls_token", "class_token"},
       {"pos_embed", "encoder.pos_embedding"},
@@ -150,7 +150,7 @@ double VisionTransformer::flops_per_image() const {
   return 6 * multiply_adds;
 }
 
-// In a sharded model, tokens and scores are those of this rank's samples.
+// In a sharded model, the result is the tokens of this rank's samples.
 Tensor VisionTransformer::embed(const Tensor& images) {
   const Tensor own = distribution().own_samples(images);
   const int64_t N = own.size(0), C = config().width;

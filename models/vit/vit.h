@@ -20,7 +20,7 @@ class VisionTransformer : public ImageModel {
   ~VisionTransformer() override;
   std::vector<Module*> blocks() override;
   std::vector<nn::Piece> pieces() override;
-  int64_t tokens() const override;  // including the class token
+  int64_t tokens() const override;  // number of tokens, including the class token
   double flops_per_image() const override;
   std::string torchvision_name(std::string_view name) const override;
   std::string head() const override { return "head"; }
