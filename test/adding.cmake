@@ -91,7 +91,7 @@ foreach(line IN LISTS lines)
       continue()
     endif()
     set(path "${CMAKE_MATCH_1}")
-    # Twice, since two placeholders in a row share the character between them.
+    # Runs twice, because two neighbouring placeholders in a row share the character between them.
     foreach(key IN LISTS recipe_keys recipe_keys)
       string(REGEX REPLACE "(^|[/_])${key}([/_.]|$)" "\\1${value_${key}}\\2" path "${path}")
     endforeach()

@@ -48,7 +48,7 @@ if(NOT GIT OR NOT EXISTS ${ROOT}/.git)
   message("skipped: the tree is not a git clone, or there is no git")
   return()
 endif()
-# A clone without history lacks that commit; check the commits that it has.
+# A clone without history lacks that commit; then all commits that it has are checked.
 execute_process(COMMAND ${GIT} -C ${ROOT} cat-file -e ${last_unchecked}
                 RESULT_VARIABLE missing OUTPUT_QUIET ERROR_QUIET)
 if(missing)
@@ -58,7 +58,7 @@ endif()
 execute_process(
   COMMAND ${GIT} -C ${ROOT} log --no-merges --format=%h%n%B%x01 ${last_unchecked}..HEAD
   OUTPUT_VARIABLE log COMMAND_ERROR_IS_FATAL ANY)
-string(REGEX REPLACE "[][;]" "," log "${log}")  # CMake's own marks of lists
+string(REGEX REPLACE "[][;]" "," log "${log}")  # these characters separate and group CMake lists
 string(ASCII 1 end)
 string(REPLACE "${end}" ";" log "${log}")
 foreach(entry IN LISTS log)

@@ -10,7 +10,7 @@ function(weak_symbols archive out)
   if(NOT result EQUAL 0)
     message(FATAL_ERROR "nm ${archive}: ${errors}")
   endif()
-  # Semicolons and brackets in the text would change how CMake divides the list of lines.
+  # Semicolons and brackets would change how CMake splits the text into list elements.
   string(REGEX REPLACE "[][;]" "_" text "${text}")
   string(REPLACE "\n" ";" lines "${text}")
   list(FILTER lines INCLUDE REGEX "^[0-9a-f]+ [VvWwu] .*shale::kernels::")

@@ -9,7 +9,7 @@
 cmake_minimum_required(VERSION 3.25)
 set(problems)
 
-# Separators and brackets of CMake lists are ordinary text here.
+# Reads a text, replacing the separators and brackets of CMake lists.
 function(read_text file out)
   file(READ ${file} text)
   string(REPLACE ";" "<semicolon>" text "${text}")
@@ -50,7 +50,8 @@ foreach(folder IN LISTS folders)
   endif()
 endforeach()
 
-# Sets <out> to the text without white space, brackets and what lists of CMake mean something by.
+# Sets <out> to the text without white space, brackets, and other characters with a meaning in CMake
+# lists.
 function(compact text out)
   string(REGEX REPLACE "[][ \n]+" "" text "${text}")
   set(${out} "${text}" PARENT_SCOPE)

@@ -1,4 +1,4 @@
-# For checks that test other checks: runs a CMake script.
+# Runs a CMake script, for tests that show that other checks can fail.
 
 # expect(<what> <expected output, a regex, or OK> <argument of cmake>...)
 # Runs cmake with these arguments: it must pass, or fail with the expected output.

@@ -6,7 +6,7 @@
 include(${CMAKE_CURRENT_LIST_DIR}/run.cmake)
 include(${CMAKE_CURRENT_LIST_DIR}/../cmake/ShalePublicHeaders.cmake)
 
-# Headers of an earlier installation must not be found.
+# Removes the headers of an earlier installation.
 file(REMOVE_RECURSE ${PREFIX})
 run("install" ${CMAKE_COMMAND} --install ${BUILD} --prefix ${PREFIX})
 

@@ -27,7 +27,7 @@ set(violations)
 set(includes_seen 0)
 set(edges)  # "<folder>|<its sibling>", each once; why_<edge> is the first include that makes it
 
-# Index of a path's layer; -1: none.
+# layer_of(<path> <out>): index of a path's layer; -1: none.
 function(layer_of path out)
   string(REGEX REPLACE "/.*" "" folder "${path}")
   list(FIND layers "${folder}" index)
@@ -139,8 +139,8 @@ foreach(source IN LISTS sources)
   endif()
 endforeach()
 
-# Removes edges to folders without outgoing edges and from folders without incoming ones, until only
-# cycles, and the edges between them, are left.
+# Repeatedly removes folders without incoming or without outgoing edges, until only cycles and the
+# edges between them are left.
 set(changed TRUE)
 while(changed)
   set(changed FALSE)

@@ -15,7 +15,8 @@ string(ASCII 1 open)
 string(ASCII 2 close)
 string(ASCII 3 semicolon)
 
-# Lines of a page; lines of code (fenced, or indented by four spaces) are empty.
+# lines_of(<page> <out>): lines of a page; lines of code (fenced, or indented by four spaces) become
+# empty.
 function(lines_of page out)
   file(READ ${ROOT}/${page} text)
   string(REPLACE "[" "${open}" text "${text}")
@@ -36,7 +37,7 @@ function(lines_of page out)
     elseif(in_code OR line MATCHES "^    ")
       set(line " ")
     endif()
-    list(APPEND result "${line} ")  # an empty line would not be an element
+    list(APPEND result "${line} ")  # CMake drops empty list elements
   endforeach()
   set(${out} "${result}" PARENT_SCOPE)
 endfunction()
@@ -70,7 +71,8 @@ function(anchors_of page out)
   set(${out} "${anchors}" PARENT_SCOPE)
 endfunction()
 
-# Problem of a link's target; empty: none. path: the file that it refers to.
+# check_target(<page> <target> <out_problem> <out_path>): problem of a link's target (empty: none),
+# and the file that it refers to.
 function(check_target page target out_problem out_path)
   set(${out_problem} "" PARENT_SCOPE)
   set(${out_path} "" PARENT_SCOPE)

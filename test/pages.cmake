@@ -58,7 +58,7 @@ foreach(flag IN LISTS documented)
   endif()
 endforeach()
 
-# The column of other programs' names, in the first table that has the flag.
+# Checks the column with other programs' names, in the first table that has the flag.
 names_in("\"([a-z0-9-]+)\",[ \n]*\"[^{}]*\"[}]" 1 renamed ${ROOT}/base/option_synonyms.cpp)
 file(STRINGS ${ROOT}/docs/reference/flags.md rows REGEX "^[|] `--")
 list(REVERSE rows)
@@ -128,7 +128,7 @@ expect_in(reference/metrics.md "the metric" ${gauges})
 names_in("(shale_[a-z_]+)[{,]" 1 asked ${ROOT}/docs/grafana.json)
 foreach(name IN LISTS asked)
   string(REGEX REPLACE "^shale_rank_" "" figure "${name}")
-  # Counts are named by the task.
+  # A task chooses the names of its counts.
   if(NOT name IN_LIST gauges AND NOT figure IN_LIST figures AND NOT name MATCHES "^shale_tokens_")
     list(APPEND problems "docs/grafana.json: there is no metric ${name}")
   endif()

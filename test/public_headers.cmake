@@ -14,7 +14,7 @@ set(problems)
 set(public ${SHALE_PUBLIC_HEADERS} ${SHALE_SIMT_HEADERS} ${SHALE_C_HEADERS})
 list(SORT public)
 
-# Skip the links to the layers.
+# Skips the links to the layers.
 file(GLOB_RECURSE files RELATIVE ${ROOT}/include/shale ${ROOT}/include/shale/*)
 list(FILTER files EXCLUDE REGEX "^(base|bench|bindings|comm|kernels|models|runtime|test)(/|$)")
 list(SORT files)

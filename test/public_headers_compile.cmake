@@ -8,7 +8,7 @@ include(${CMAKE_CURRENT_LIST_DIR}/../cmake/ShalePublicHeaders.cmake)
 set(flags -std=c++20 -fsyntax-only -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Werror
     -I${PREFIX}/include)
 
-# Ignore warnings in other libraries' headers.
+# Ignores warnings in the headers of other libraries.
 set(mpi_flags -DOMPI_SKIP_MPICXX -DMPICH_SKIP_MPICXX)
 foreach(folder IN LISTS MPI_INCLUDE)
   list(APPEND mpi_flags -isystem ${folder})
@@ -35,7 +35,7 @@ foreach(name IN LISTS SHALE_PUBLIC_HEADERS SHALE_SIMT_HEADERS)
     compile(${name} "${text}")
   endif()
 endforeach()
-# Both as C and as C++.
+# Compiles each header as C and as C++.
 foreach(name IN LISTS SHALE_C_HEADERS)
   compile(${name} "#include <shale/${name}>\n")
   set(text "#include <shale/${name}>\nint main(void) { return shale_api_version(); }\n")

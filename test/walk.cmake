@@ -9,12 +9,12 @@ set(page docs/explanation/architecture.md)
 set(most_files 12)
 set(problems)
 
-# The steps, one list element each, without line breaks.
+# Reads the steps, one list element each, without line breaks.
 file(READ ${ROOT}/${page} text)
 string(REGEX MATCH "\n## A batch[^\n]*\n(.*)" text "${text}")
 string(REGEX REPLACE "\n## .*" "" text "${CMAKE_MATCH_1}")
-string(REGEX REPLACE "\n\n[A-Za-z].*" "" text "${text}")  # text after the list
-string(REGEX REPLACE "[][;]" " " text "${text}")  # marks of CMake lists
+string(REGEX REPLACE "\n\n[A-Za-z].*" "" text "${text}")  # removes the text after the list
+string(REGEX REPLACE "[][;]" " " text "${text}")  # replaces separators of CMake lists
 string(REGEX REPLACE "\n+ +" " " text "${text}")
 string(REGEX MATCHALL "\n[0-9]+[.] [^\n]+" steps "\n${text}")
 

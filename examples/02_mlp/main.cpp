@@ -61,7 +61,7 @@ float train() {
   const Tensor minus_wanted = shale::from_host<float>(context, data.minus, {kPoints, 1});
   float loss = 0;
   for (int64_t step = 0; step < schedule.total_steps; ++step) {
-    // Call it first: it sets the step's values and resets the state of clipping.
+    // Must be called first in a step: sets the values of the step and resets gradient clipping.
     optimizer.prepare(context, step, static_cast<float>(schedule.at(step)));
     const Tensor error = add(model.forward(x), minus_wanted);
     const Tensor squared = mean(mul(error, error));

@@ -100,7 +100,7 @@ class SpiralTask : public shale::models::Task {
   }
   std::vector<std::string> summary() const override { return {"three spiral arms"}; }
   std::map<std::string, std::string> same_on_all_ranks() const override { return {}; }
-  // The data is generated, not read.
+  // Empty, because the data is generated and not read from files.
   std::map<std::string, std::string> data_checksums() const override { return {}; }
   std::map<std::string, std::string> facts() const override {
     return {{"training data", "\"three spiral arms\""}};

@@ -10,7 +10,7 @@ namespace {
 
 using namespace shale;
 
-// y = x + relu(x upᵀ + b)² downᵀ (arXiv:2109.08668, section 3).
+// Computes y = x + relu(x upᵀ + b)² downᵀ (arXiv:2109.08668, section 3).
 struct SquaredRelu : Module {
   SquaredRelu(Module* parent, std::string name, int64_t width, int64_t hidden)
       : Module(parent, std::move(name)),
@@ -67,7 +67,7 @@ int train(comm::World& world) {
     data.clip_grad_norm(1);
     optimizer.step();
     optimizer.zero_grad();
-    // The loss of this rank's rows.
+    // Only the rows of this rank count here.
     float sum = to_host<float>(loss)[0];
     group->host().all_reduce_sum(make_view(&sum, {1}));
     if (world.rank() == 0 && step % 20 == 19) {

@@ -62,7 +62,7 @@ struct Transformer : Module {
         norm(this, "norm", kWidth, 1e-5f),
         head(this, "head", kVocab, kWidth, kInit) {
     for (int64_t i = 0; i < kLayers; ++i) layers.push_back(std::make_unique<Block>(this, i));
-    positions.weight.split = {Share::kFirst};  // must be added only once
+    positions.weight.split = {Share::kFirst};  // its rows must be added only once
   }
   // Pieces that a pipeline distributes over its stages, with the units that ZeRO shards.
   std::vector<nn::Piece> pieces() {
@@ -74,7 +74,7 @@ struct Transformer : Module {
     all.push_back({.name = "head", .parameters = nn::parameters_of({&norm, &head})});
     return all;
   }
-  // Runs some of the pieces. The last one returns the loss, as a share of the mean over a step.
+  // Runs some of the pieces. The last one returns the loss, as its share of the mean over a step.
   Tensor forward(const comm::ForwardPass& pass, const Tensor& ids, const Tensor& targets) {
     const bool is_first = pass.pieces.first == 0;
     return run(is_first ? ids : pass.x, [=, this](const Tensor& in) {

@@ -12,7 +12,8 @@ namespace {
 
 using shale::DType;
 
-// Before parameters have memory: blocks compute in bf16 and return f32, their norms stay in f32.
+// Sets dtypes; called before parameters have memory. Blocks compute in bf16 and return f32, and
+// their norms stay in f32.
 void set_precision(MyModel& model) {
   for (shale::Module* block : model.blocks()) {
     block->set_precision({.compute = DType::kBF16, .output = DType::kF32});
@@ -34,7 +35,7 @@ int train(shale::comm::World& world) {
   const auto group = world.group({}, context.backend());
   MyModel model;
   set_precision(model);
-  // 0: units gather nothing ahead but what their lists name.
+  // prefetch = 0: units gather ahead only what their lists name.
   const shale::comm::DataParallelOptions options{.stage = 3, .prefetch = 0};
   std::vector<shale::comm::FlatUnit*> blocks;
   for (shale::Module* block : model.blocks()) {

@@ -4,7 +4,7 @@
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 
-run() {  # RANKS ARGUMENTS...: its output in $work/output, its exit code in `code`
+run() {  # arguments: RANKS ARGUMENTS...: its output in $work/output, its exit code in `code`
   local ranks=$1
   shift
   timeout 120 mpirun --oversubscribe --bind-to none -np "$ranks" "$PYTHON" "$@" \
@@ -12,7 +12,7 @@ run() {  # RANKS ARGUMENTS...: its output in $work/output, its exit code in `cod
   code=$?
 }
 
-said() {  # WORDS: how often the ranks said them; mpirun may join the lines of two ranks
+said() {  # arguments: WORDS: how often the ranks said them; mpirun may join the lines of two ranks
   grep -o "$1" "$work/output" | wc -l
 }
 

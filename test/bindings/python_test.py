@@ -527,7 +527,7 @@ def main_of_ranks(folder):
 def main_of_guest():
     """A program that has initialized MPI itself, as mpi4py does: Shale does not finalize it."""
     multiple, level, flag = 3, ctypes.c_int(), ctypes.c_int()
-    mpi = shale._c  # with the libraries it links to
+    mpi = shale._c  # includes the libraries that it links to
     assert mpi.MPI_Init_thread(None, None, multiple, ctypes.byref(level)) == 0
     for _ in range(2):
         with shale.init("cpu", timeout_s=60) as runtime:

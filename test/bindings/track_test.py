@@ -59,7 +59,7 @@ class WandbRun:
         self.id, self.rows, self.exit_code = run_id or "w0", [], None
 
     def log(self, row, step):
-        assert not self.rows or step >= self.rows[-1][0]  # wandb drops earlier steps
+        assert not self.rows or step >= self.rows[-1][0]  # wandb drops rows of earlier steps
         self.rows.append((step, row))
 
     def finish(self, exit_code):
@@ -119,7 +119,7 @@ class TrackTest(unittest.TestCase):
         self.assertIn("sent 0 rows", self.run_track("--mlflow"))
 
     def test_a_resumed_run_sends_new_rows_alone(self):
-        self.write([1, 2, 2, 3, 4], "failed")  # step 2 has a validation too
+        self.write([1, 2, 2, 3, 4], "failed")  # step 2 also has a validation row
         self.run_track("--mlflow")
         self.assertEqual(MlflowClient.runs["run0"].status, "FAILED")
         self.write([1, 2, 2, 3, 4, 5], "running", tail='{"step": 6, "lo')  # from its checkpoint

@@ -1,6 +1,5 @@
-// The training of examples/c/main.c by the C++ interface, with bit-identical losses.
-//
-// Run: twin [STAGE]
+// Trains the model of examples/c/main.c through the C++ interface; losses are bit-identical. Run:
+// twin [STAGE]
 #include <shale/shale.h>
 
 #include <cmath>

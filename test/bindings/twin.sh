@@ -3,7 +3,7 @@
 # It resumes from its checkpoints, and its metrics are readable.
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 
-run() {  # RANKS PROGRAM ARGUMENTS...: its output in $work/output
+run() {  # arguments: RANKS PROGRAM ARGUMENTS...: its output in $work/output
   local ranks=$1
   shift
   timeout 120 mpirun --oversubscribe --bind-to none -np "$ranks" "$@" >"$work/output" 2>&1 ||

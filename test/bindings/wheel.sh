@@ -11,7 +11,7 @@ unset PYTHONPATH SHALE_LIBRARY
 
 cmake --install "$BUILD" --component runtime --prefix "$work/tree" >"$work/output" 2>&1 ||
   { fail "cmake --install: exit code $?"; finish; }
-build() {  # FOLDER FLAGS...
+build() {  # arguments: FOLDER FLAGS...
   "$PYTHON" "$root/bindings/python/build_wheel.py" --tree "$work/tree" --version "$VERSION" \
     --out "$@" >"$work/output" 2>&1
 }
@@ -38,7 +38,7 @@ done
 for program in shale train_lm train_image train_diffusion; do
   [[ $("env/bin/$program" --version 2>&1) == *"$VERSION"* ]] || fail "$program --version"
 done
-trains() {  # RANKS COMMAND...
+trains() {  # arguments: RANKS COMMAND...
   local ranks=$1
   shift
   launch "$ranks" "$@" >"$work/output" 2>&1
@@ -73,7 +73,7 @@ refused() {
   [[ $code -eq 69 && $(wc -l <"$work/output") -eq 1 && $(<"$work/output") == *"$expected"* ]] ||
     fail "$name: exit code $code, expected 69 and '$expected' in one line"
 }
-export SIGN  # what the other MPI's mpirun sets
+export SIGN  # SIGN: the variable that the other MPI's mpirun sets
 SIGN=$(env/bin/python -c '
 import shale_wheel as w
 (other,) = w.ABIS.keys() - {w.ABI}

@@ -3,7 +3,7 @@
 # An option without a counterpart is an error unless it is waived by name.
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 
-import() {  # FILE FLAG...
+import() {  # arguments: FILE FLAG...
   "$BIN_DIR/shale" config import "$@" >"$work/options" 2>"$work/output"
 }
 has() {  # "key": value
@@ -40,7 +40,7 @@ grep -q '"micro_batch": 4' "$work/output" || fail 'train_lm reads other options'
 
 
 # 1-bit optimizers: every rank is a replica.
-bits() {  # TYPE PARAMS
+bits() {  # arguments: TYPE PARAMS
   cat >"$work/bits.json" <<JSON
 {"train_micro_batch_size_per_gpu": 4, "bf16": {"enabled": true}, "gradient_clipping": 1.0,
  "optimizer": {"type": "$1", "params": {"lr": 2e-4, $2}}}
@@ -83,7 +83,7 @@ has '"quantize_reductions": "4"'
 import "$work/ds.json" --waive nothing
 [[ $? == 64 ]] || fail '--waive of no key: expected exit code 64'
 
-# The form that transformers' documentation shows: a value that its arguments also set is "auto".
+# transformers' documentation uses "auto" for a value that is also set by its arguments.
 cat >"$work/auto.json" <<'JSON'
 {"bf16": {"enabled": "auto"}, "fp16": {"enabled": "auto", "loss_scale": 0, "hysteresis": 2},
  "optimizer": {"type": "AdamW", "params": {"lr": "auto", "betas": "auto", "eps": "auto",
@@ -123,7 +123,7 @@ min_lr_factor = 0.1
 local_batch_size = 1
 seq_len = 8_192
 steps = 1000
-max_norm = 1.0  # grad norm clipping
+max_norm = 1.0  # clipping by gradient norm
 [parallelism]
 data_parallel_shard_degree = -1
 fsdp_reshard_after_forward = 'default'
@@ -218,7 +218,7 @@ for option in '"global_batch": 128' '"steps": 500' '"warmup_steps": 15' '"schedu
 done
 # A key that affects results is either translated or an error that names it. Numbers may be given as
 # strings.
-with() {  # MEMBERS: of transformers' arguments
+with() {  # arguments: MEMBERS: of transformers' arguments
   echo "{\"per_device_train_batch_size\": \"2\", \"max_steps\": \"100\", $1}" >"$work/with.json"
   import "$work/with.json" --ranks 1
 }
@@ -284,7 +284,7 @@ with '"learning_rate": "fast"'
 notes 'learning_rate: expected a number, found "fast"'
 with '"fp16": 1'
 [[ $? == 65 ]] || fail 'a number for a flag: expected exit code 65'
-# Imports every argument that transformers 4.57 and 5 write by default, plus a number of steps.
+# Imports all arguments that transformers 4.57 and 5 write by default, and a number of steps.
 import "$(dirname "${BASH_SOURCE[0]}")/../fixtures/training_args/v4.57.json" --ranks 1 || fail "4.57's defaults: exit code $?"
 import "$(dirname "${BASH_SOURCE[0]}")/../fixtures/training_args/v5.json" --ranks 1 || fail "5's defaults: exit code $?"
 # The printed command contains a model: the one in the file, or a placeholder.

@@ -113,7 +113,7 @@ scored() {
 [[ $(scored model) -eq $(($(scored plain_model) + 1)) ]] || fail "evaluate: $(scored model) tokens"
 # Training puts the token at the start of each document.
 mkdir texts && echo some words >texts/a.txt && echo more words >texts/b.txt
-begins() {  # TOKENIZER FLAGS...: counts token 1 in the shards of both documents
+begins() {  # arguments: TOKENIZER FLAGS...: counts token 1 in the shards of both documents
   rm -rf shards
   "$shale" tokenize texts --tokenizer "$1" --val-fraction 0 --out shards "${@:2}" >output 2>&1 ||
     fail "tokenize with $1: exit code $?"

@@ -42,8 +42,8 @@ grep -qF "50% of the sequences" output || fail "the log does not say the shares"
 grep -qF "epochs" output || fail "the log does not say the epochs"
 run 2 two --data all.mix.json --steps 8 --reproducible
 same_bits one two
-# Resumes halfway with other ranks and another micro-batch: the samples are the same, losses match
-# up to rounding.
+# Resumes halfway with another number of ranks and another micro-batch: the samples are the same,
+# and losses match up to rounding.
 run 2 rest --data all.mix.json --steps 8 --resume one/checkpoints/step_00000004 --micro-batch 2
 val() { sed -nE 's/^\{"step": 8, "loss": ([0-9.]+).*/\1/p' "$1/metrics.jsonl"; }
 awk -v a="$(val one)" -v b="$(val rest)" 'BEGIN { d = a - b; exit !(a > 0 && d * d < 1e-8 * a * a) }' ||
@@ -51,7 +51,7 @@ awk -v a="$(val one)" -v b="$(val rest)" 'BEGIN { d = a - b; exit !(a > 0 && d *
 run 1 flags --data "mega:2,raw.npy:1,text.txt:1" --data-dtype u16 --steps 8 --reproducible
 same_bits one flags
 
-# Documents: masked and packed, on any number of ranks.
+# Masked and packed documents, on any number of ranks.
 documents=(--data corpus/a.jsonl --data-field body --data-cache cache0 --steps 6 --reproducible)
 run 1 plain "${documents[@]}"
 run 1 masked1 "${documents[@]}" --document-mask
@@ -93,7 +93,7 @@ run 1 corpus2 --data packed.jsonl.gz --data-field body --data-cache cache --step
 same_bits corpus1 corpus2
 [[ ! cache/packed-*/tokenize.json -nt before ]] || fail "tokens were made again"
 
-# refused CODE WORD FLAGS...: the run ends with exit code CODE and an error that contains WORD.
+# refused CODE WORD FLAGS...: the run must end with exit code CODE and an error that contains WORD.
 refused() {
   local want=$1 word=$2 got
   shift 2

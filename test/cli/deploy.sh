@@ -23,7 +23,7 @@ grep -A 1 'action: FailJob$' kubernetes/jobset.yaml | grep -q 'values: \[64, 65,
   fail 'jobset.yaml: wrong options are tried again'
 grep -A 3 'Launcher:' kubernetes/mpijob.yaml | grep -q 'restartPolicy: OnFailure' ||
   fail 'mpijob.yaml: 75 is no reason to go on'
-# refused MANIFEST FROM TO WORDS: the manifest is refused after FROM is replaced by TO.
+# refused MANIFEST FROM TO WORDS: the check must refuse the manifest after FROM is replaced by TO.
 refused() {
   sed "s#$2#$3#" "kubernetes/$1" >"$work/changed.yaml"
   cmp -s "kubernetes/$1" "$work/changed.yaml" && fail "$1 has no '$2'"

@@ -6,8 +6,8 @@ shown=("$work/out")
 
 shale=$BIN_DIR/shale
 
-variables=()  # NAME=value, for shale doctor only
-run() {  # CODE ARGUMENT...
+variables=()  # NAME=value; set only for shale doctor
+run() {  # arguments: CODE ARGUMENT...
   local want=$1
   shift
   timeout 60 env "${variables[@]}" "$shale" "$@" >"$work/out" 2>&1
@@ -25,7 +25,7 @@ has '"can_train": true' '"name": "memory"' '"state": "ok"'
 grep -q 'ranks start' "$work/out" && fail '--quick starts ranks'
 [[ $("$JSON_VALUE" "$work/out" /can_train) == true ]] || fail 'not JSON, or without can_train'
 
-# Benchmarks: each line has a verdict, also for the rank axes.
+# Runs benchmarks: each line must have a verdict, even those of rank axes.
 run 0 doctor --quick --bench --ranks 2 --tensor 2 --folder "$work"
 for line in 'memory' 'GEMM fp32' 'GEMM bf16' 'disk' 'axis tensor'; do
   grep -qE "^  (ok|warning) +$line .*[0-9]" "$work/out" || fail "no figure and verdict: $line"
@@ -52,7 +52,7 @@ variables=()
   exit "$failures"
 ) || failures=$((failures + 1))
 
-# Files left behind by ranks that were killed together with their mpirun.
+# Finds files that were left behind by ranks that were killed together with their mpirun.
 left=/dev/shm/vader_segment.$(hostname).shale-doctor-test.$$
 trap 'rm -rf "$work" "$left"' EXIT
 head -c 8192 /dev/zero >"$left"
@@ -60,7 +60,7 @@ run 0 doctor --quick
 has 'left by MPI' 'that no process uses' 'fix: while no mpirun is starting: rm /dev/shm/vader_segment.*'
 rm "$left"
 
-# Simulated machine without NVLink: two GPUs behind a switch on one socket, two on the other.
+# Simulates a machine without NVLink: two GPUs behind a switch on one socket, two on the other.
 add_gpu "$work/boxes" pci0000:16/0000:16:01.0/0000:17:00.0/0000:18:00.0/0000:19:00.0 0 0-3 16 - \
   'NVIDIA GeForce RTX 4090'
 add_gpu "$work/boxes" pci0000:16/0000:16:01.0/0000:17:00.0/0000:18:01.0/0000:1a:00.0 0 0-3 16 - \
@@ -78,7 +78,8 @@ has '4, which SHALE_MACHINE simulates' \
   'refuses peer access between all (NVIDIA GeForce RTX 4090): data goes through host memory' \
   'at 15.7 GB/s each way at most: an all-reduce of 1 GB takes 63 ms or more' \
   'adds inside each of 2 nodes first, and sums cross between nodes once'
-# Peer access only behind a switch; three GPUs cannot be split equally between nodes.
+# Simulates GPUs with peer access only behind a switch; three GPUs cannot be split equally between
+# two nodes.
 add_gpu "$work/switch" pci0000:16/0000:16:01.0/0000:17:00.0/0000:18:00.0/0000:19:00.0 0 0-3 16 1 \
   L40S
 add_gpu "$work/switch" pci0000:16/0000:16:01.0/0000:17:00.0/0000:18:01.0/0000:1a:00.0 0 0-3 16 0 \
@@ -88,13 +89,13 @@ variables=(SHALE_MACHINE="$work/switch")
 run 0 doctor --quick
 has 'to 1: one switch, peer access; to 2: two NUMA nodes, no peer access' \
   'refuses peer access between some' 'adds over all ranks alike'
-# Values in /sys are unknown or invalid.
+# Simulates unknown or invalid values in /sys.
 echo 'no number' >"$work/switch/sys/devices/pci0000:ac/0000:ac:01.0/0000:ad:00.0/numa_node"
 rm -r "$work/switch/sys/bus/pci/devices/0000:19:00.0"
 run 0 doctor --quick
 has '0000:19:00.0, NUMA node unknown' 'its width and speed unknown' 'to 1: unknown, peer access' \
   'some GPUs are of no known NUMA node'
-# One GPU for which there are no kernels, next to one without bf16.
+# Simulates a GPU for which the build has no kernels, next to one without bf16.
 add_gpu "$work/old" pci0000:16/0000:16:01.0/0000:17:00.0 0 0-3 16 - 'Tesla V100' 70
 add_gpu "$work/old" pci0000:16/0000:16:03.0/0000:19:00.0 0 0-3 16 - 'Tesla T4' 75
 add_gpu "$work/old" pci0000:16/0000:16:02.0/0000:18:00.0 0 0-3 16 - L4

@@ -42,8 +42,8 @@ falls() { losses "$1" | awk 'NR <= 3 { a += $1 } { l[NR] = $1 } END { exit !(l[N
 lora=(--task sft --data chats.jsonl --lora-rank 4 --lora-dropout 0.1)
 run 1 sft --task sft --data chats.jsonl --steps 12 --eval-every 6
 falls sft
-# Ranks hold different numbers of target tokens, and ZeRO stages shard memory differently; losses
-# are still bit-identical.
+# Ranks have different numbers of target tokens, and ZeRO stages shard memory differently; losses
+# must still be bit-identical.
 run 1 lora1 "${lora[@]}" --steps 12 --reproducible --save-every 6
 falls lora1
 run 2 lora2 "${lora[@]}" --steps 12 --reproducible --zero 3
@@ -84,7 +84,7 @@ done
 grep -qaF 'tokenizer.chat_template' own.gguf || fail "own.gguf has no chat template"
 "$shale" generate own --chat --prompt "2?" --tokens 4 >output 2>&1 || fail "generate with a template"
 
-# Context and pipeline parallelism.
+# Trains with context and pipeline parallelism.
 shared=(--task sft --data chats.jsonl --lora-rank 4 --steps 6)
 last() { losses "$1" | tail -n 1; }
 run 1 whole "${shared[@]}"
@@ -117,7 +117,7 @@ run 1 b16 "${nf4[@]}" --frozen-dtype bf16 --steps 2
 "$shale" plan --init wide_hf --task sft --lora-rank 4 --frozen-dtype nf4 --seq-len 48 --ranks 2 \
   --zero 3 --threads 1 >output 2>&1 || fail "a plan of 4 bits"
 
-# Preferences.
+# Trains on preferences.
 run 1 dpo1 --task dpo --data pairs.jsonl --steps 12 --reproducible --save-every 6 --eval-every 12 \
   --lr 1e-3
 falls dpo1

@@ -58,8 +58,8 @@ close hopper_tensor tensor_reference 2
 trains hopper_staged 2 "${hopper[@]}" --device emu:90 --pipeline 2 --pipeline-schedule zb-h1
 same hopper_staged hopper
 
-# ---- What is refused ----
-# refused NAME TEXT FLAGS...: the run fails with an error that contains TEXT.
+# ---- What is refused ---- refused NAME TEXT FLAGS...: the run must fail with an error that
+# contains TEXT.
 refused() {
   local name=$1 text=$2
   shift 2

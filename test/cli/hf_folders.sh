@@ -33,8 +33,8 @@ for part in "${parts[@]}"; do
 done
 grep -q '"total_size"' "$work/parts/model.safetensors.index.json" || fail "the index has a size"
 
-# Two ranks add gradients in another order than one, so the two models differ; each equals its own
-# re-export.
+# Two ranks add gradients in a different order than one, so their models differ; each must equal its
+# own re-export.
 run again -- --steps 0 --init "$work/parts" --export "$work/again"
 run back "${two[@]}" -- --steps 0 --zero 3 --init "$work/again" --export "$work/back" --export-shard-size 300KiB
 for file in "$work"/parts/*; do
@@ -46,14 +46,14 @@ run from_one -- --steps 2 --init "$work/again"
 [[ -n $(loss_bits from_many) && $(loss_bits from_many) == "$(loss_bits from_one)" ]] \
   || fail "training goes on from both with the same losses"
 
-# A preset that does not match the stored model.
+# Refuses a preset that does not match the stored model.
 "$train" --data "$work/text.txt" --init "$work/again" --model gpt2-124m --seq-len 32 \
   --out "$work/out_bad" >"$work/log" 2>&1
 [[ $? -eq 64 && ! -e $work/out_bad ]] &&
   grep -q "model gpt2-124m is gpt2 of 12 layers, width 768, 12 heads, the model in" "$work/log" ||
   fail "another --model than the stored one is refused, code 64: $(tail -n 1 "$work/log")"
 
-# A missing file, and a truncated one.
+# Refuses a missing file, and a truncated one.
 missing=("$work"/back/model-00002-of-*.safetensors)
 mv "${missing[0]}" "$work/elsewhere"
 "$train" --data "$work/text.txt" --init "$work/back" --seq-len 32 --out "$work/out_bad" >"$work/log" 2>&1
@@ -66,7 +66,7 @@ head -c 1000 "$work/elsewhere" >"${missing[0]}"
 cd "$work" || exit 1
 shown=("$work/output")
 value() { "$JSON_VALUE" "$1" "$2" 2>>"$work/output"; }
-want() {  # FILE POINTER VALUE
+want() {  # arguments: FILE POINTER VALUE
   local got
   got=$(value "$1" "$2")
   [[ $got == "$3" ]] || fail "$1 has '$got' at $2, expected '$3'"
@@ -115,7 +115,8 @@ for folder in trained resumed converted; do
 done
 grep -qaF 'TEMPLATE{{ messages }}' model.gguf || fail "a GGUF file has the chat template"
 grep -qaF 'tokenizer.ggml.eot_token_id' model.gguf || fail "a GGUF file has the second end"
-# The same for a family whose config.json lacks that key by default, and for several templates.
+# Repeats this for a family whose config.json lacks the key of end tokens by default, and for
+# several templates.
 cp -r nano gpt2
 sed -i "s/\"eos_token_id\": $end/\"eos_token_id\": [$turn, $end], \"pad_token_id\": $pad/" gpt2/config.json
 mkdir gpt2/additional_chat_templates

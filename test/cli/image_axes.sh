@@ -59,7 +59,7 @@ check() {
     --resume "$work/sharded/checkpoints/step_00000002"
   same grid cut 2
   same_weights out_grid out_cut
-  # A pipeline changes no bit.
+  # A pipeline must not change any bit.
   trains plain 1 --reproducible --dtype bf16 --save-every 2 --export "$work/out_plain"
   trains piped 2 --reproducible --dtype bf16 --pipeline 2 "${unseen[@]}" --save-every 2 \
     --export "$work/out_piped"
@@ -70,7 +70,7 @@ check() {
   same zbv plain 2
   trains back 1 --reproducible --dtype bf16 --resume "$work/piped/checkpoints/step_00000002"
   same back plain 2
-  # Imports weights.
+  # Imports weights into several layouts.
   trains sent 1 --tensor 2 --steps 0 --no-save --init "$work/out_cut" --export "$work/out_sent"
   same_weights out_sent out_cut
 
@@ -86,7 +86,7 @@ trains mixed 1 --mixup 0.2 --label-smoothing 0.1 --reproducible --no-save
 trains mixed2 2 --mixup 0.2 --label-smoothing 0.1 --reproducible --no-save --pipeline 2
 same mixed2 mixed
 
-unseen=(--samples 0)  # sampling is skipped under a pipeline
+unseen=(--samples 0)  # skips samples, which a pipeline cannot draw
 check train_diffusion --pixels 8 --sample-steps 4 --samples 5 --ema 0.5
 for name in cut4 sharded; do
   cmp -s "$work/$name/samples/step_00000004.png" "$work/cut/samples/step_00000004.png" ||

@@ -40,7 +40,7 @@ flags=$(sed -nE 's/^ .* ms .*%  .*[iB0-9]  (--[^;]*);.*$/\1/p' "$work/stdout" | 
 [[ -n $flags ]] || flags=$(grep -m 1 ' ms ' "$work/stdout" | grep -oE -- '--[^;]*')
 run_training 4 filed --steps 4 --config "$work/layout.json"
 [[ $code -eq 0 ]] || fail "filed: exit code $code"
-# shellcheck disable=SC2086 # flags are words
+# shellcheck disable=SC2086
 run_training 4 given --steps 4 "${model[@]}" $flags
 [[ $code -eq 0 ]] || fail "$flags: exit code $code"
 [[ -n $(losses given) && $(losses given) == $(losses filed) ]] || fail "$flags: other losses"

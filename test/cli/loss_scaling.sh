@@ -5,7 +5,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 
 yes 'a line of text to learn from' | head -n 200 >"$work/text.txt"
 
-train() {  # NAME FLAG...
+train() {  # arguments: NAME FLAG...
   local name=$1
   shift
   timeout -k 5 120 mpirun --oversubscribe --bind-to none -np 2 "$BIN_DIR/train_lm" \
@@ -14,7 +14,7 @@ train() {  # NAME FLAG...
   code=$?
 }
 
-expect() {  # CODE TEXT...
+expect() {  # arguments: CODE TEXT...
   [[ $code -eq $1 ]] || fail "exit code $code, expected $1"
   shift
   for text in "$@"; do grep -qF -- "$text" "$work/output" || fail "no '$text'"; done
@@ -32,7 +32,7 @@ tail -n 1 "$work/f16/metrics.jsonl" | grep -qE '"loss_scale": [0-9]+, "skipped_s
 train hopeless --steps 40 --dtype fp16 --lr 1e30 --warmup-steps 0
 expect 77 'is not finite, with a loss scale of 1;'
 
-# GPUs without bf16, which have kernels of their own; few steps, as they are emulated.
+# Uses GPUs without bf16, which have other kernels; few steps, because they are emulated.
 for arch in 75 80; do
   train "emu$arch" --steps 2 --dtype fp16 --device "emu:$arch"
   expect 0

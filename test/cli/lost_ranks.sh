@@ -76,7 +76,7 @@ cat >"$work/late" <<'END'
 exec "$@"
 END
 chmod +x "$work/late"
-starts_late() {  # TIMEOUT FLAGS...
+starts_late() {  # arguments: TIMEOUT FLAGS...
   rm -rf "$work/run"
   timeout -k 5 120 mpirun --oversubscribe --bind-to none -np 2 "$work/late" \
     "$BIN_DIR/train_lm" "${small[@]}" --steps 3 --timeout "$@" --out "$work/run" \

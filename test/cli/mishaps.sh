@@ -17,7 +17,7 @@ run() {
   timeout -k 5 60 "$@" >output 2>&1
   ended $? "$want" "$words" "$*"
 }
-ended() {  # CODE WANT WORDS WHAT
+ended() {  # arguments: CODE WANT WORDS WHAT
   [[ $1 -eq $2 ]] || fail "$4: exit code $1, expected $2"
   [[ -z $3 ]] && return
   local lines
@@ -25,13 +25,13 @@ ended() {  # CODE WANT WORDS WHAT
   [[ $lines -eq 1 ]] || fail "$4: $lines error lines, expected 1"
   grep '^error:' output | grep -qF -- "$3" || fail "$4: no '$3'"
 }
-status() {  # OUT STATE CODE
+status() {  # arguments: OUT STATE CODE
   local found
   found=$(tr -d ' \n' <"$1/status.json" 2>&1)
   [[ $found == *"\"state\":\"$2\""*"\"exit_code\":$3,"* ]] ||
     fail "$1/status.json: $found, expected $2, $3"
 }
-wait_for_rows() {  # OUT COUNT
+wait_for_rows() {  # arguments: OUT COUNT
   for _ in $(seq 600); do
     [[ $(cat "$1/metrics.jsonl" 2>/dev/null | wc -l) -ge $2 ]] && return
     sleep 0.05
@@ -193,7 +193,7 @@ status early saved 75
   exit $((failures > 0))
 ) || failures=$((failures + 1))
 status large failed 74
-truncate -s 1T tokens.bin  # zeros, which take no disk space
+truncate -s 1T tokens.bin  # a sparse file of zeros, which takes no disk space
 timeout -k 5 60 "$train" "${small[@]}" --data tokens.bin --data-format nanogpt --validate \
   --vocab 9 --out reading >output 2>&1 &
 job=$!
@@ -209,7 +209,7 @@ ended $? 75 'stopped while reading tokens.bin' 'SIGTERM while data is read'
   fail 'output that nobody reads'
 
 # ---- A rank that is stopped before the ranks have connected ----
-stop_rank_after() {  # DELAY
+stop_rank_after() {  # arguments: DELAY
   local job
   JOB=stop$1 timeout -k 2 20 "${mpi[@]}" -np 2 ./as_rank "$train" "${small[@]}" \
     --data "$work/text.txt" --timeout 3 --start-timeout 3 --out "$work/stopped.$1" --steps 1000000 --no-save \
@@ -228,9 +228,10 @@ done
 for ((i = 0; i < ${#stops[@]}; i += 2)); do
   wait "${stops[i]}"
   code=$?
-  # The stopped rank, resumed so that it can be ended, may report that the other one is gone.
+  # The stopped rank is resumed so that it can be ended, and may then report that the other rank is
+  # gone.
   sed '/^error:.*(rank 1 of 2)$/d' "output.${stops[i + 1]}" >output
-  # Open MPI's own abort sometimes hangs on a busy machine, after an error of its own.
+  # On a busy machine Open MPI's own abort sometimes hangs, after an error of Open MPI.
   [[ $code -ge 124 ]] && grep -q 'PMIX ERROR' output && code=76
   ended $code 76 'rank 1' "a rank that is stopped after ${stops[i + 1]} s"
 done
@@ -239,7 +240,7 @@ done
 run 0 '' -- "$train" "${small[@]}" --data text.txt --out evaluated --steps 0 --eval-every 1
 grep -q 'val_loss' evaluated/metrics.jsonl || fail 'no evaluation without a step'
 run 64 'found '"'"'a\x0ab'"'" -- "$train" "${small[@]}" --data text.txt --out $'a\nb'
-# Any other folder name works, and output is not written through symbolic links in the folder.
+# Other folder names must work, and output must not be written through symbolic links in the folder.
 odd='a "b" %s it'"'"'s \d ü'
 mkdir "$odd"
 echo mine >planted
@@ -257,7 +258,7 @@ mv renamed/checkpoints/step_0000000{2,9}
 run 65 'step_00000009: the manifest is of step 2' -- "$train" "${small[@]}" --data text.txt \
   --out renamed --steps 2 --resume auto
 # Requests more threads than the system allows, in little more memory than the program itself needs
-# in this build. With much less memory oneDNN crashes.
+# in this build; with much less memory oneDNN crashes.
 loaded=60000
 { until (ulimit -v $loaded && "$train" --version); do loaded=$((loaded + 2000)); done; } \
   >output 2>&1
@@ -272,9 +273,9 @@ done
 "$train" "${small[@]}" --data text.txt --out moved --steps 1000000 --save-every 50 >output 2>&1 &
 job=$!
 wait_for_rows moved 20
-kill -STOP $job  # otherwise it creates the folder again
+kill -STOP $job  # keeps it from creating the folder again
 mv moved elsewhere
-touch moved  # a regular file: no folder can be created in it
+touch moved  # a regular file, in which no folder can be created
 kill -CONT $job
 wait $job
 ended $? 74 'moved' 'an output folder that is moved away'

@@ -30,7 +30,7 @@ run_training 4 asked --zero 0 --numa-ranks 2
 [[ $code -eq 0 && $(bits asked) == "$(bits alike)" ]] || fail "--numa-ranks 2: exit code $code"
 said 'within 2 NUMA nodes of 2 ranks' || fail '--numa-ranks 2: not by NUMA nodes'
 
-# On CPUs, in ZeRO stage 3, with the bits of one rank.
+# Trains on CPUs with ZeRO-3: losses must have the bits of one rank.
 for ranks in 1 4; do
   run_training $ranks tree$ranks --device cpu --reproducible --zero 3 --numa-ranks $((ranks / 2))
   [[ $code -eq 0 ]] || fail "--reproducible on $ranks ranks: exit code $code"

@@ -51,7 +51,7 @@ same on_disk --zero 3 --offload "nvme:$work/disk"
 same disk_recomputed --zero 3 --offload "nvme:$work/disk" --recompute full
 [[ -z $(ls -A "$work/disk") ]] || fail "files were left on the disk" on_disk
 
-# The gradients of both uses of a tied table are added on disk.
+# A tied table has two gradients, which are added on disk.
 reference=reproducible
 run reproducible --zero 3 --reproducible
 same disk_reproducible --zero 3 --reproducible --offload "nvme:$work/disk"

@@ -6,7 +6,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 awk=$(command -v awk) || { echo 'skipped: no awk is installed'; exit 4; }
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 
-make_files() {  # PROGRAM
+make_files() {  # arguments: PROGRAM
   "$BIN_DIR/$1" --help table >"$work/$1.table" || fail "$1 --help table: exit code $?"
   for kind in bash zsh fish man; do
     "$awk" -v kind=$kind -v program="$1" -v version=test -f "$root/cmake/option_files.awk" \
@@ -18,7 +18,7 @@ make_files() {  # PROGRAM
 # The options that --help lists.
 flags_of() { "$BIN_DIR/$1" "${@:2}" --help all | grep -oE '^  --[a-z0-9-]+' | tr -d ' '; }
 
-has_all() {  # PROGRAM [TOOL...]
+has_all() {  # arguments: PROGRAM [TOOL...]
   local program=$1 flag flags
   flags=$(flags_of "$@")
   [[ $(wc -w <<<"$flags") -ge 4 ]] || fail "$*: --help lists hardly an option"
@@ -57,7 +57,7 @@ for program in train_lm train_image train_diffusion; do
   [[ $? -eq 64 ]] && grep -q "groups are data, " "$work/output" || fail "$program: a group 'nothing'"
 done
 
-# The shells parse the files.
+# Every shell must be able to parse its files.
 checked=
 for shell in bash zsh fish; do
   command -v $shell >/dev/null || continue
@@ -69,7 +69,7 @@ for shell in bash zsh fish; do
 done
 
 # offers WORD...: prints what bash offers for a command line whose last word is incomplete.
-offers() {  # WORD...
+offers() {  # arguments: WORD...
   local program=$1
   ( # shellcheck disable=SC1090
     source "$work/$program.bash"
@@ -78,7 +78,7 @@ offers() {  # WORD...
     "_$program"
     echo "${COMPREPLY[*]}" )
 }
-expect() {  # WHAT WORD...
+expect() {  # arguments: WHAT WORD...
   local found
   found=$(offers "${@:2}")
   [[ $found == "$1" ]] || fail "bash offers '$found' for '${*:2}', expected '$1'"

@@ -17,7 +17,7 @@ bits() {
     awk -v from="${2:-0}" '$1 > from'
 }
 
-same() {  # NAME FROM_OUT [FROM]
+same() {  # arguments: NAME FROM_OUT [FROM]
   [[ $code -eq 0 ]] || { fail "$1: exit code $code"; return; }
   [[ -n $(bits "$1" "${3:-0}") && $(bits "$1" "${3:-0}") == $(bits "$2" "${3:-0}") ]] ||
     fail "$1: other losses than $2"
@@ -51,7 +51,7 @@ run_training 2 llama2 "${llama[@]}" --pipeline 2 --pipeline-chunks 2
 same llama2 llama1
 
 # ---- Incompatible options ----
-refused() {  # TEXT FLAGS...
+refused() {  # arguments: TEXT FLAGS...
   local text=$1
   shift
   run_training 2 refused --pipeline 2 "$@"

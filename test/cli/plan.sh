@@ -6,7 +6,7 @@ shown=("$work/stdout" "$work/stderr")
 
 for i in $(seq 2000); do echo "line $i of a text that is long enough"; done >"$work/text.txt"
 
-plan() {  # FLAGS...: leaves the exit code in `code`
+plan() {  # arguments: FLAGS...: leaves the exit code in `code`
   "$BIN_DIR/shale" plan "$@" >"$work/stdout" 2>"$work/stderr"
   code=$?
 }
@@ -33,7 +33,7 @@ plan --check "$work/none"
 # ---- Runs larger than any test machine ----
 plan --model gpt2-1558m --seq-len 1024 --micro-batch 4 --ranks 1024 --zero 3 --explain
 [[ $code -eq 0 ]] || fail "gpt2-1558m: exit code $code"
-says '1557686400 parameters'  # including rows that pad the vocabulary
+says '1557686400 parameters'  # counts rows that pad the vocabulary
 says 'rank 0 (shard 0): '
 says 'planned 1 of 1024 ranks'
 plan --model llama-nano --ranks 8 --pipeline 4 --micro-batch 1 --global-batch 8 --layers 4 --threads 1 --json
@@ -86,13 +86,13 @@ plan --model nano --threads 1 --offload optimizer --cluster "$work/cluster.json"
 [[ $code -eq 64 ]] || fail "offload to hosts that nobody knows: exit code $code, expected 64"
 grep -qF 'set host_gbytes_per_s' "$work/stderr" || fail "offload: no word of what is missing"
 
-# A cluster file with very deep nesting gives a one-line error, not a stack overflow.
+# A cluster file with very deep nesting must give a one-line error, not a stack overflow.
 perl -e 'print "{\"links\":", "[" x 200000' >"$work/deep.json"
 plan --model nano --threads 1 --cluster "$work/deep.json"
 [[ $code -eq 64 ]] || fail "nested machines: exit code $code, expected 64"
 grep -qF 'JSON is nested deeper than 64 levels' "$work/stderr" || fail 'no word of nested machines'
 
-# Costs: 700 W and 2 per GPU hour. At r tokens/s, 1e9 tokens take 1e9 / r / 3600 hours.
+# Prices: 700 W, and 2 per GPU hour. At r tokens/s, 1e9 tokens take 1e9 / r / 3600 hours.
 sed 's/"power_w": 700/"power_w": 700, "price_per_hour": 2/' "$clusters/h100.json" \
   >"$work/cluster.json"
 plan --model gpt2-124m --ranks 8 --zero 1 --threads 1 --cluster "$work/cluster.json"
@@ -137,7 +137,7 @@ plan --model llama3.1-70b --seq-len 8192 --ranks 256 --threads 1 --layouts --sea
 [[ $code -eq 0 ]] || fail "70B in 56 dry runs: exit code $code"
 says 'after 56 dry runs'
 
-# A search that stops early exits with 1 if no layout that fits was found yet, else with 0.
+# A search that stops early exits with code 1 if it has found no layout that fits, else with 0.
 plan --model nano --ranks 2 --global-batch 4 --threads 1 --cluster "$clusters/h100.json" --layouts \
   --search-dry-runs 1
 [[ $code -eq 1 ]] || fail "1 dry run: exit code $code, expected 1"

@@ -132,10 +132,10 @@ HEAD = ["| option | with | because | which | use |", "|---|---|---|---|---|"]
 SIDE = r"`--([a-z0-9-]+)(?: ([a-z0-9+-]+(?:, [a-z0-9+-]+)*))?`"
 ROW = re.compile(rf"\| {SIDE} \| {SIDE} \| ([^|]+) \| (?:cannot be|not built) \| ([^|]+) \|")
 Row = collections.namedtuple("Row", "sides because use")
-Side = collections.namedtuple("Side", "flag values")  # empty values: all but UNUSED's
-UNUSED = {"offload": "none", "ranks-per-process": "1"}  # values that equal leaving the option out
-# Values with which a row's option is tried alone, if the row lists none, and other options that it
-# needs.
+Side = collections.namedtuple("Side", "flag values")  # values: empty means all but that of UNUSED
+UNUSED = {"offload": "none", "ranks-per-process": "1"}  # values with which an option is not in use
+# Values with which an option of a row is tried alone, if the row lists no values; and other options
+# that it needs.
 ALONE = {
     "attention-pattern": "--attention-pattern local", "batch-ramp": "--batch-ramp 8:2",
     "context": "--context 2", "context-kind": "--context 2", "cuda-graph": "--cuda-graph",
@@ -149,7 +149,7 @@ ALONE = {
     "reshard-ranks": "--reshard-ranks 2", "sample-tokens": "--sample-tokens 5",
     "skip-outliers": "--skip-outliers 6", "tensor": "--tensor 2",
 }
-LEFT_OUT = "cuda-graph"  # --device cpu refuses it in any case
+LEFT_OUT = "cuda-graph"  # refused with --device cpu in any case
 STEPS, GLOBAL_BATCH = 4, 16
 COMMON = ("--layers 2 --width 64 --heads 4 --seq-len 32 --warmup-steps 0 --lr 5e-3 "
           f"--steps {STEPS} --global-batch {GLOBAL_BATCH} --device cpu --threads 1 --no-save "
@@ -264,7 +264,7 @@ def has_bits_of_all_kept(flags):
     """True if it promises the bits of the same processes without ZeRO stages and offload."""
     zero = size_of(flags, "zero", 0)
     if flags.get("optimizer") == "adafactor" and zero > 0:
-        return False  # Adafactor's statistics depend on how shards are cut
+        return False  # Adafactor's statistics depend on the boundaries of shards
     if "shard-ranks" in flags and "grad-dtype" in flags:
         return False
     micro_batches = GLOBAL_BATCH // (size_of(flags, "micro-batch") * data_ranks(flags))
@@ -273,7 +273,7 @@ def has_bits_of_all_kept(flags):
 
 def without(flags, dropped):
     left = {flag: value for flag, value in flags.items() if flag not in dropped}
-    if left.get("optimizer") == "1bit-adam":  # bit-identical to AdamW until --freeze-step
+    if left.get("optimizer") == "1bit-adam":  # equals AdamW, bit for bit, until --freeze-step
         del left["optimizer"], left["freeze-step"]
     return left
 

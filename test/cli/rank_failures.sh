@@ -63,8 +63,8 @@ check 3 leaves 76 1 "rank 1 has left while all_reduce_sum 1"
 check 2 leaves-a-link 76 1 "link 1 -> 0: rank 1 has left while rank 0 waits for forward 7 of chunk 1"
 check 3 killed 137 0 'signal 9'
 
-# A rank that is stopped or hangs is named by all others, which say what they were waiting in.
-also() {  # MODE TEXT...
+# All other ranks name a rank that is stopped or hangs, and say which operation they waited in.
+also() {  # arguments: MODE TEXT...
   local mode=$1 text
   shift
   for text in "$@"; do grep -qF -- "$text" "$output" || fail "$mode: no '$text'"; done
@@ -88,7 +88,7 @@ also training-pipeline-stopped '[rank 0] no heartbeat from rank 1' \
 check 3 hung-in-compute 76 1 'error: group '"'world'"': no sign of rank 1 for 2 s in all_reduce_sum 1'
 also hung-in-compute '[rank 1]   shale::test::hang_in_computation()' '[rank 0] main thread:'
 
-# Without a launcher there is one rank, no MPI, and an immediate answer.
+# Without a launcher there is one rank and no MPI, and the program answers immediately.
 start=$(milliseconds)
 "$program" --fail=alike >"$output" 2>&1
 code=$?

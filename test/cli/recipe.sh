@@ -30,7 +30,7 @@ same_end() {
   timeout 60 "$shale" ckpt diff "$a" "$b" >"$work/stdout" 2>"$work/stderr"
 }
 
-# Outlier detection starts after the norms of 64 steps; smaller batches have more outliers.
+# Outlier detection starts after 64 steps; smaller batches have more outliers.
 run 2 whole --save-every 4
 [[ $code -eq 0 ]] || fail "whole: exit code $code"
 rows=$(rows whole 0)
@@ -65,7 +65,7 @@ value() { grep -oE "\"$2\": [^,]+" "$work/$1/metrics.jsonl" | tail -n 1 | cut -d
   fail "the average has a loss of $(value again val_loss), was $(value whole ema_val_loss)"
 [[ $(value whole ema_val_loss) != $(value whole val_loss) ]] || fail 'the average is no average'
 
-# Blocks of every family have matrices for Muon.
+# Blocks of every family have weight matrices that Muon can update.
 for model in llama-nano moe-nano; do
   timeout 120 "$train" "${data[@]}" --model $model --micro-batch 2 --steps 3 --optimizer muon --no-save \
     --out "$work/$model" >"$work/stdout" 2>"$work/stderr" || fail "$model with muon: exit code $?"

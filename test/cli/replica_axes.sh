@@ -17,7 +17,7 @@ losses() { sed -nE 's/^\{"step": [0-9]+, "loss": ([0-9.]+).*/\1/p' "$work/$1/met
 # ranks.
 check() {
   local name=$1 axis=$3 shards=$4 model slack=2e-3
-  # Blocks for sign quantization start at parameters, so with sharded experts they start elsewhere.
+  # Sign quantization works in blocks that start at parameters; sharded experts shift these blocks.
   [[ $name == one_bit_expert ]] && slack=5e-2
   read -ra model <<<"$2"
   shift 4

@@ -12,7 +12,7 @@ fi
 
 # Creates two longer runs with everything a report can show, with long names and very different
 # magnitudes.
-run() {  # FOLDER RATE
+run() {  # arguments: FOLDER RATE
   mkdir "$work/$1"
   awk -v rate="$2" 'BEGIN {
     for (step = 1; step <= 1200; ++step) {
@@ -52,7 +52,7 @@ cd "$work" || exit 1
   -o report.html >output 2>&1 || fail "report: exit code $?"
 cp "$here/../fixtures/measure_page.html" measure.html
 
-look() {  # PAGE SCHEME FLAG...
+look() {  # arguments: PAGE SCHEME FLAG...
   local page=$1 scheme=$2
   shift 2
   timeout -k 5 120 "$browser" --headless --no-sandbox --disable-gpu --allow-file-access-from-files \
@@ -67,7 +67,7 @@ for scheme in 0 1; do  # dark, light
 done
 
 # Screenshots: the page fills the screenshot, and dark mode looks different.
-png_size() {  # FILE: "WIDTHxHEIGHT"; empty if it is no PNG file
+png_size() {  # arguments: FILE: "WIDTHxHEIGHT"; empty if it is no PNG file
   [[ $(head -c 4 "$1" | tail -c 3) == PNG ]] || return
   od -An -tu1 -j16 -N8 "$1" | awk '{ print $3 * 256 + $4 "x" $7 * 256 + $8 }'
 }

@@ -9,7 +9,7 @@ for i in $(seq 2000); do echo "line $i of a text that is long enough"; done >"$w
 common=(--data "$work/text.txt" --layers 1 --width 32 --heads 2 --seq-len 32 --global-batch 8
   --micro-batch 1 --threads 1 --steps 12 --keep 0)
 
-# rows OUT FROM: prints step and loss bits of steps after FROM.
+# rows OUT FROM: prints step and loss bits of the steps after FROM.
 rows() { sed -nE 's/^\{"step": ([0-9]+), .*"loss_bits": ("[0-9a-f]*").*/\1 \2/p' \
   "$work/$1/metrics.jsonl" | awk -v from="$2" '$1 > from'; }
 
@@ -92,7 +92,7 @@ grep -q 'resumed from .*step_00000008' "$work/stdout" || fail "damaged: not from
 same_end damaged plain || fail "damaged: another state at the end"
 
 # ---- What is refused ----
-refused() {  # CODE WORD FLAGS...
+refused() {  # arguments: CODE WORD FLAGS...
   local want=$1 word=$2
   shift 2
   run_training 2 plain --micro-batch 4 "$@"

@@ -39,7 +39,7 @@ check dense 0 0.7
 echo '{"pattern": "longformer", "local": 1}' >"$work/longformer.json"
 echo '{"pattern": "local", "local": 1}' >"$work/window.json"
 check longformer 0 0.7 --attention-pattern "$work/longformer.json"
-# Guessing gives half of log(10), 1.15.
+# Guessing the digit gives half of log(10), 1.15.
 check window 1.05 1.3 --attention-pattern "$work/window.json"
 
 finish

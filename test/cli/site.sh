@@ -86,7 +86,7 @@ else
   echo 'skipped: no node is installed, so the order of what searches find was not checked'
 fi
 
-# The landing page leads to each kind, and pages to those before and after them.
+# The landing page must link to each kind of page, and every page to its neighbours.
 grep -q '<li><a href="docs/tutorials/first_model.html"><b>' "$site/index.html" || fail 'no doors'
 grep -q 'rel="next" href="../../docs/tutorials/first_hour.html"' "$site/docs/tutorials/first_model.html" &&
   grep -q 'rel="prev" href="../../docs/tutorials/first_model.html"' "$site/docs/tutorials/first_hour.html" ||
@@ -97,7 +97,7 @@ if [[ -z $browser ]]; then
   echo 'skipped: no chromium or google-chrome is installed, so nobody searched'
   finish
 fi
-look() {  # PAGE FLAG...: the document after its scripts have run
+look() {  # arguments: PAGE FLAG...: the document after its scripts have run
   local page=$1
   shift
   timeout -k 5 120 "$browser" --headless --no-sandbox --disable-gpu --user-data-dir="$work/profile" \

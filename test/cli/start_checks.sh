@@ -10,7 +10,7 @@ flags=(--data "$work/text.txt" --layers 1 --width 32 --heads 2 --seq-len 16 --mi
   --steps 6 --out "$work/out")
 launcher=(mpirun)
 
-expect() {  # CODE TEXT... -- ARGUMENT OF MPIRUN...
+expect() {  # arguments: CODE TEXT... -- ARGUMENT OF MPIRUN...
   local want=$1 texts=()
   shift
   while [[ $1 != -- ]]; do texts+=("$1"); shift; done
@@ -26,7 +26,7 @@ expect() {  # CODE TEXT... -- ARGUMENT OF MPIRUN...
   sed 's/^/    /' "$work/output"
   failures=$((failures + 1))
 }
-lacks() {  # TEXT
+lacks() {  # arguments: TEXT
   grep -qF -- "$1" "$work/output" || return
   echo "FAILED: there is '$1'"
   sed 's/^/    /' "$work/output"
@@ -46,29 +46,30 @@ fi
 
 # ---- Bandwidth ----
 
-# An unreachable expected bandwidth gives a warning; one that every machine reaches gives none.
+# An unreachable expected bandwidth must give a warning; one that every machine reaches must not.
 expect 0 'all-reduce of' 'over 2 ranks:' ', expected at least' 'from --expect-bandwidth' \
   'slowest to receive: rank' "on $(hostname)" 'step 6/6' -- \
   -np 2 "$train" "${flags[@]}" --threads 1 --expect-bandwidth 1000TB
 [[ $(grep -c 'slowest to receive' "$work/output") -eq 1 ]] || { echo 'FAILED: not one warning'; failures=1; }
 expect 0 'step 6/6' -- -np 2 "$train" "${flags[@]}" --threads 1 --expect-bandwidth 1kB
 lacks 'all-reduce of'
-# Ranks that share cores take turns, so a measurement would say nothing about their connection.
+# Ranks that share cores take turns, so their bandwidth is not measured.
 expect 0 'step 6/6' -- -np $((2 * $(nproc) + 1)) "$train" "${flags[@]}" --threads 1
 lacks 'all-reduce of'
-# A single rank has nothing to measure.
+# A single rank has no connection to measure.
 expect 0 'step 6/6' -- -np 1 "$train" "${flags[@]}" --threads 1 --expect-bandwidth 1000TB
 lacks 'all-reduce of'
 
 # ---- Disk space ----
 
-# on_disk SIZE: from here on $work/disk is a disk of this size.
+# on_disk SIZE: mounts a disk of this size at $work/disk.
 on_disk() {
   launcher=(unshare -m sh -c "mount -t tmpfs -o size=$1 tmpfs $work/disk && exec \"\$@\"" sh mpirun)
 }
 mkdir "$work/disk"
 if unshare -m mount -t tmpfs tmpfs "$work/disk" 2>/dev/null; then
-  # A million bytes of parameters: a checkpoint has three million with AdamW's moments.
+  # The model has a million bytes of parameters, so a checkpoint with AdamW's moments has three
+  # million.
   wide=("${flags[@]}" --width 128 --threads 1 --out "$work/disk/out")
   on_disk 2m
   expect 74 'disk/out has 2.0 MiB free, expected 2.' 'MiB for a checkpoint' -- -np 2 "$train" "${wide[@]}"
@@ -79,7 +80,7 @@ if unshare -m mount -t tmpfs tmpfs "$work/disk" 2>/dev/null; then
   on_disk 4m
   expect 74 'expected 5.' 'for 2 checkpoints' 'saved step 3' 'checkpoint of step 6' -- \
     -np 2 "$train" "${wide[@]}" --save-every 3 --keep 1
-  # mpirun itself takes 8 MiB.
+  # mpirun needs 8 MiB for itself.
   on_disk 12m
   expect 0 "$work/disk has" 'MiB free, expected 16.3 MiB for MPI' 'TMPDIR elsewhere' 'step 6/6' -- \
     -x TMPDIR="$work/disk" -np 2 env TMPDIR="$work/disk" "$train" "${flags[@]}" --threads 1

@@ -59,8 +59,8 @@ run --elastic -- "$work/mpirun" --mca plm_rsh_agent "$work/remote_shell" -np 4 \
   --host there:2,gone:2 train_lm --data x
 code_is 0
 has 'host gone does not answer' "launched: --mca plm_rsh_agent $work/remote_shell -np 2 --host there:2 train_lm"
-# A host without a slot count is asked for its cores: two of them, with two threads each. The rest
-# of its line is kept.
+# shale run asks a host without a slot count for its cores, here two with two threads each. It keeps
+# the other words of the host's line.
 cat >"$work/mpirun" <<'END'
 #!/bin/sh
 echo "launched: $*"
@@ -98,14 +98,15 @@ has 'no host answers'
 train=(mpirun --oversubscribe --bind-to none -np 2 "$BIN_DIR/train_lm" --data "$work/text.txt"
   --layers 1 --width 32 --heads 2 --seq-len 16 --micro-batch 1 --threads 1 --save-every 20)
 rows() { cat "$1/metrics.jsonl" 2>/dev/null | wc -l; }
-wait_for_rows() {  # FOLDER COUNT
+wait_for_rows() {  # arguments: FOLDER COUNT
   for _ in $(seq 600); do
     [[ $(rows "$1") -ge $2 ]] && return
     sleep 0.05
   done
   fail "$1 never had $2 rows"
 }
-# Ranks are found as children of the launcher, as they write their process numbers nowhere.
+# Ranks are found as child processes of the launcher, because they write their process numbers
+# nowhere.
 ranks_of() { pgrep -P "$(pgrep -P "$1" -x mpirun)" -x train_lm; }
 
 # Every step appears once, in order, with the losses of an undisturbed run.

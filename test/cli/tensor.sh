@@ -59,7 +59,7 @@ run_training 2 resumed "${dropped[@]}" --resume "$work/dropped4/checkpoints/step
 same resumed dropped 4
 run_training 1 back "${dropped[@]}" --resume "$work/dropped4/checkpoints/step_00000004"
 same back dropped 4
-# Combined with data parallelism, with everything sharded.
+# Combined with data parallelism, with all states sharded.
 tree=(--tensor 4 --reproducible)
 trains tree 1 "${tree[@]}" --no-save --export "$work/hf_tree"
 run_training 4 tree22 "${tree[@]}" --ranks-per-process 2 --zero 3 --save-every 4 --check-replicas 2
@@ -67,7 +67,7 @@ same tree22 tree 0
 run_training 2 tree12 "${tree[@]}" --ranks-per-process 4 --zero 1 \
   --resume "$work/tree22/checkpoints/step_00000004"
 same tree12 tree 4
-# Combined with a pipeline, whose checkpoints are resumed too.
+# Combined with a pipeline; its checkpoints are resumed too.
 run_training 4 grid "${tree[@]}" --pipeline 2 --zero 1 --report-every 4 --save-every 8 \
   --resume "$work/tree22/checkpoints/step_00000004" --export "$work/hf_grid"
 same grid tree 4
@@ -76,7 +76,7 @@ grep -q '"comm_exposed_share_tensor_' "$work/grid/metrics.jsonl" || fail "grid: 
 
 # ---- A checkpoint of an earlier version, which had --tensor-leaves ----
 # The last line of a manifest is the CRC-32C of the lines before it.
-was_written_with() {  # RUN CHANGE: a change of the manifest's text, as perl has it
+was_written_with() {  # arguments: RUN CHANGE: a change of the manifest's text, as perl has it
   perl -0777 -pi -e "$2"' or die; s/,"crc32c":"\w+"\}\n$//;
     my $sum = 0xffffffff;
     for my $byte (unpack("C*", $_)) {
@@ -133,8 +133,8 @@ run_training 4 means4 "${means[@]}" --ranks-per-process 2 --save-every 4
 same means4 means 0
 run_training 2 means2 "${means[@]}" --pipeline 2 --resume "$work/means4/checkpoints/step_00000004"
 same means2 means 4
-# Shards change the summation order. With steps of 1% of the weights, losses near 5 match up to
-# rounding; other seeds or means of halves would differ by a tenth.
+# Shards change the summation order. In steps of 1% of the weights, losses near 5 match up to
+# rounding; other seeds, or statistics of half matrices, would differ by a tenth.
 trains wide 1 --optimizer adafactor --lr 0.01 --no-save
 for zero in 1 2 3; do
   run_training 2 "zero$zero" --optimizer adafactor --lr 0.01 --tensor 2 --ranks-per-process 2 \
@@ -196,7 +196,7 @@ same_file merged_grid/model.safetensors merged_one/model.safetensors
 trains lora_in 1 --init "$work/hf_one" --lora-init "$work/peft_one" --tensor 2 --steps 0 --no-save \
   --export "$work/peft_again"
 same_file peft_again/adapter_model.safetensors peft_one/adapter_model.safetensors
-# Llama, whose frozen weights have another dtype.
+# A Llama model, whose frozen weights have another dtype.
 lora=(--init "$work/hf_llama" --lora-rank 4 --lr 0.01 --width 64 --frozen-dtype bf16
   --tensor 2 --reproducible --no-save --recompute full)
 trains lora_llama 1 "${lora[@]}"

@@ -68,7 +68,8 @@ expect 0 "wrote three" -- "${tokenize[@]}" --out three --threads 3
 shards=$(cd one && echo tokens_*.bin)
 [[ $(wc -w <<<"$shards") -ge 5 ]] || fail "few shards: $shards"
 for shard in $shards; do same "one/$shard" "three/$shard"; done
-expect 0 "60001 documents" "by a hash of each" -- "${tokenize[@]}" --out one  # nothing left to do
+# The job is already done.
+expect 0 "60001 documents" "by a hash of each" -- "${tokenize[@]}" --out one
 same one/tokenizer.json tokenizer.json
 grep -q '"eos_token": "<|endoftext|>"' one/tokenizer_config.json || fail "no declared end"
 [[ -s one/val_000000.bin && $shards != *val* ]] || fail "no shard for validation"
@@ -178,7 +179,8 @@ for case in replaced missing; do
 done
 expect 0 "wrote kept" -- "$shale" ckpt export replaced --tokenizer moved.json --out kept
 same moved.json kept/tokenizer.json
-# A prompt longer than the context is a user error; other prompts in the same file are answered.
+# A prompt longer than the context is a user error; the other prompts in its file are still
+# answered.
 long=$(perl -e 'print "ab " x 100')
 expect 64 "--prompt has" "expected at most 31" -- "$shale" generate tuned --prompt "$long"
 [[ ! -s stdout ]] || fail "a prompt was printed that cannot go on"

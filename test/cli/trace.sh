@@ -4,7 +4,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 
 yes 'a line of text to learn from' | head -n 200 >"$work/text.txt"
 
-train() {  # FLAG...
+train() {  # arguments: FLAG...
   timeout -k 5 120 mpirun --oversubscribe --bind-to none -np 2 "$BIN_DIR/train_lm" \
     --data "$work/text.txt" --layers 2 --width 32 --heads 2 --seq-len 16 --micro-batch 1 \
     --threads 1 --zero 2 --out "$work/out" --no-save --steps 8 "$@" >"$work/output" 2>&1
@@ -22,7 +22,7 @@ for format in json pftrace; do
   done
 done
 
-# Traces of the same step have equally many slices in both formats, of both ranks.
+# Both formats must have the same number of slices for the same step, for both ranks.
 for format in json pftrace; do
   "$BIN_DIR/shale" trace draw "$work/trace.$format" --step 4 --out "$work/$format.svg" \
     >"$work/output" 2>&1 || fail "$format: not drawn"
@@ -32,7 +32,7 @@ done
 "$BIN_DIR/shale" trace draw "$work/trace.json" --step 9 --out "$work/none.svg" >"$work/output" 2>&1
 [[ $? -eq 64 ]] && grep -qF 'no step 9, expected one of 3, 4, 5' "$work/output" || fail "step 9 is drawn"
 
-# Compares our reader with another one, if Python is there.
+# Compares Shale's reader of traces with another one, if Python is there.
 if command -v python3 >/dev/null; then
   for format in json pftrace; do
     python3 "$(dirname "${BASH_SOURCE[0]}")/../fixtures/check_trace.py" "$work/trace.$format" 2 \
@@ -40,7 +40,7 @@ if command -v python3 >/dev/null; then
   done
 fi
 
-# An asynchronous device has a track of its own, with the same events by its own clock. The host
+# An asynchronous device has its own track, with the same events by the device's clock. The host
 # runs ahead, so kernels appear later than their launches.
 train --device emu --layers 1 --steps 3 --trace "$work/emu.json" --trace-steps 2-3
 code=$?
@@ -63,7 +63,7 @@ grep -q 'nothing was traced' "$work/output" || fail 'no step to trace: no warnin
 train --trace "$work/gone/trace.json" || fail "no folder: exit code $?"
 grep -q 'cannot write the trace, training continues' "$work/output" || fail 'no folder: no warning'
 
-refused() {  # WORDS FLAG...
+refused() {  # arguments: WORDS FLAG...
   local words=$1
   shift
   train "$@"

@@ -62,7 +62,7 @@ grep -q '2 training and 2 validation latents of 2 classes, 4 x 8 x 8' "$work/std
   fail "latents: no word of the data"
 [[ -s $work/latents/samples/step_00000004.safetensors ]] || fail "latents: no samples"
 
-# ---- Weights: a run with a negligible learning rate has the loss of the run whose weights it
+# ---- Weights: with a negligible learning rate, a run has the loss of the run whose weights it
 # starts from ----
 for variant in paper diffusers; do
   runs "out_$variant" 1 --variant "$variant" --no-save --eval-every 4 --samples 0 \

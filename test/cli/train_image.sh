@@ -58,8 +58,7 @@ run_training 2 other "${net[@]}" --resume "$work/plain/checkpoints/step_00000002
 # ---- Batch statistics of two ranks equal those of one rank with all samples ----
 runs whole 1 --model resnet18-small --micro-batch 8 --no-save
 runs synced 2 "${net[@]}" --no-save --sync-batch-norm
-# losses OUT: prints losses by step. Other summation orders cause rounding differences, which grow
-# over steps.
+# losses OUT: prints losses by step. Rounding differences between summation orders grow over steps.
 losses() { sed -nE 's/^\{"step": [0-9]+, "loss": ([0-9.e-]+).*/\1/p' "$work/$1/metrics.jsonl"; }
 paste <(losses whole) <(losses synced) | awk '{ d = $1 - $2; if (d < 0) d = -d
   if (d > 1e-4 * $1) bad = 1 } END { exit bad || NR != 4 }' || fail "synced: other losses"

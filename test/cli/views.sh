@@ -6,7 +6,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 yes 'a line of text to learn from' | head -n 200 >"$work/text.txt"
 out=$work/out
 
-train() {  # FLAG...
+train() {  # arguments: FLAG...
   timeout -k 5 120 "$BIN_DIR/train_lm" --data "$work/text.txt" --layers 1 --width 32 --heads 2 \
     --seq-len 16 --micro-batch 1 --threads 1 --lr 1e-3 --warmup-steps 0 --schedule constant \
     --out "$out" --tensorboard --prometheus "$work/shale.prom" --save-every 4 --eval-every 4 \
@@ -19,13 +19,13 @@ events() { cat "$out"/tensorboard/* | grep -aoF -- "$1" | wc -l; }
 
 train --steps 4
 train --steps 10 --resume auto
-rm -r "$out/checkpoints/step_00000010"  # so that training resumes at step 8
+rm -r "$out/checkpoints/step_00000010"  # makes training resume at step 8
 train --steps 12 --resume auto
-train --steps 12 --resume auto  # nothing to train; writes samples again
+train --steps 12 --resume auto  # has nothing to train, but writes samples again
 
 shown=("$work/output" "$out/metrics.jsonl")
 [[ $(grep -c '"loss"' "$out/metrics.jsonl") == 12 ]] || fail 'metrics.jsonl: not 12 steps'
-# The hyper-parameter table names the loss once more.
+# The table of hyper-parameters contains the name of the loss once more.
 [[ $(events train/loss) == 13 ]] || fail "event files: train/loss $(events train/loss) times"
 [[ $(events validation/loss) == 4 ]] || fail "validation/loss $(events validation/loss) times"
 [[ $(events _hparams_/session_start_info) == 1 ]] || fail 'options more than once'
@@ -65,7 +65,7 @@ grep -q 'Options that differ' "$work/report.html" || fail 'report: no difference
 "$BIN_DIR/shale" report "$work" >"$work/output" 2>&1
 [[ $? == 66 ]] || fail 'report of no run: expected exit code 66'
 
-# Output that is not a terminal: prints the page once, without colours.
+# If the output is not a terminal, the page is printed once, without colours.
 "$BIN_DIR/shale" watch "$out" >"$work/output" 2>&1 || fail "watch: exit code $?"
 grep -q 'Loss, steps 1 to 12' "$work/output" || fail 'watch: no curve'
 grep -q $'\e' "$work/output" && fail 'watch: drives a terminal that is none'
@@ -74,7 +74,7 @@ grep -q $'\e' "$work/output" && fail 'watch: drives a terminal that is none'
 [[ $(head -n 1 "$work/metrics.csv") == step,loss,loss_bits,* ]] || fail 'CSV: another header'
 [[ $(wc -l <"$work/metrics.csv") == $(($(wc -l <"$out/metrics.jsonl") + 1)) ]] || fail 'CSV: rows'
 
-# The peak host memory is that of the run, not of its launcher.
+# The peak host memory must be that of the run, not of its launcher.
 out=$work/small
 perl -e '$large = "x" x 400e6; exec @ARGV' "$BIN_DIR/train_lm" --data "$work/text.txt" --layers 1 \
   --width 32 --heads 2 --seq-len 16 --micro-batch 1 --threads 1 --steps 1 --out "$out" \

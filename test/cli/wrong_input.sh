@@ -40,7 +40,7 @@ echo '{"steps": "three"}' >"$work/wrong_type.json"
 
 # ---- Checks ----
 
-# expect CODE WORDS... -- FLAGS...: runs on 1 rank (without mpirun) and on 3.
+# expect CODE WORDS... -- FLAGS...: runs train_lm on 1 rank (without mpirun) and on 3.
 expect() {
   local code=$1 words=()
   shift
@@ -50,7 +50,7 @@ expect() {
     cases=$((cases + 1))
     launch "$ranks" "$train" --out "$work/out" "$@" >"$work/stdout" 2>"$work/stderr"
     local got=$?
-    # mpirun adds its own message; the lines of the program contain "error:".
+    # mpirun adds its own messages; only lines of the program contain "error:".
     local lines
     lines=$(grep -c 'error:' "$work/stderr")
     local bad=""

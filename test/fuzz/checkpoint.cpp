@@ -42,7 +42,7 @@ class Scratch {
   Scratch& operator=(const Scratch&) = delete;
 
   const std::string& path() const { return path_; }
-  // Overwrites in place, as creating and removing files would take most of the time.
+  // Overwrites the file in place, because creating and removing files would take most of the time.
   void write(const std::string& name, std::string_view bytes) const {
     const FileHandle file(
         ::open(cat(path_, "/", name).c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
@@ -66,7 +66,7 @@ std::string hex(uint32_t value) {
   return digits;
 }
 
-// A safetensors file with this header and data bytes of which adjacent ones differ.
+// Returns a safetensors file with this header, and data in which adjacent bytes differ.
 std::string make_shard(std::string_view header, size_t data_bytes) {
   std::string file(8, '\0');
   const uint64_t size = header.size();
@@ -145,7 +145,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     reader.verify();
     check_reads(reader, shards);
   });
-  // Reads it as a resuming run does, without validating everything first.
+  // Reads the checkpoint as a resuming run does, without validating everything first.
   fuzz::accepts<DataError>([&] {
     CheckpointReader reader(scratch.path());
     for (const auto& tensor : reader.manifest().tensors) {

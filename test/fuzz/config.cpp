@@ -1,4 +1,4 @@
-// Input starting with '{' is the text of a --config file, other input a command line with one
+// Input that starts with '{' is the text of a --config file; other input is a command line with one
 // argument per line.
 #include "shale/base/config.h"
 
@@ -60,7 +60,7 @@ void read_arguments(std::string_view text) {
   }
   std::vector<const char*> argv;
   for (const std::string& argument : arguments) {
-    if (argument.starts_with("--co")) return;  // it would read files
+    if (argument.starts_with("--co")) return;  // --config would read files
     argv.push_back(argument.c_str());
   }
   Options options;

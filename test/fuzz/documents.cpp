@@ -1,4 +1,4 @@
-// Documents from lines of jsonl, and from text.
+// Reads documents from JSON lines, and from text.
 #include "shale/runtime/data/corpus/documents.h"
 
 #include "shale/runtime/data/text/tokenizer/unicode.h"

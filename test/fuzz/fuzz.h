@@ -18,14 +18,15 @@ namespace shale::fuzz {
 // Ends the process with `claim`, which libFuzzer treats as a crash, unless `holds`.
 void require(bool holds, std::string_view claim);
 
-// Requires a message of one non-empty line of at most 4000 bytes without control characters.
+// Requires a clear message: one line of 1 to 4000 bytes, without control characters.
 void require_clear(std::string_view message);
 
 inline std::string_view text_of(const uint8_t* data, size_t size) {
   return {reinterpret_cast<const char*>(data), size};
 }
 
-// Calls fn. Returns true if it returned, false if it threw E with a clear message; else a finding.
+// Calls fn. Returns true if it returned, false if it threw E with a clear message; anything else is
+// a finding.
 template <typename E, typename Fn>
 bool accepts(Fn&& fn) {
   try {

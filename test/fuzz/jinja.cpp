@@ -13,7 +13,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const size_t end = std::min(input.find('\0'), input.size());
   fuzz::accepts<DataError>([&] {
     const JinjaTemplate chat(input.substr(0, end), "template");
-    // Json replaces invalid UTF-8.
+    // Json replaces invalid UTF-8 in the content.
     const Json content =
         Json::parse(Json(input.substr(std::min(end + 1, size))).dump(), {}, "content");
     const Json user = {{"role", "user"}, {"content", content}};

@@ -49,12 +49,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::vector<MetricsRow> rows;
   const auto parse = [&] { rows = parse_metrics(fuzz::text_of(data, size), "metrics.jsonl"); };
   if (!fuzz::accepts<DataError>(parse)) return 0;
-  // Printing rounds, so only the second text must be stable.
+  // Printing rounds numbers, so only the second text must be stable.
   const std::string once = text_of(parse_metrics(text_of(rows), "once"));
   fuzz::require(text_of(parse_metrics(once, "twice")) == once,
                 "rows read back as they are written");
 
-  models::CurvePoints as_read;  // in file order, including NaN
+  models::CurvePoints as_read;  // points in file order, including NaN
   for (const MetricsRow& row : rows) {
     if (const auto* step = std::get_if<StepMetrics>(&row)) {
       as_read.push_back({step->step, step->grad_norm.value_or(step->loss)});

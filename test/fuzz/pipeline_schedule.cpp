@@ -1,5 +1,5 @@
-// The first four bytes choose a schedule. Each pair that follows names two adjacent actions of a
-// rank's list to swap, or an action to change.
+// The first four bytes choose a schedule. Each following pair of bytes names two adjacent actions
+// in a rank's list to swap, or an action to change.
 #include <algorithm>
 
 #include "shale/comm/parallel/pipeline/simulate.h"
@@ -41,7 +41,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
   double one = 0;
   if (!fuzz::accepts<ConfigError>([&] { one = simulate(schedule).makespan; })) return 0;
-  // A schedule that ends with one slot also ends with more, and no later.
+  // A schedule that ends with one slot must also end with more slots, and no later.
   for (const int slots : {2, 3}) {
     fuzz::require(simulate(schedule, {.slots = slots}).makespan <= one, "more room is no slower");
   }

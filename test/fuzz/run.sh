@@ -17,7 +17,7 @@ fi
 cmake --preset fuzz
 cmake --build --preset fuzz
 
-# Freed memory that the sanitizer keeps must not count towards the limit.
+# Keeps freed memory in the sanitizer's quarantine from counting towards the limit.
 export ASAN_OPTIONS=quarantine_size_mb=64
 mkdir -p build/fuzz/findings
 for target in "${targets[@]}"; do

@@ -21,7 +21,7 @@ void check_places(const SafetensorsHeader& header, size_t file_bytes) {
   fuzz::require(end == static_cast<int64_t>(file_bytes), "tensors fill the file");
 }
 
-// Checks that parsing as a tree gives the same.
+// Checks that parsing the header as a tree gives the same tensors.
 void check_tree(const SafetensorsHeader& header, std::string_view text) {
   Json tree = Json::parse(text, {.max_bytes = INT64_MAX}, "header");
   std::map<std::string, std::string> metadata;
@@ -51,7 +51,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   int64_t data_begin = 0;
   const bool is_read =
       fuzz::accepts<DataError>([&] { header = parse_safetensors_header(file, "x.safetensors"); });
-  // Parses the header as a reader does that does not have the whole file in memory.
+  // Parses the header like a reader that does not have the whole file in memory.
   const bool has_front = fuzz::accepts<DataError>([&] {
     data_begin = safetensors_data_begin(file.first(std::min<size_t>(size, 8)), file_bytes, "x");
   });

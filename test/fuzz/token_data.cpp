@@ -1,4 +1,5 @@
-// The first byte chooses the options, the rest is a file: llm.c, nanoGPT or raw tokens, or text.
+// The first byte chooses the options, and the rest is a file: tokens of llm.c, nanoGPT or raw, or
+// text.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -10,7 +11,7 @@
 namespace shale {
 namespace {
 
-// A file in memory with a name that can be opened.
+// A file in memory that has a name.
 class MemoryFile {
  public:
   MemoryFile() : fd_(::memfd_create("fuzz", MFD_CLOEXEC)) {

@@ -1,6 +1,6 @@
-// A tokenizer.json or a SentencePiece model, if the input starts as one, and its encoding of a
-// text; otherwise the first byte chooses the split pattern of a byte-level tokenizer with a few
-// merges for the rest.
+// Input that starts like a tokenizer.json or a SentencePiece model is read as one, which then
+// encodes a text. Otherwise the first byte chooses the split pattern of a byte-level tokenizer with
+// a few merges, which encodes the rest.
 #include <array>
 #include <vector>
 

@@ -20,7 +20,7 @@ replicas=${REPLICAS:-2}
 ranks=$((replicas > 0 ? 2 * replicas : 2))
 hybrid=(--zero 1 --shard-ranks $((replicas > 0 ? 2 : 1)))
 warm=$((steps * 15 / 100))
-# Few outer steps need little momentum: docs/explanation/parallelism.md, "Local steps".
+# With few outer steps, a low momentum is best: docs/explanation/parallelism.md, "Local steps".
 outer=(--outer-every "${EVERY:-10}" --outer-start "$warm" --outer-momentum 0.5)
 flags=("${model[@]}" --data "$data" --data-cache "$work/cache" --seq-len 256 --global-batch 16
   --micro-batch 4 --threads 1 --dtype "${DTYPE:-fp32}" --steps "$steps"

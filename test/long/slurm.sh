@@ -59,14 +59,14 @@ export SLURM_CONF=$work/slurm.conf PATH=$bin:$PATH
 export OMPI_MCA_btl_vader_single_copy_mechanism=none OMP_NUM_THREADS=1
 declare -A daemon
 
-start_node() {  # NAME
+start_node() {  # arguments: NAME
   mkdir -p "$work/spool-$1" "$work/tmp-$1"
   slurmd -D -N "$1" >"$work/slurmd-$1.err" 2>&1 &
   daemon[$1]=$!
 }
 
 # Processes of a node's jobs: step daemons and their children.
-processes_of() {  # NODE
+processes_of() {  # arguments: NODE
   local file
   for file in /proc/[0-9]*/environ; do
     if grep -qz "^SLURMD_NODENAME=$1\$" "$file" 2>/dev/null &&
@@ -76,8 +76,8 @@ processes_of() {  # NODE
   done
 }
 
-# A step's daemon inherits the environment of the node's daemon.
-steps_of() {  # NODE
+# A step's daemon inherits the environment of the node's daemon, by which it is found.
+steps_of() {  # arguments: NODE
   local pid
   for pid in $(pgrep slurmstepd); do
     grep -q "$work/spool-$1" "/proc/$pid/maps" 2>/dev/null && echo "$pid"
@@ -102,7 +102,7 @@ start_node n1
 start_node n2
 
 # Retries until the command succeeds, with a limit in seconds.
-await() {  # SECONDS COMMAND...
+await() {  # arguments: SECONDS COMMAND...
   local seconds=$1 i
   shift
   for ((i = 0; i < 2 * seconds; ++i)); do
@@ -119,7 +119,7 @@ await 30 nodes_are_idle || { cat "$work"/*.err; skip 'two nodes do not start on 
 yes 'a line of text to learn from, and some more words of it' | head -n 2000 >"$work/text.txt"
 cd "$work" || exit 1
 
-submit() {  # FILE SBATCH_FLAG... -- TRAIN_LM_FLAG...
+submit() {  # arguments: FILE SBATCH_FLAG... -- TRAIN_LM_FLAG...
   local file=$1 flags=()
   shift
   while [[ $1 != -- ]]; do flags+=("$1"); shift; done
@@ -134,7 +134,7 @@ has_restarted() { [[ $(restarts "$1") -ge 1 ]] && job_is "$1" RUNNING; }
 steps() { grep -oE '^."step": [0-9]+, "loss"' "$1/metrics.jsonl" | tr -dc '0-9\n'; }
 last_step() { steps "$1" 2>/dev/null | tail -n 1; }
 has_step() { [[ $(last_step "$1") -ge $2 ]]; }
-each_once() {  # OUT
+each_once() {  # arguments: OUT
   steps "$1" | awk '$1 != NR { exit 1 }' || fail "$1: not every step once"
 }
 
@@ -153,7 +153,7 @@ each_once limit
 # A node dies, and comes back.
 job=$(submit train.sbatch --nodes=2 --time=10 -- --out node --steps 10000000 --save-every 20) ||
   fail 'sbatch'
-# Steps are fast: the first checkpoint may already be replaced by newer ones.
+# Steps are fast, so the first checkpoint may already have been replaced by newer ones.
 has_checkpoint() { compgen -G "$1/checkpoints/step_????????" >/dev/null; }
 await 60 has_checkpoint node || fail 'no checkpoint'
 kill -9 "${daemon[n2]}" $(processes_of n2) $(steps_of n2) 2>/dev/null

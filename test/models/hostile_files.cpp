@@ -34,10 +34,10 @@ namespace {
 
 struct JsonReader {
   std::string name;
-  std::string good;  // an object that `read` accepts, with additional keys too
+  std::string good;  // a valid object; `read` must accept additional keys too
   std::function<void(const std::string&)> read;
   size_t max_bytes;
-  std::string with_fraction;  // `good` with 2.0 in place of an integer
+  std::string with_fraction;  // `good`, with 2.0 in place of an integer
 };
 
 // Parses a manifest with this training state and a valid checksum.
@@ -91,7 +91,7 @@ const std::vector<JsonReader>& readers() {
   return all;
 }
 
-// Error message, which must be one clear line that names the source.
+// Returns the error message, which must be one clear line that names the source.
 std::string complaint(const JsonReader& reader, const std::string& text) {
   const std::string message = message_of<DataError>([&] { reader.read(text); });
   CHECK(message.starts_with("source:"));
@@ -105,7 +105,7 @@ std::string complaint(const JsonReader& reader, const std::string& text) {
 
 TEST_CASE("every reader of JSON takes its good text, and no text that breaks a rule", "[io]") {
   const std::string deep = std::string(65, '[') + std::string(65, ']');
-  // Members inserted before those of the good text.
+  // Members that are inserted before those of the valid text.
   const std::vector<std::pair<std::string, std::string>> rules = {
       {"a key twice", R"("k":1,"k":1,)"},
       {"a key twice, once escaped", R"("k":1,"\u006b":1,)"},
@@ -121,7 +121,8 @@ TEST_CASE("every reader of JSON takes its good text, and no text that breaks a r
   for (const JsonReader& reader : readers()) {
     CAPTURE(reader.name);
     CHECK_NOTHROW(reader.read(reader.good));
-    CHECK_NOTHROW(reader.read("{\"k\":1," + reader.good.substr(1)));  // or no rule below is tested
+    // Otherwise the rules below would test nothing.
+    CHECK_NOTHROW(reader.read("{\"k\":1," + reader.good.substr(1)));
     for (const auto& [rule, members] : rules) {
       CAPTURE(rule);
       complaint(reader, "{" + members + reader.good.substr(1));

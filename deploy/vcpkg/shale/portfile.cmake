@@ -1,4 +1,4 @@
-# vcpkg's port, of the tree that it lies in. NOT RUN.
+# vcpkg port of the source tree that contains this file. Has not been run.
 get_filename_component(SOURCE_PATH "${CMAKE_CURRENT_LIST_DIR}/../../.." ABSOLUTE)
 
 vcpkg_cmake_configure(

@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 int64_t runs = 0;
 
 void feed(const std::string& bytes) {
-  // A copy of exactly that size, so that sanitizers detect reads beyond it.
+  // A copy of exactly this size, so that sanitizers detect reads beyond its end.
   const std::vector<uint8_t> input(bytes.begin(), bytes.end());
   LLVMFuzzerTestOneInput(input.data(), input.size());
   ++runs;

@@ -29,7 +29,7 @@ Json fixture() {
   return json_file(fixture_path("images/dit_diffusers.json"));
 }
 
-// The fixture's model.
+// The model of the fixture.
 DitConfig small(DitVariant variant) {
   return {.pixels = 8,
           .channels = 4,
@@ -63,7 +63,7 @@ void write_model(const std::string& folder, DitVariant variant) {
   models::export_dit(folder, model, parallel, /*is_main=*/true);
 }
 
-// All tensors of a file, for a test to change and write again.
+// The tensors of a file, which a test may change and write again.
 using Stored = std::map<std::string, std::pair<std::vector<int64_t>, std::vector<float>>>;
 Stored stored_in(const std::string& path) {
   const SafetensorsFile file(path);
@@ -96,7 +96,7 @@ TEST_CASE("weights of diffusion transformers are read as they were written") {
       std::vector<float> all(want.size());
       weights.read(*parameter, 0, make_view(all.data(), parameter->shape));
       CHECK(all == want);
-      // Rows from the second on, which begin in one stored tensor and may end in another.
+      // Reads from the second row on: these rows begin in one stored tensor and may end in another.
       const int64_t cols = parameter->numel() / parameter->shape[0];
       Shape rest = parameter->shape;
       rest[0] -= 1;

@@ -17,8 +17,8 @@ using models::DiffusionKind;
 using models::NoiseSchedule;
 using models::TimeDraws;
 
-// Batches of images whose pixels are the image's number, with classes 0 to 3; the last row of a
-// batch is padding.
+// Makes batches of images whose pixels are the image's number, with classes 0 to 3. The last row of
+// a batch is padding.
 BatchSource numbered(int64_t rows, bool padded) {
   return [=](int64_t i, Batch& batch) {
     std::ranges::fill(batch.set("images", DType::kF32, {rows, 4, 4, 3}).values<float>(), float(i));
@@ -31,7 +31,7 @@ BatchSource numbered(int64_t rows, bool padded) {
   };
 }
 
-// Rows of a field from all batches, up to `count` images.
+// Returns the rows of a field from all batches, up to `count` images.
 template <typename T>
 std::vector<T> rows_of(const BatchSource& source, const char* field, int64_t rows, int64_t count) {
   std::vector<T> all;
@@ -56,7 +56,7 @@ TEST_CASE("variances of DDPM are those that are published") {
   CHECK(all.at(0).log_posterior == all.at(1).log_posterior);
   for (const int64_t i : {int64_t{1}, int64_t{500}, int64_t{999}}) {
     const NoiseSchedule::Step& step = all.at(i);
-    // The posterior mean for x_i = sqrt(a) x_0 without noise is sqrt(before) x_0.
+    // Without noise, x_i is sqrt(a) x_0 and the posterior mean is sqrt(before) x_0.
     CHECK(step.of_first + step.of_now * std::sqrt(step.a) == Approx(std::sqrt(step.before)));
     CHECK(std::exp(step.log_posterior) < step.beta);
   }
@@ -103,7 +103,7 @@ TEST_CASE("times are a function of seed and position, and spread as asked") {
     CHECK(std::abs(flow[i] - 400) < most);
     CHECK(std::abs(ddpm[i] - 400) < most);
     CHECK(std::abs(validation[i] - 400) <= 3);
-    // Probability that a standard normal value lies between the logits of the interval's ends.
+    // Returns the probability that a standard normal value is below the logit of t.
     const auto below = [](double t) { return 0.5 * std::erfc(-std::log(t / (1 - t)) / M_SQRT2); };
     const double low = double(i) / 10, high = low + 0.1;
     const double share = (i == 9 ? 1 : below(high)) - (i == 0 ? 0 : below(low));
@@ -118,12 +118,12 @@ TEST_CASE("a shift moves a flow's times towards noise") {
   CHECK(models::shifted_time(0, 3) == 0);
   CHECK(models::shifted_time(1, 3) == 1);
   CHECK(models::shifted_time(0.3, 1) == 0.3);
-  // The shift divides the ratio of signal to noise, (1 - t) / t.
+  // The shift divides the signal-to-noise ratio, (1 - t) / t.
   for (const double time : {0.1, 0.5, 0.9}) {
     const double shifted = models::shifted_time(time, 4);
     CHECK(std::abs((1 - shifted) / shifted - (1 - time) / time / 4) < 1e-12);
   }
-  const Context context(small_context());  // creates the kernels that generate noise
+  const Context context(small_context());  // the context creates the kernels that generate noise
   const auto times = [](DiffusionKind kind, double shift) {
     return rows_of<float>(models::diffusion_batches({.images = numbered(4, false),
                                                      .kind = kind,
@@ -136,7 +136,7 @@ TEST_CASE("a shift moves a flow's times towards noise") {
 }
 
 TEST_CASE("noise and classes of a batch do not depend on how images are cut into batches") {
-  const Context context(small_context());  // creates the kernels that generate noise
+  const Context context(small_context());  // the context creates the kernels that generate noise
   const auto spec = [](int64_t rows) {
     return models::diffusion_batches(
         {.images = numbered(rows, false), .no_class = 4, .label_dropout = 0.3, .seed = 3});

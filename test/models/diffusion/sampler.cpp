@@ -45,7 +45,7 @@ TEST_CASE("samples do not depend on how they are cut into calls") {
       std::vector<float> parts = small.sample({0}, 4, options);
       const std::vector<float> rest = small.sample({2, 1}, 5, options);
       parts.insert(parts.end(), rest.begin(), rest.end());
-      // GEMMs with other shapes may sum in another order.
+      // GEMMs with other shapes may sum in a different order.
       CHECK(max_error(parts, std::vector<double>(all.begin(), all.end())) < 1e-4);
       CHECK(small.sample({1, 2, 1}, 4, options) != all);
     }
@@ -53,7 +53,7 @@ TEST_CASE("samples do not depend on how they are cut into calls") {
 }
 
 TEST_CASE("a flow's samples are its noise less what the model says on the way") {
-  // A new model predicts 0: samples do not move, whatever the guidance.
+  // A new model predicts 0, so samples do not move, with any guidance.
   Context context(small_context());
   models::Dit model(kSmall);
   materialize(model, context, DType::kF32, 1);

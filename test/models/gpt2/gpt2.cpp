@@ -62,7 +62,7 @@ TEST_CASE("presets have the published numbers of parameters") {
                                                        {"gpt2-1558m", 1557611200}};
   for (const auto& [name, want] : published) {
     const LanguageModelConfig config = models::preset(name, 1024);
-    const auto model = models::make_language_model(config);  // never materialized
+    const auto model = models::make_language_model(config);  // never allocated
     int64_t count = 0;
     for (const Parameter* parameter : model->parameters()) count += parameter->numel();
     CAPTURE(name);
@@ -92,7 +92,8 @@ TEST_CASE("generation with the cache sees what a forward over the whole text see
     got = to_host<float>(
         f.model->next_logits(f.ids({tokens.begin() + begin, tokens.begin() + end}), piecewise));
   }
-  // Attention over cached keys sums in another order: a few roundings of values of order 1.
+  // Attention over cached keys sums in a different order, which causes a few roundings of values of
+  // order 1.
   CHECK(max_error(to_f64(got), to_f64(want)) <= 1e-5);
   CHECK(contains(message_of<ShapeError>([&] { f.model->next_logits(f.ids({1}), piecewise); }),
                  "with a context length of 16"));
@@ -157,7 +158,7 @@ TEST_CASE("beyond the context the model reads the latest half of it, and goes on
   std::vector<int32_t> text = some_tokens(3, 50);
   const std::vector<int32_t> written =
       models::generate(*f.model, f.context, text, {.tokens = 40, .temperature = 0});
-  int64_t begin = 0;  // start of the context that the model should see
+  int64_t begin = 0;  // start of the context that the model must see
   for (size_t i = 0; i < written.size(); ++i) {
     const auto length = static_cast<int64_t>(text.size());
     if (length - begin > context) begin = length - context / 2;
@@ -213,8 +214,8 @@ TEST_CASE("hooks of the whole model run around its loss and around generation") 
 namespace {
 
 struct Footprint {
-  int64_t kept = 0;  // activation bytes kept between forward and backward
-  int64_t peak = 0;  // peak activation bytes over both
+  int64_t kept = 0;  // activation bytes in use between forward and backward
+  int64_t peak = 0;  // peak of activation bytes over both passes
   std::vector<std::vector<float>> gradients;
 };
 

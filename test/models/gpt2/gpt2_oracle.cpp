@@ -73,7 +73,7 @@ class Run {
     return to_host<float>(loss).front() / double(B * T);
   }
 
-  // Makes one step and returns the gradient norm.
+  // Makes one optimizer step. Returns the gradient norm.
   double step() {
     const Json& adamw = sizes_["adamw"];
     optim::clip_grad_norm(context_, parallel_.shards(), adamw["clip"].real());
@@ -109,8 +109,8 @@ class Run {
   optim::AdamW optimizer_;
 };
 
-// A second correct f32 implementation deviates from the f64 result about as far as torch's, in
-// another direction; another summation order may deviate a few times as far. The limit is 8 times
+// Returns the allowed deviation from the f64 result. A second correct f32 implementation deviates
+// about as far as torch's; with another summation order a few times as far. The limit is 8 times
 // torch's deviation, but at least 1e-6.
 double allowed(const Json& deviation, const char* key) {
   return std::max(1e-6, 8 * deviation[key].get<double>());
@@ -175,7 +175,8 @@ void check_fixture(const std::string& file) {
     const float first = Formula(name, fixture["config"]["seed"].get<uint32_t>())
                             .value(0, is_gain && !is_bias ? 1 : 0, is_bias ? 0x1p-4f : 0x1p-3f);
     const auto bits = std::stoul(want["first_bits"][0].get<std::string>(), nullptr, 16);
-    REQUIRE(std::bit_cast<uint32_t>(first) == bits);  // the formula gives the same bits
+    // Computing the value by its formula gives the same bits.
+    REQUIRE(std::bit_cast<uint32_t>(first) == bits);
   }
   Run run(fixture);
   const double loss = run.forward_backward("tokens");
@@ -183,7 +184,7 @@ void check_fixture(const std::string& file) {
         allowed(fixture["f32_deviation"], "loss"));
   check_gradients(run, fixture);
   for (const Parameter* parameter : run.model().parameters()) {
-    leaf_state(parameter->value).has_value = false;  // as zero_grad() does
+    leaf_state(parameter->value).has_value = false;  // like zero_grad()
   }
   check_training(run, fixture);
 }

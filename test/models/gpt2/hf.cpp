@@ -187,7 +187,7 @@ TEST_CASE("an export in another type rounds to nearest", "[io]") {
 TEST_CASE("large parameters are exported in several pieces", "[io]") {
   HfGpt2Config config = small();
   config.layers = 1;
-  config.width = 640;  // c_fc is 2560 x 640, more than a part of 2^20, and so is wte
+  config.width = 640;  // c_fc, 2560 x 640, and wte exceed a part of 2^20 elements
   config.vocab = 2000;
   const TempDir dir;
   std::vector<float> values;
@@ -281,7 +281,7 @@ TEST_CASE("reads that do not fit the parameter are errors", "[io]") {
   CHECK_THROWS_AS(read("absent.weight", {1}, 0), InternalError);
   CHECK_THROWS_AS(read("wpe.weight", {7, 5}, 0), ShapeError);
   CHECK_THROWS_AS(read("wpe.weight", {42}, 0), ShapeError);
-  CHECK_THROWS_AS(read("wpe.weight", {8, 6}, 0), ShapeError);  // only wte is padded
+  CHECK_THROWS_AS(read("wpe.weight", {8, 6}, 0), ShapeError);  // only wte has padding
   CHECK_THROWS_AS(read("wpe.weight", {2, 6}, 6), ShapeError);
   CHECK_THROWS_AS(read("wpe.weight", {2, 6}, -1), ShapeError);
   CHECK_THROWS_AS(weights.read("wpe.weight", make_view(values.data(), DType::kI32, {7, 6})),
@@ -398,7 +398,7 @@ TEST_CASE("a config.json that Shale's GPT-2 cannot honour is an error that names
     return keys;
   };
   HfGpt2Config want = small();  // missing keys have GPT-2's values
-  want.end_token = std::nullopt;  // the tokenizer decides it
+  want.end_token = std::nullopt;  // the tokenizer decides about the end token
   CHECK(load(good) == want);
   CHECK(load(with("n_inner", "null")) == want);
   CHECK(load(with("n_inner", "24")) == want);

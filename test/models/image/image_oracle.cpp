@@ -67,7 +67,7 @@ Batch batch_of(const Fixture& fixture) {
   return batch;
 }
 
-// A fixture's model with its weights on one rank.
+// A model with a fixture's weights on one rank.
 struct Loaded {
   explicit Loaded(const Fixture& fixture)
       : context(small_context()),
@@ -149,9 +149,9 @@ TEST_CASE("image models have the sizes that are published") {
   struct Published {
     const char* preset;
     int64_t parameters;
-    double multiply_adds;  // in 1e9, of forward, at 224 pixels
+    double multiply_adds;  // in 1e9, of a forward pass at 224 pixels
   };
-  // Tables of torchvision and timm; timm counts only the matmuls of a vision transformer.
+  // From the tables of torchvision and timm; for a vision transformer timm counts only the matmuls.
   for (const auto& [preset, parameters, multiply_adds] : {Published{"resnet18", 11'689'512, 1.81},
                                                           {"resnet50", 25'557'032, 4.09},
                                                           {"vit-s16", 22'050'664, 4.6},

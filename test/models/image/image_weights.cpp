@@ -51,7 +51,7 @@ bool ends(const std::string& name, const char* with) {
   return name.ends_with(with);
 }
 
-// Values of a tensor of a state dict, by the script's formula.
+// Returns the values of a tensor of a state dict, by the script's formula.
 std::vector<float> values_of(const std::string& name, const Shape& shape, uint32_t seed) {
   float base = 0, scale = 0.25f;
   if (shape.ndim() == 2 || shape.ndim() == 4) {
@@ -89,7 +89,7 @@ std::string write_weights(const TempDir& dir, const Case& of,
   return path;
 }
 
-// A model on one rank.
+// A model made on one rank.
 struct Made {
   explicit Made(const ImageModelConfig& config)
       : context(small_context()),

@@ -62,8 +62,8 @@ struct Adapted {
   int64_t rows = 0, length = 0;
 };
 
-// Sums of several dozen f32 products: a second correct implementation deviates about as far as the
-// models of llama_oracle.cpp do, which have the same limit.
+// Limit of deviations: that of llama_oracle.cpp, because sums of several dozen f32 products deviate
+// about as far.
 constexpr double kAllowed = 1e-5;
 
 void check_logits(const Adapted& run, const Tensor& logits) {
@@ -212,7 +212,7 @@ TEST_CASE("what is wrong with adapters is said") {
   CHECK(contains(refused("rank_pattern", {{"q_proj", 3}}), "rank_pattern"));
   CHECK(contains(refused("target_modules", ".*q_proj"), "target_modules"));
   CHECK(contains(refused("r", 0), "'r'"));
-  // Initializations that change the base weights, and unknown keys.
+  // Refuses initializations that change the base weights, and unknown keys.
   for (const char* beginning :
        {"pissa", "pissa_niter_16", "olora", "loftq", "corda", "lora_ga", "mica", "something"}) {
     CAPTURE(beginning);

@@ -23,7 +23,7 @@ using test::message_of;
 
 using Row = std::vector<int32_t>;
 
-// Pattern from a file that gives its sizes; 0 leaves a size out.
+// Makes a pattern from a file that gives these sizes; 0 leaves a size out.
 AttentionPattern named(const char* name, int64_t local, int64_t global = 0, int64_t random = 0,
                        int64_t seed = 7) {
   const test::TempDir folder;
@@ -52,7 +52,7 @@ TEST_CASE("patterns have the blocks that their papers say") {
   CHECK(named("longformer", 2, 2).keys_of(0, 2) == Row{0, 1, 2});
   CHECK(named("strided", 3).keys_of(0, 10) == Row{1, 4, 7, 8, 9, 10});
   CHECK(named("fixed", 3, 1).keys_of(0, 7) == Row{2, 5, 6, 7});
-  CHECK(named("fixed", 3, 1).keys_of(1, 7) == Row{1, 4, 6, 7});  // of the next head
+  CHECK(named("fixed", 3, 1).keys_of(1, 7) == Row{1, 4, 6, 7});  // of the second head
   CHECK(named("fixed", 3, 1).keys_of(3, 7) == Row{2, 5, 6, 7});
   CHECK(named("fixed", 4, 2).keys_of(0, 5) == Row{2, 3, 4, 5});
 }

@@ -37,8 +37,8 @@ struct Tallies : models::StepObserver {
 };
 
 struct Run {
-  std::vector<std::vector<int32_t>> tallies;  // per step
-  std::vector<float> bias;                    // after the last step
+  std::vector<std::vector<int32_t>> tallies;  // counts of each step
+  std::vector<float> bias;                    // biases after the last step
   std::set<std::string> saved;                // names of training state tensors
 };
 
@@ -74,7 +74,7 @@ Run train_mixture(Recompute level, const models::LanguageModelPolicy& policy, fl
     }
     if (bias.defined()) run.bias = to_host<float>(bias);
   }
-  // The model keeps no tensor of the context.
+  // The model does not keep any tensor of the context.
   for (const Buffer* buffer : model->buffers()) CHECK_FALSE(buffer->value.defined());
   run.tallies = seen.all;
   return run;

@@ -1,4 +1,5 @@
-// Adapters over weights in 16, 8 and 4 bits, compared with equally rounded weights in f32.
+// Compares adapters over weights of 16, 8 and 4 bits with adapters over the same rounded weights in
+// f32.
 #include "shale/runtime/nn/frozen.h"
 
 #include <algorithm>
@@ -30,7 +31,7 @@ models::LanguageModelConfig small_llama(int64_t width) {
           .hidden = 2 * width};
 }
 
-// Random values; those of linear layers are exactly representable in the dtype.
+// Returns random values; those of linear layers are exactly representable in the dtype.
 class RoundedModel final : public models::StoredModel {
  public:
   RoundedModel(const models::LanguageModelConfig& config, FrozenDType rounded)
@@ -62,7 +63,7 @@ class RoundedModel final : public models::StoredModel {
   std::unique_ptr<models::LanguageModel> model_;
 };
 
-// A model with adapters on one rank; B is initialized at random too.
+// A model with adapters on one rank. The adapters' B are random too, instead of 0.
 struct Run {
   Run(FrozenDType rounded, FrozenDType kept, int stage = 0, Recompute recompute = Recompute::kNone)
       : stored(small_llama(64), rounded), model(models::make_language_model(stored.config())) {

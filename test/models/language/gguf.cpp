@@ -18,7 +18,7 @@ using test::contains;
 using test::message_of;
 using test::TempDir;
 
-// Content of a GGUF file: keys as texts (arrays as their lengths), tensors in f32.
+// Content of a GGUF file: metadata as texts (arrays as their lengths), tensors in f32.
 struct File {
   std::map<std::string, std::string> values;
   std::map<std::string, std::vector<float>> tensors;
@@ -109,7 +109,7 @@ LanguageModelConfig tiny(const std::string& family) {
   return config;
 }
 
-// Writes a model in which element i of every parameter is i.
+// Writes a model whose parameters have element i equal to i.
 File written(const TempDir& dir, const LanguageModelConfig& config) {
   const ModelFamily& family = model_family(config.family);
   const auto model = make_language_model(config);

@@ -1,4 +1,5 @@
-// Requirements of data parallelism and recomputation on the layers of every family.
+// Tests that the layers of every family meet the requirements of data parallelism and
+// recomputation.
 #include <map>
 
 #include "shale/base/error.h"

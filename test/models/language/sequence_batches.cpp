@@ -10,7 +10,7 @@ namespace {
 
 constexpr int64_t kLength = 64;
 
-// Tokens that encode their sequence and position.
+// Samples whose tokens encode sequence and position.
 class Numbered final : public TrainSamples {
  public:
   int64_t samples_per_epoch() const override { return 1'000'000; }

@@ -1,5 +1,5 @@
-// Tries numbers that often cause errors for every numeric option of train_lm: each is refused by
-// name, or gives a run whose sizes do not overflow.
+// Tries numbers that often cause errors for every numeric option of train_lm: either an error names
+// the option, or the sizes of the run do not overflow.
 
 #include <limits>
 #include <string>
@@ -58,7 +58,7 @@ std::vector<std::string> numeric_options() {
   return names;
 }
 
-// Error message; empty if there is no error. Any other exception fails the test.
+// Returns the error message; empty if there is no error. Any other exception fails the test.
 std::string refusal(const std::vector<std::string>& flags, int ranks, TrainConfig& config) {
   std::vector<const char*> argv = {"train_lm", "--data", "x"};
   for (const std::string& flag : flags) argv.push_back(flag.c_str());
@@ -93,7 +93,7 @@ void check_sizes(const TrainConfig& config, int ranks) {
   CHECK(static_cast<float>(language.dropout) < 1);
 }
 
-// Error of a command line at parsing; empty if it is accepted.
+// Returns the error of parsing a command line; empty if it is accepted.
 std::string parse_refusal(const Flags& flags) {
   TrainConfig config;
   ConfigSpec spec("train_lm", "");
@@ -190,7 +190,7 @@ TEST_CASE("a config file of a version with more options is read where it used no
   TrainConfig config;
   ConfigSpec spec("train_lm", "");
   describe(spec, config);
-  // Written by version 0.2.0, before some options were removed.
+  // Version 0.2.0 wrote this file, before some options were removed.
   std::string text = test::read_file(test::fixture_path("former_config.json"));
   spec.read_json(text, "config.json");
   CHECK(config.language.seq_len == 32);
@@ -201,7 +201,8 @@ TEST_CASE("a config file of a version with more options is read where it used no
 }
 
 TEST_CASE("an option that does nothing alone is refused, with the name of what it needs") {
-  // Columns: the option alone; its default value; what the error names; flags that make it valid.
+  // Columns: an option, its default value, the name that the error contains, and flags with which
+  // the option is valid.
   const struct {
     Flags given, by_default;
     std::string names;

@@ -66,7 +66,7 @@ LanguageModelConfig small(std::string_view family) {
   return config;
 }
 
-// Minimal config.json of a family.
+// Returns the minimal config.json of a family.
 Keys least(const std::string& family) {
   return {{"model_type", "\"" + family + "\""},
           {"num_hidden_layers", "2"},
@@ -93,7 +93,7 @@ struct NamedTensor {
   std::vector<float> values;
 };
 
-// Values that differ in every element of a model.
+// Returns values that differ in every element of a model.
 std::vector<float> values_of(const HfTensor& tensor) {
   std::vector<float> values(static_cast<size_t>(Shape(tensor.shape).numel()));
   const auto base = static_cast<float>(std::hash<std::string>()(tensor.name) % 1000);
@@ -182,7 +182,7 @@ TEST_CASE("config.json of transformers 5 is read, for every family", "[io]") {
 }
 
 TEST_CASE("config.json of older versions is read", "[io]") {
-  // Llama 3.2 1B, and Qwen2.5 with the scaling that its model card recommends.
+  // The models are Llama 3.2 1B, and Qwen2.5 with the scaling that its model card recommends.
   const LanguageModelConfig llama =
       parse(with(least("llama"),
                  {{"rope_theta", "500000.0"},
@@ -223,7 +223,7 @@ TEST_CASE("keys that config.json lacks have the values of transformers", "[io]")
         Default{"qwen3", 22016, 32, 128, 32768, 1e-6f},
         Default{"olmo2", 11008, 32, 4, 2048, 1e-5f}}) {
     CAPTURE(want.family);
-    // Set to null, as Mistral has a window by default.
+    // The window is set to null, because Mistral has a window by default.
     const LanguageModelConfig found = parse(with(least(want.family), {{"sliding_window", "null"}}));
     CHECK(found.hidden == want.hidden);
     CHECK(found.kv_heads == want.kv_heads);

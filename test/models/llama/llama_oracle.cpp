@@ -32,7 +32,7 @@ const char* const kCases[] = {"llama_tied",   "llama_untied_llama3",
                               "olmo2",        "mixtral",
                               "olmoe",        "qwen3_moe"};
 
-// A fixture's model with its weights on one rank.
+// A model with a fixture's weights on one rank.
 struct Loaded {
   explicit Loaded(const LlamaFixture& fixture, DType compute = DType::kF32)
       : context(small_context()),

@@ -1,4 +1,4 @@
-// RoPE frequencies for published settings, compared with independently computed numbers.
+// Compares RoPE frequencies for published settings with independently computed numbers.
 #include <cmath>
 #include <vector>
 
@@ -32,11 +32,11 @@ TEST_CASE("frequencies of Llama 3.2 are kept, blended or divided by wavelength")
   config.original_context = 8192;
   const std::vector<double> f = rope_frequencies(config, 64);
   REQUIRE(f.size() == 32);
-  check(f[13], 0.00483942135);  // kept
-  check(f[15], 0.00129054793);  // blended
+  check(f[13], 0.00483942135);  // short wavelength: kept
+  check(f[15], 0.00129054793);  // between the limits: blended
   check(f[16], 0.000429556797);
   check(f[17], 9.7082878e-05);
-  check(f[18], 1.94616382e-05);  // divided
+  check(f[18], 1.94616382e-05);  // long wavelength: divided
   check(f[31], 9.41830673e-08);
 }
 
@@ -45,7 +45,8 @@ TEST_CASE("frequencies and scale of Qwen's YaRN are those of the paper's formula
   config.original_context = 32768;
   const std::vector<double> f = rope_frequencies(config, 128);
   REQUIRE(f.size() == 64);
-  for (size_t i = 0; i <= 23; ++i) check(f[i], std::pow(1e6, -2.0 * double(i) / 128));  // kept
+  // Short wavelengths: kept.
+  for (size_t i = 0; i <= 23; ++i) check(f[i], std::pow(1e6, -2.0 * double(i) / 128));
   check(f[31], 0.000802959728);
   check(f[40], 4.44569853e-05);
   check(f[63], 3.1023444e-07);

@@ -46,7 +46,7 @@ TEST_CASE("a fit finds the latency and the bandwidth of what has them", "[plan]"
   CHECK(fit(link, times_of(12e-6, 7e9)) < 1e-9);
   CHECK(link.latency_s == Approx(12e-6).epsilon(1e-6));
   CHECK(link.bandwidth == Approx(7e9).epsilon(1e-6));
-  // Short and long messages have equal weight, and the fit's error is returned.
+  // Short and long messages have equal weight. The error of the fit is returned.
   std::vector<MeasuredTime> uneven = times_of(12e-6, 7e9);
   for (size_t i = 0; i < uneven.size(); ++i) uneven[i].seconds *= i % 2 == 0 ? 1.1 : 0.9;
   const double worst = fit(link, uneven);

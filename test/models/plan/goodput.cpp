@@ -9,11 +9,11 @@
 namespace shale::models {
 namespace {
 
-// Llama 3 had 466 interruptions in 54 days on 16,384 GPUs (arXiv:2407.21783, section 3.3.4), of
-// which 419 were unplanned: one every 3.09 hours.
+// Seconds between failures of Llama 3's training, which had 466 interruptions in 54 days on 16,384
+// GPUs (arXiv:2407.21783, section 3.3.4), of which 419 were unplanned: one every 3.09 hours.
 constexpr double kLlama3 = 54. * 24 * 3600 / 419;
 
-// Goodput (useful share of time) of a simulated job that trains, saves and fails.
+// Returns the goodput (useful share of the time) of a simulated job that trains, saves and fails.
 double simulated(const FailureModel& model, double interval_s, double seconds) {
   std::mt19937_64 random(7);
   std::exponential_distribution<double> next(1 / model.between_failures_s);

@@ -14,7 +14,7 @@ using Pass = KernelTimes::Pass;
 
 constexpr double kMillisecond = 1e-3;
 
-// Uses this much of the thread's CPU time, whatever else runs on the machine.
+// Uses this much CPU time of the thread, however busy the machine is.
 void work(double seconds) {
   const auto now = [] {
     timespec time{};
@@ -77,7 +77,7 @@ TEST_CASE("kernels are measured in their places, the first ones of each kind", "
   CHECK(found.basis == Basis::kMeasured);
   CHECK(found.seconds == Approx(kMillisecond).epsilon(0.3));
   CHECK(kernel.runs() == 32);
-  // Three ranks per core.
+  // Three ranks share a core.
   times.set_crowding(3);
   CHECK(times.of(kernel.call()).seconds == Approx(3 * found.seconds));
 }

@@ -34,13 +34,13 @@ const PlannedLayout* find(const std::vector<PlannedLayout>& layouts, std::string
   return found == layouts.end() ? nullptr : &*found;
 }
 
-// A search over ranks whose links matter.
+// Ranks of a search in which the speed of links matters.
 constexpr int kSearchRanks = 4;
 
 struct Searched {
-  double gbytes_per_s = 10;  // of the network
+  double gbytes_per_s = 10;  // bandwidth of the network
   bool mixture = false;
-  bool offload = false;  // search offload too
+  bool offload = false;  // the search also tries --offload
   CodedBits gather_bits = CodedBits::kNone;
 };
 
@@ -88,7 +88,8 @@ FoundLayouts search(const Cluster& cluster, const LayoutSearchOptions& options,
       options);
 }
 
-// False in a build without the emulator, whose kernels report the scratch memory of GPU kernels.
+// Returns false in a build without the emulator, whose kernels report the scratch memory of GPU
+// kernels.
 bool emulates_gpus() {
   try {
     static_cast<void>(make_backend(emulated_device("emu:90")));
@@ -115,8 +116,9 @@ void check_whole_plan(const PlannedLayout& layout, const Cluster& cluster, const
   }
   const PlannedStep step = planned_step(layout.config, unit, cluster, stages, kSearchRanks);
   CHECK(layout.device.reserved == reserved);
-  // At the end of a step the losses of its micro-batches are copied, at most 16, 4 bytes each. A
-  // copy takes a launch and a tenth of one. The search plans fewer micro-batches.
+  // At the end of a step, the losses of its micro-batches (at most 16, 4 bytes each) are copied.
+  // The search plans fewer micro-batches, so its copies take less: each takes the time of a launch
+  // and a tenth of one.
   const double copies = 16 * 1.2 * cluster.launch_s;
   CHECK(layout.step->seconds == Approx(step.seconds).epsilon(1e-6).margin(copies));
   CHECK(layout.step->products == Approx(step.products).epsilon(1e-6));
@@ -124,7 +126,7 @@ void check_whole_plan(const PlannedLayout& layout, const Cluster& cluster, const
   CHECK(layout.step->bubble == Approx(step.bubble).epsilon(1e-6).margin(copies));
 }
 
-// Exit code and message of the error from check_found(); {0, ""} if it returns.
+// Returns exit code and message of the error from check_found(); {0, ""} if it returns.
 std::pair<int, std::string> ending_of(const FoundLayouts& found,
                                       const LayoutSearchOptions& options) {
   try {
@@ -195,7 +197,7 @@ TEST_CASE("a search that runs out of time says what others take at least", "[pla
   CHECK(late.planned < all.planned);
   CHECK(late.least_seconds <= all.best.front().step->seconds);
   CHECK(late.candidates == all.candidates);
-  // Planned layouts that are too large are counted twice.
+  // The sum counts planned layouts that are too large twice.
   CHECK(late.left + late.planned + late.slower + late.too_large + late.refused >= late.candidates);
 }
 

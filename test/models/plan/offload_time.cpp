@@ -1,4 +1,4 @@
-// Planned step time when part of the state is in host memory.
+// Tests the planned step time when part of the state is in host memory.
 #include <algorithm>
 #include <array>
 #include <string>
@@ -62,7 +62,8 @@ Planned plan_of(const std::string& offload, int zero, bool activations, const Cl
   return planned;
 }
 
-// False in a build without the emulator, whose kernels report the scratch memory of GPU kernels.
+// Returns false in a build without the emulator, whose kernels report the scratch memory of GPU
+// kernels.
 bool can_plan_gpus() {
   try {
     plan_of("none", 0, false, cluster_of(), 1);
@@ -142,7 +143,7 @@ TEST_CASE("an offloaded optimizer moves gradients down and parameters up", "[pla
     // AdamW reads four values of 4 bytes and writes three of 4 and one of 2 bytes per element; two
     // ranks share the host's memory bandwidth.
     CHECK(planned.time.on_host >= 30 * count / 50e9 * 0.98);
-    // Nothing else takes time, and the next step needs the updated parameters.
+    // The update takes all of the time, and the next step needs the updated parameters.
     CHECK(planned.step.seconds >= planned.time.on_host);
     CHECK(planned.step.seconds <
           1.05 * (planned.time.on_host + planned.time.to_host + planned.time.from_host));

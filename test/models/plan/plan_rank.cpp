@@ -17,7 +17,7 @@ namespace {
 
 constexpr double kGiB = 1 << 30;
 
-// Plan of `shale plan` for these flags of train_lm.
+// Returns the plan of `shale plan` with these flags of train_lm.
 PlannedRank plan(std::vector<const char*> flags, int rank, int ranks) {
   TrainConfig config;
   ConfigSpec spec("train_lm", "of a test");
@@ -33,7 +33,7 @@ int64_t tagged(const PlannedRank& rank, MemoryTag tag) {
   return rank.memory.device.by_tag[static_cast<size_t>(tag)];
 }
 
-// Activations of the first block's forward that are in use at the peak.
+// Returns the bytes of activations from the first block's forward that are in use at the peak.
 int64_t kept_by_block(const PlannedRank& rank) {
   int64_t bytes = 0;
   for (const MemoryLedger::Share& share : rank.at_peak) {
@@ -43,9 +43,9 @@ int64_t kept_by_block(const PlannedRank& rank) {
   return bytes;
 }
 
-// Models of arXiv:2205.05198, table 3, with activation memory on each of 8 tensor ranks of the
-// first of p stages with v chunks, in GiB: with tensor parallelism alone, and with sequence
-// parallelism and selective attention recomputation too (table 2; with v > 1 the figures include
+// Models of arXiv:2205.05198, table 3, with the activation memory in GiB on each of 8 tensor ranks
+// of the first of p stages with v chunks: with tensor parallelism alone; and with sequence
+// parallelism and selective recomputation of attention too (table 2; for v > 1 the numbers include
 // more than one chunk in flight).
 struct Published {
   const char* width;
@@ -70,7 +70,7 @@ TEST_CASE("a plan of 1,024 ranks takes next to no memory, and states are shared 
                                    5, 1024);
   getrusage(RUSAGE_SELF, &after);
   CHECK(planned.place == "shard 5");
-  CHECK(after.ru_maxrss - before.ru_maxrss < 600 << 10);  // KiB
+  CHECK(after.ru_maxrss - before.ru_maxrss < 600 << 10);  // limit in KiB
   // AdamW's two states; parameters are f32 and therefore their own masters.
   const double states = 8 * 1'557'611'200. / 1024;
   CHECK(double(tagged(planned, MemoryTag::kOptimizer)) >= states);
@@ -89,7 +89,7 @@ TEST_CASE("blocks of published sizes keep what the literature says, less what is
                 "--micro-batch", sequences.c_str(), "--dtype", "bf16", "--recompute", recompute},
                0, 1));
     };
-    // models/gpt2.h has the table. A memory block may exceed its tensor by less than 1 MiB, which
+    // models/gpt2.h has the formula. A memory block may exceed its tensor by less than 1 MiB, which
     // is not split off.
     const int64_t tokens = T * of.sequences, statistics = tokens * 4 * (of.H + 4);
     const int64_t all = kept("none");

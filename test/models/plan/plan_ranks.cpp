@@ -81,7 +81,7 @@ constexpr Case kCases[] = {
     {4, kLarge, "--model llama-nano --kv-heads 1 --context 4 --context-kind ring --zero 1"},
 };
 
-// A run in this folder, in which rank 0 has created a text.
+// A run in this folder, in which rank 0 has written a text.
 struct Run {
   TrainConfig config;
   ConfigSpec spec{"train_lm", "of a test"};
@@ -91,7 +91,8 @@ struct Run {
     const std::string common = cat("train_lm --data ", folder, "/text.txt --out ", folder,
                                    "/out --steps 4 --no-save --threads ");
     std::istringstream words(
-        cat(common, of.ranks == 1 ? "2 " : "1 ", of.sizes, of.flags));  // the last flag counts
+        // The last of repeated flags counts.
+        cat(common, of.ranks == 1 ? "2 " : "1 ", of.sizes, of.flags));
     std::vector<std::string> arguments;
     for (std::string word; words >> word;) arguments.push_back(word);
     std::vector<const char*> argv;
@@ -119,7 +120,7 @@ TEST_CASE("the memory of a planned rank is that of the run, to the byte", "[plan
     LanguageTask task(run.config);
     Trainer(run.config.run, run.spec, task, test::world()).run();
     all->barrier();
-    // Each rank plans itself, with a task whose model is not sharded yet.
+    // Each rank makes a plan of its own, with a task whose model is not sharded yet.
     LanguageTask planned_task(run.config);
     CAPTURE(of.sizes, of.flags);
     const std::vector<RankMemory> found = read_memory(cat(folder, "/out"));

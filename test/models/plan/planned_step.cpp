@@ -21,7 +21,8 @@
 namespace shale::models {
 namespace {
 
-// A cluster with round numbers and kernels so fast that only what a test examines takes time.
+// A cluster with round numbers. Kernels are so fast that only the time of what a test examines
+// counts.
 Cluster cluster_of(int64_t devices_per_node = 8) {
   return {.device = "device",
           .memory_bandwidth = 1e15,
@@ -91,7 +92,7 @@ TEST_CASE("a collective takes what its slowest link takes", "[plan]") {
   CHECK(seconds(kAllGather, ranks_of(32)) == Approx(0.75 * 8 / 80).epsilon(1e-2));
   // The same device on each of four nodes: each uses only its own link.
   CHECK(seconds(kAllGather, ranks_of(4, 8)) == Approx(0.75 * 8 / 10).epsilon(1e-2));
-  // A short message takes only latency, here of two trees over many nodes.
+  // A short message takes only latency, here that of two trees over many nodes.
   const comm::CollectiveCall short_sum = call_of(kAllReduceSum, 4);
   CHECK(collective_seconds(cluster, short_sum, spread_of(cluster, ranks_of(1024, 8))) ==
         Approx(20 * 10e-6).epsilon(1e-2));
@@ -205,7 +206,7 @@ TEST_CASE("a slower network is waited for, and stage 3 waits for more of it", "[
 
 TEST_CASE("equal stages idle as the formula of 1f1b has it", "[plan]") {
   Cluster cluster = cluster_of();
-  cluster.flops_fp32 = 1e9;  // so slow that messages and latency are negligible
+  cluster.flops_fp32 = 1e9;  // so slow that messages and latencies are negligible
   cluster.memory_bandwidth = 1e18;
   cluster.node = {.bandwidth = 1e15, .latency_s = 0};
   TrainConfig config = config_of(4);
@@ -255,7 +256,7 @@ TEST_CASE("measured kernels are kept, and taken again", "[plan]") {
 TEST_CASE("what a collective's time takes to find does not grow with its ranks", "[plan]") {
   const Cluster cluster = cluster_of();
   const comm::CollectiveCall call = call_of(comm::CollectiveOp::kAllGather, 8);
-  // Minimum of several runs, as other processes use the machine too.
+  // Uses the minimum of several runs, because other processes use the machine too.
   const auto seconds_of = [&](int ranks) {
     KernelTimes kernels(cluster);
     StepClock clock(cluster, kernels);

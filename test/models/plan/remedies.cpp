@@ -34,7 +34,8 @@ std::vector<std::string> words_of(std::string text) {
   return words;
 }
 
-// Planned memory of a rank with these flags and this budget. Throws OutOfMemoryError beyond it.
+// Returns the planned memory of a rank with these flags and this budget. Throws OutOfMemoryError if
+// it exceeds the budget.
 int64_t bytes_within(int64_t budget, std::vector<std::string> flags, const std::string& more,
                      int ranks) {
   for (const std::string& word : words_of(more)) flags.push_back(word);

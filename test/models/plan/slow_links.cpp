@@ -1,4 +1,4 @@
-// Plans for slow links: which steps get a dry run, and which method is faster on which link.
+// Tests plans for slow links: which steps get a dry run, and which method is faster on which link.
 #include <algorithm>
 #include <cmath>
 #include <fstream>
@@ -127,7 +127,7 @@ TEST_CASE("a plan knows how often each kind of step comes", "[plan]") {
 TEST_CASE("a plan knows the memory of steps that come after the freeze", "[plan]") {
   const std::string flags =
       kModel + " --zero 1 --shard-ranks 2 --optimizer 1bit-adam --freeze-step ";
-  // The freeze step does not matter.
+  // Plans must not depend on the freeze step.
   CHECK(plan_of(config_of(flags + "500"), 1).bytes == plan_of(config_of(flags + "1"), 1).bytes);
 }
 

@@ -1,4 +1,4 @@
-// Incompatible options: one table for checks, messages and the page.
+// Tests the table of incompatible options, from which checks, messages and the page are made.
 #include "shale/models/training/compatibility.h"
 
 #include <fstream>

@@ -1,4 +1,4 @@
-// GPU kernels in whole training runs, on the emulator with its race tracker.
+// Runs GPU kernels in whole trainings, on the emulator with its race detector.
 #include <algorithm>
 #include <cmath>
 #include <memory>

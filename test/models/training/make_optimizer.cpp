@@ -29,7 +29,7 @@ struct Net : Module {
   nn::Linear a, b;
 };
 
-// Parameters after three steps.
+// Returns the parameters after three steps.
 std::vector<float> trained(const MakeOptimizer& make) {
   Context context(small_context(1));
   Net net;

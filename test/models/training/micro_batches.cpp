@@ -48,7 +48,7 @@ Batch batch_at(int64_t index, int64_t length = kTokens) {
   return batch;
 }
 
-// Races are tested with the kernels themselves.
+// Races are not tracked here; the kernels' own tests do that.
 constexpr emulator::Options kUntracked = {.track = false};
 
 // A run, step by step.
@@ -103,7 +103,7 @@ class Training : models::StepObserver {
     return values;
   }
 
-  // Evaluates as in the middle of a run, which uses the model and its memory in another way.
+  // Evaluates as in the middle of a run: with the model and the memory of training.
   float evaluate() {
     const Inference inference(context_);
     const DeviceBatch batch(context_, batch_at(1000));
@@ -128,13 +128,13 @@ class Training : models::StepObserver {
   std::unique_ptr<comm::ProcessGroup> group_;
   std::unique_ptr<models::LanguageModel> model_;
   std::optional<models::TrainStep> step_;
-  std::vector<double> losses_;  // of the last step
+  std::vector<double> losses_;  // losses of the last step
   int64_t steps_ = 0;
 };
 
 void check_same_bits(const Case& c, const emulator::Options& options = kUntracked) {
   CAPTURE(c.name, describe(options));
-  constexpr int kSteps = 3;  // one eager, one captured, one replayed
+  constexpr int kSteps = 3;  // one launched kernel by kernel, one captured, one replayed
   Training eager(c, false, options), graphs(c, true, options);
   const std::vector<float> want = eager.steps(kSteps);
   REQUIRE(want.front() != want.back());

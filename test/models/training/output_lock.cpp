@@ -26,7 +26,7 @@ std::string owner_text(const LockOwner& owner) {
              "\", \"pid\": ", owner.pid, ", \"started\": ", owner.started, "}");
 }
 
-// A process that runs `body` and exits with its result, unless it is killed before.
+// A process that runs `body` and exits with its result, unless it is killed first.
 class Child {
  public:
   explicit Child(const std::function<int()>& body) : pid_(fork()) {
@@ -89,7 +89,7 @@ TEST_CASE("of many that start at once exactly one wins", "[lock]") {
   for (const bool left_over : {false, true}) {
     for (int round = 0; round < 20; ++round) {
       LockOwner gone = this_process();
-      gone.started += 1;  // the process number has been reused
+      gone.started += 1;  // as if the process number had been reused
       if (left_over) dir.write("lock", owner_text(gone));
       std::filesystem::remove(dir.file("go"));
       std::vector<std::unique_ptr<Child>> starts;
@@ -127,7 +127,8 @@ TEST_CASE("of many that start at once exactly one wins", "[lock]") {
   }
 }
 
-// Without a system file lock (some file systems have none), the lock file's content decides.
+// Without a system lock on the file (some file systems have none), the content of the lock file
+// decides.
 TEST_CASE("a living process of this host is believed by its number and start", "[lock]") {
   const TempDir dir;
   LockOwner owner = this_process();

@@ -13,7 +13,7 @@
 namespace shale::test {
 namespace {
 
-// A run's options, resolved for a number of ranks, and their description in a checkpoint.
+// Options of a run, resolved for a number of ranks, and the description that its checkpoints store.
 struct Described {
   explicit Described(const TempDir& dir,
                      const std::function<void(models::TrainConfig&)>& change = {}, int of = 1)
@@ -78,7 +78,7 @@ TEST_CASE("what would make it another run is refused, with its name and both val
   CHECK(contains(
       refused([](models::TrainConfig& c) { c.run.optimizer = models::OptimizerKind::kLion; }),
       "--optimizer was \"adamw\""));
-  // Of a shape only what differs.
+  // The message contains only the differing part of the shape.
   CHECK(contains(refused([](models::TrainConfig& c) { c.language.layers = 3; }),
                  "the model shape was {\"layers\":4} in"));
   CHECK(contains(refused([](models::TrainConfig& c) { c.language.source.val_fraction = 0.2; }),
@@ -123,7 +123,7 @@ TEST_CASE("an option that a checkpoint of an older version has not is refused wh
   now.run.given.insert("beta1");
   CHECK(contains(refusal(old, now), "--beta1 was not known in step_00000005, is 0.9"));
   CHECK(contains(refusal(now, old), "--beta1 was 0.9 in step_00000005, is not known now"));
-  old.run.values["momentum"] = "0.9";  // AdamW runs of old versions wrote it, too
+  old.run.values["momentum"] = "0.9";  // old versions stored it for AdamW too
   now.run.given.clear();
   check_same_run(old.run, now.run, "step_00000005", 5);
 }
@@ -131,12 +131,12 @@ TEST_CASE("an option that a checkpoint of an older version has not is refused wh
 TEST_CASE("an option that was removed since is refused where the run used it") {
   const TempDir dir;
   Described old(dir), now(dir);
-  old.run.values["local-most"] = "4";  // its default in versions that had it
+  old.run.values["local-most"] = "4";  // its default, in versions that had this option
   check_same_run(old.run, now.run, "step_00000005", 5);
   old.run.values["local-most"] = "8";
   CHECK(contains(refusal(old, now), "step_00000005 is of a run with --local-most 8, which was"));
   old.run.values.erase("local-most");
-  old.run.values["tensor-leaves"] = "4";  // may change at each start
+  old.run.values["tensor-leaves"] = "4";  // this option may change at each start
   check_same_run(old.run, now.run, "step_00000005", 5);
   old.run.values["optimizer"] = "\"01-adam\"";
   CHECK(refusal(old, now) ==
@@ -147,7 +147,8 @@ TEST_CASE("an option that was removed since is refused where the run used it") {
 TEST_CASE("a checkpoint of a version with more options goes on where its run used none of them") {
   const TempDir dir;
   const Described now(dir);
-  // Written by version 0.2.0, before some options were removed, for a run that used none of them.
+  // Version 0.2.0 wrote this file, before some options were removed, for a run that used none of
+  // them.
   const Json former = Json::parse(read_file(fixture_path("former_options.json")), {}, "fixture");
   Described old(dir);
   for (const auto& [name, value] : former.items()) old.run.values[name] = value.dump();

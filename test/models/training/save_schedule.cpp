@@ -21,7 +21,7 @@ TEST_CASE("minutes count from the start of the run, then from the last save", "[
   CHECK_FALSE(schedule.due_by_time(kStart));
   CHECK_FALSE(schedule.due_by_time(kStart + seconds(599)));
   CHECK(schedule.due_by_time(kStart + seconds(600)));
-  CHECK(schedule.due_by_time(kStart + minutes(60)));  // stays due until a save
+  CHECK(schedule.due_by_time(kStart + minutes(60)));  // a save stays due until it happens
   schedule.saved(kStart + minutes(12));
   CHECK_FALSE(schedule.due_by_time(kStart + minutes(12)));
   CHECK_FALSE(schedule.due_by_time(kStart + minutes(20)));
@@ -45,7 +45,8 @@ TEST_CASE("steps count from the first step of training, whatever the clock says"
   SaveSchedule schedule(5, 10, kStart);
   CHECK(schedule.due_by_steps(5));
   CHECK_FALSE(schedule.due_by_steps(6));
-  schedule.saved(kStart + minutes(9));  // for another reason; steps are unaffected
+  // Saved for another reason; the schedule by steps is unaffected.
+  schedule.saved(kStart + minutes(9));
   CHECK(schedule.due_by_steps(10));
   CHECK_FALSE(SaveSchedule(0, 10, kStart).due_by_steps(5));
 }
@@ -59,7 +60,7 @@ TEST_CASE("--save-minutes takes fractions, refuses less than nothing, and is in 
     return parse_config(spec, static_cast<int>(arguments.size()), arguments.data());
   };
   TrainConfig config;
-  CHECK(config.run.save_minutes == 0);  // off by default
+  CHECK(config.run.save_minutes == 0);  // saving by time is off by default
   parse(config, {"--save-minutes", "2.5"});
   CHECK(config.run.save_minutes == 2.5);
   CHECK_THROWS_AS(parse(config, {"--save-minutes", "-1"}), ConfigError);

@@ -11,7 +11,7 @@ namespace shale::test {
 TEST_CASE("the end of a step gives all ranks the same sum, times and requests to stop") {
   const auto group = world().group({.timeout_s = 60});
   const int rank = group->rank(), last = group->size() - 1;
-  // Values whose sum depends on the order.
+  // The sum of these values depends on their order.
   const std::vector<double> losses = {1e16 * (rank + 1), 1.0, -1e16 * (rank + 1)};
   models::StepExchange exchange(*group);
   exchange.start({.losses = losses,

@@ -28,7 +28,7 @@ TEST_CASE("smoothing looks to both sides and keeps a line", "[curve]") {
   CHECK(mean[1].value == Approx((4 * 0.5 + 4 + 1 * 0.5) / 2));
   CHECK(mean[2].value == Approx((4 * 0.25 + 4 * 0.5 + 1) / 1.75));
   CHECK(mean[2].step == 5);
-  // Smoothing leaves a straight line unchanged except near its ends: no lag.
+  // Smoothing must leave a straight line unchanged, except near its ends: the result does not lag.
   CurvePoints line;
   for (int64_t step = 0; step < 201; ++step) line.push_back({step, static_cast<double>(step)});
   CHECK(smoothed(line, 0.9)[100].value == Approx(100));
@@ -50,7 +50,8 @@ TEST_CASE("thinning keeps every peak, the order and at most two points a bucket"
   }
   CHECK(peaks == 2);
   CHECK(thinned(points, 500) == points);
-  CHECK(thinned(CurvePoints(30, {1, 1}), 10).size() == 10);  // a flat bucket becomes one point
+  // All points of a flat bucket become one point.
+  CHECK(thinned(CurvePoints(30, {1, 1}), 10).size() == 10);
 }
 
 TEST_CASE("marks of an axis are round, inside, and few", "[curve]") {

@@ -68,9 +68,10 @@ TEST_CASE("a report is one page that needs nothing from elsewhere", "[html_repor
   CHECK(contains(html, "prefers-color-scheme: dark"));
   CHECK(contains(html, "@media print"));
   CHECK(contains(html, "lang=\"en\""));
-  // Each chart with several curves has a legend.
+  // Each chart with several curves must have a legend.
   CHECK(count(html, "<ul class=\"legend\">") == 5);
-  // Loss (twice), gradient norm, throughput and step time: every chart has a description.
+  // Every chart must have a description: loss (two charts), gradient norm, throughput and step
+  // time.
   CHECK(count(html, "<svg role=\"img\"") == 5);
   CHECK(count(html, "</title>\n<desc>") == 5);
   CHECK(contains(html, "a training, smoothed: 8 at step 1"));
@@ -84,7 +85,7 @@ TEST_CASE("runs over each other differ in the options that differ", "[html_repor
   CHECK(contains(part, "losses differ from step 1 on"));
   CHECK(contains(part, "<th scope=\"row\">lr</th><td class=\"number\">0.1</td>"));
   CHECK_FALSE(contains(part, "seed"));
-  CHECK(contains(html, "<th scope=\"row\">seed</th>"));  // listed among all options
+  CHECK(contains(html, "<th scope=\"row\">seed</th>"));  // the table of all options lists it
   CHECK_FALSE(contains(html_report(std::span(runs).first(1)), "Differences"));
 }
 
@@ -121,7 +122,7 @@ TEST_CASE("a chart of nothing is nothing, and of one point a picture", "[html_re
   CHECK(svg_of({.title = "t", .is_logarithmic = true, .curves = {{.points = {{1, -1}}}}}).empty());
   const std::string svg = svg_of({.title = "t", .curves = {{.label = "x", .points = {{1, 2}}}}});
   CHECK(unbalanced(svg).empty());
-  CHECK(contains(svg, ">1.8</text>"));  // different axis labels
+  CHECK(contains(svg, ">1.8</text>"));  // axis labels differ from each other
   CHECK(contains(svg, ">2.2</text>"));
   CHECK_FALSE(contains(svg, "nan"));
   CHECK_FALSE(contains(svg, "inf"));

@@ -9,8 +9,8 @@ namespace {
 using Slice = TraceRecord::Slice;
 constexpr int64_t kMs = 1'000'000;
 
-// A step of 100 ms: 1 of data, 40 of forward, 50 of backward, including 20 of waiting. Rank `late`
-// computes while the others wait.
+// Makes a trace with a step of 100 ms: 1 ms of data, 40 of forward, 50 of backward, of which 20 are
+// waits. Rank `late` computes while the others wait.
 TraceRecord rank_of(int rank, int late) {
   TraceRecord record{.rank = rank,
                      .host = "node",
@@ -47,7 +47,7 @@ TEST_CASE("a report says where the time goes and who is late", "[trace_report]")
   CHECK(test::contains(text, "backward                    40.0%  40 ms"));
   CHECK(test::contains(text, "waiting for other ranks     10.0%  10 ms"));
   CHECK(test::contains(text, "the rest                     9.0%  9 ms"));
-  // (36 + 28 + 36 + 48) of 200 ms.
+  // Kernels take 36 + 28 + 36 + 48 ms out of 200 ms.
   CHECK(test::contains(text, "Kernels take 74.0% of a step"));
   CHECK(test::contains(text, "of that gemm 100.0%"));
   CHECK(test::contains(text, "in backward 100.0%"));

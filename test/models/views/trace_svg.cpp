@@ -8,7 +8,8 @@ namespace {
 
 constexpr int64_t kMs = 1'000'000;
 
-// Step 3 of 90 ms: two forwards and two backwards of 20 ms; the last one waits for 10 ms.
+// Makes a trace with step 3 of 90 ms: two forwards and two backwards of 20 ms each; the last
+// backward waits for 10 ms.
 TraceRecord rank_of(int rank) {
   TraceRecord record{.rank = rank,
                      .host = "node",

@@ -10,7 +10,8 @@ using test::contains;
 
 namespace {
 
-// Columns of a line in a terminal: colour codes and UTF-8 continuation bytes take none.
+// Returns the number of terminal columns of a line: colour codes and UTF-8 continuation bytes take
+// none.
 int width_of(std::string_view line) {
   int width = 0;
   for (size_t i = 0; i < line.size(); ++i) {
@@ -39,7 +40,7 @@ RunData falling_run() {
 
 TEST_CASE("dots are where the values are", "[watch_screen]") {
   CHECK(braille_plot({}, 2, 1) == std::vector<std::string>{"  "});
-  // From the dot at the lower left to the one at the upper right.
+  // The curve goes from the dot at the lower left to the one at the upper right.
   CHECK(braille_plot({{1, 0}, {2, 1}}, 1, 1) ==
         std::vector<std::string>{"\xe2\xa1\x88"});  // U+2848
   const auto plot = braille_plot({{1, 5}, {9, 1}}, 2, 2);

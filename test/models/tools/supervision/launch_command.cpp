@@ -26,8 +26,8 @@ std::string resumed(const std::string& line) {
   return text;
 }
 
-// Command line with only the first `count` hosts. `slots` is the detected number of slots for hosts
-// that give none.
+// Returns the command line with only the first `count` hosts. `slots`: number of slots that hosts
+// without a number are found to have.
 std::string kept(const std::string& line, size_t count, int64_t slots = 0,
                  const std::string& host_file = "") {
   LaunchCommand command(words(line));
@@ -48,7 +48,7 @@ TEST_CASE("a restart resumes, whatever the command said about it") {
         "mpirun -np 2 bin/train_lm --data x --resume auto");
   CHECK(resumed("train_lm --resume none --data x") == "train_lm --resume auto --data x");
   CHECK(resumed("train_lm --resume=out/old --data x") == "train_lm --resume=auto --data x");
-  // A command that is no training program has no such flag.
+  // A command without a training program has no --resume.
   CHECK(resumed("sh -c exit") == "sh -c exit");
 }
 
@@ -70,7 +70,7 @@ TEST_CASE("hosts come from the list or the file, and none may look like an optio
   CHECK(list[0].slots == 2);
   CHECK(list[1].slots == 1);
   CHECK_FALSE(LaunchCommand(words("mpirun --host a:* train_lm")).hosts()[0].slots.has_value());
-  // The expected values are those of Open MPI 4.1's mpirun.
+  // Open MPI 4.1's mpirun gives the expected values.
   const std::string file = folder.write("hosts",
                                         "# ours\na slots=3\n\nb # slots=9\n"
                                         "c max_slots=8\nd slots = 2 max_slots=8\ne cpu=5\n");

@@ -34,7 +34,7 @@ TEST_CASE("a run that gets further is restarted for ever") {
     CHECK(decision.restart);
     CHECK(decision.without_progress == 1);
   }
-  // Reaching a step that was reached before is no progress.
+  // Reaching a step again is no progress.
   CHECK_FALSE(policy.failed_at(90).restart);
   CHECK_FALSE(RestartPolicy({.max_restarts = 0}).failed_at(5).restart);
 }

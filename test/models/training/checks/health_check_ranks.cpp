@@ -7,7 +7,7 @@
 namespace shale::test {
 namespace {
 
-// Corrupts one element of every copy from device memory.
+// Device that corrupts one element of every copy to the host.
 class FaultyDevice final : public ChangedDevice {
  public:
   FaultyDevice() : ChangedDevice({.order = emulator::Order::kFifo, .track = false}) {}

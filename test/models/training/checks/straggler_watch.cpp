@@ -15,7 +15,7 @@ TEST_CASE("a rank that works far longer than the median is named after three rep
   CHECK(test::contains(warnings.front(),
                        "rank 2 holds up the others, for 30 steps now: in the last 10 it worked 700 "
                        "ms a step, the median rank 400 ms"));
-  // The warning is repeated after ten times as many steps, and not before.
+  // The warning must be repeated after ten times as many steps, and not before.
   for (int step = 30; step < 299; ++step) CHECK(watch.look(busy).empty());
   CHECK(watch.look(busy).size() == 1);
 }
@@ -51,7 +51,7 @@ TEST_CASE("steps that vary by chance name nobody, and a good report ends a row")
     CHECK(watch.look(slow ? first : second).empty());
     CHECK(watch.look(slow ? first : second).empty());
   }
-  // Three times the median, but only 4 ms more.
+  // The rank takes three times the median, but only 4 ms more.
   for (int step = 0; step < 10; ++step) {
     CHECK(watch.look(std::vector<double>{0.002, 0.006, 0.002}).empty());
   }

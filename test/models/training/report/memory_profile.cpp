@@ -28,7 +28,7 @@ void allocate_some(Context& context, MemoryLedger& ledger) {
   const Tensor third = empty(context, {2 * kMiB}, DType::kU8, MemoryTag::kGradient, "h.1");
 }
 
-// The 8-byte integers that follow `key` in a pickle written by MemoryLedger.
+// Returns the 8-byte integers that follow `key` in a pickle written by MemoryLedger.
 std::vector<int64_t> numbers_after(std::string_view pickle, std::string_view key) {
   const std::string mark = std::string(key) + "\x8a\x08";
   std::vector<int64_t> numbers;

@@ -283,10 +283,10 @@ TEST_CASE("behind the last step dropping takes anything that a stopped machine m
   const TempDir dir;
   const std::string good =
       to_json_line(full_row(1)) + to_json_line(full_row(2)) + to_json_line(EvalMetrics{2, 2.f});
-  // Zeros of a block that was not written, then a row that was.
+  // The file has zeros, as of a block that was not written, and then a valid row.
   const std::string path =
       dir.write("m", good + std::string(50, '\0') + "7}\n" + to_json_line(full_row(4)));
-  CHECK_THROWS_AS(drop_metrics_after(path, 3), DataError);  // the damage may be row 3
+  CHECK_THROWS_AS(drop_metrics_after(path, 3), DataError);  // the damaged row may be row 3
   CHECK(drop_metrics_after(path, 2) == 0);
   CHECK(test::read_file(path) == good);
 }

@@ -131,9 +131,9 @@ TEST_CASE("a run that stops early leaves its last step", "[progress]") {
 
 TEST_CASE("the time left comes from this run's steps without its first", "[progress]") {
   Run run;
-  run.steps(501, 501, 1000, 60);  // resumed; the first step is slow
+  run.steps(501, 501, 1000, 60);  // resumed; its first step is slow
   run.steps(502, 521, 1000, 2);
-  // 479 steps of 2 seconds.
+  // The remaining 479 steps take 2 seconds each.
   CHECK(run.text().find("step  521/1000  52% | loss 1.0000 | 15m 58s left\n") != std::string::npos);
 }
 

@@ -41,7 +41,7 @@ RunGauges full() {
 
 using Clock = std::chrono::steady_clock;
 
-// Connects to the server and sends these bytes.
+// Connects to the server and sends these bytes. Returns the socket.
 int connect_to(int port, std::string_view request) {
   const int socket = ::socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in address{};
@@ -53,7 +53,7 @@ int connect_to(int port, std::string_view request) {
   return socket;
 }
 
-// The server's response to these bytes.
+// Returns the server's response to these bytes.
 std::string ask(int port, std::string_view request) {
   const int socket = connect_to(port, request);
   std::string answer;
@@ -117,7 +117,7 @@ TEST_CASE("the file is whole, replaced now and then, and leaves nothing beside i
   const std::string first = test::read_file(path);
   CHECK(first == prometheus_text(gauges));
   gauges.step->step = 8;
-  file.update(gauges);  // too soon
+  file.update(gauges);  // too soon to write again
   CHECK(test::read_file(path) == first);
   file.update(gauges, true);
   CHECK(test::read_file(path) == prometheus_text(gauges));

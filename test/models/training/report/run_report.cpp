@@ -62,7 +62,7 @@ TEST_CASE("a line of the log costs less than 0.2 ms of the processor", "[run_rep
   constexpr int64_t kSteps = 300;
   double before = thread_seconds();
   for (int64_t step = 1; step <= kSteps; ++step) {
-    now += 60;  // so that every step prints a line
+    now += 60;  // makes every step print a line
     progress.update({.step = step, .total_steps = kSteps, .loss = 3.25f, .items_per_s = 10000});
   }
   const double line_ms = 1e3 * (thread_seconds() - before) / static_cast<double>(kSteps);
@@ -74,7 +74,7 @@ TEST_CASE("a line of the log costs less than 0.2 ms of the processor", "[run_rep
   std::printf("a line of the log: %.4f ms; status.json, written with a checkpoint: %.4f ms\n",
               line_ms, status_ms);
   CHECK(line_ms < 0.2);
-  CHECK(status_ms < 5);  // per checkpoint, not per step
+  CHECK(status_ms < 5);  // time per checkpoint, not per step
 }
 
 TEST_CASE("what was known before a restart is known to Prometheus after it", "[run_report]") {

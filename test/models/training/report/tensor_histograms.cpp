@@ -10,7 +10,7 @@
 namespace shale::models {
 namespace {
 
-// Counts of values in each range of a histogram, by definition.
+// Counts the values in each range of a histogram, by the definition of ranges.
 std::vector<double> counted(const Histogram& histogram, const std::vector<float>& values) {
   std::vector<double> counts(histogram.counts.size());
   for (const float value : values) {

@@ -24,18 +24,18 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Content of a folder of event files.
+// Contents of a folder of event files.
 struct Seen {
-  std::map<std::string, std::map<int64_t, std::vector<float>>> scalars;  // by tag and step
-  std::map<std::string, std::string> texts;                              // by tag
-  std::map<std::string, std::vector<double>> counts;                     // of histograms, by tag
-  std::map<std::string, Image> images;                                   // by tag
-  std::vector<std::string> hparams;                                      // tags, in order
-  std::vector<int64_t> starts;                                           // steps
+  std::map<std::string, std::map<int64_t, std::vector<float>>> scalars;  // values by tag and step
+  std::map<std::string, std::string> texts;                              // texts by tag
+  std::map<std::string, std::vector<double>> counts;  // counts of histograms by tag
+  std::map<std::string, Image> images;                // images by tag
+  std::vector<std::string> hparams;                   // tags of hyper-parameters, in order
+  std::vector<int64_t> starts;                        // steps of start events
   std::vector<std::string> versions;
 };
 
-// First field of a message with this number; fails the test if there is none.
+// Returns the first field of a message with this number; fails the test if there is none.
 ProtoField field_of(std::string_view message, uint32_t number) {
   ProtoReader reader(message, "a message");
   while (const auto field = reader.next()) {
@@ -194,7 +194,8 @@ TEST_CASE("images are PNG files of the sizes that are said", "[tensorboard]") {
     std::puts("skipped: this build has no libpng, so no image was written");
     return;
   }
-  // Time given in docs/howto/tensorboard.md for an incompressible picture, plus a margin.
+  // The limit is the time that docs/howto/tensorboard.md gives for an incompressible picture, plus
+  // a margin.
   CHECK(seconds() - before < 0.1);
   const Seen seen = look(dir.path() / "tb");
   CHECK(seen.images.at("validation/image_1").pixels == picture.pixels);
@@ -217,7 +218,7 @@ TEST_CASE("a row costs less than 0.2 ms of processor time", "[tensorboard]") {
   const TempDir dir;
   TensorBoardWriter writer({.folder = dir.path() / "tb"});
   constexpr int64_t kRows = 2000;
-  // CPU time, on which other processes have no effect. About 10 µs on any current machine.
+  // Measures CPU time, on which other processes have no effect. About 10 µs on any current machine.
   const std::clock_t start = std::clock();
   for (int64_t step = 1; step <= kRows; ++step) writer.write(row(step, 3));
   const double ms = 1e3 * static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC / kRows;

@@ -11,7 +11,7 @@ namespace {
 
 using About = TraceRecord::About;
 
-// Trace of a rank with slices in a timeline's order, by their ends.
+// Returns a trace of a rank; slices are in the order of their ends, as in a timeline.
 TraceRecord record_of(int rank) {
   TraceRecord record{
       .rank = rank, .host = "node-\"1\"", .names = {"step 3", "matmul", "all_gather"}};
@@ -27,7 +27,7 @@ TraceRecord record_of(int rank) {
   return record;
 }
 
-// Record in the form that readers produce: names in sorted order.
+// Returns the record in the form that readers produce: names in sorted order.
 TraceRecord normal(TraceRecord record) {
   sort_slices(record);
   std::vector<std::string> names = record.names;
@@ -39,7 +39,8 @@ TraceRecord normal(TraceRecord record) {
     }
   }
   record.names = names;
-  for (About& about : record.about) about.starts_flow = false;  // not stored in Perfetto's format
+  // Perfetto's format does not store it.
+  for (About& about : record.about) about.starts_flow = false;
   return record;
 }
 
@@ -80,7 +81,8 @@ TEST_CASE("an arrow goes from where the first rank begins to where the others en
                        "\"name\":\"flow\",\"id\":\"fedcba9876543210\",\"ts\":0.900"));
 }
 
-// Bytes of the example that was checked with Perfetto's own reader: the track of a process.
+// These are the bytes of an example that was checked with Perfetto's own reader: the track of a
+// process.
 TEST_CASE("packets are what perfetto reads", "[trace_file]") {
   TraceRecord record{.rank = 0, .host = "host a"};
   const std::string packet = encode_trace(record, TraceFormat::kPerfetto);
