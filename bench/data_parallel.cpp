@@ -75,7 +75,7 @@ TrainWork small_language_work(const BenchConfig& config) {
 
 // What a step used on a rank.
 struct Used {
-  double sent = 0, received = 0;  // bytes of this rank
+  double sent = 0, received = 0;  // bytes that this rank sent and received
   // Bytes over a link: in both directions for a star, in one for a ring.
   double link = 0;
   double memory = 0;  // peak bytes in use

@@ -24,7 +24,7 @@ ranks=${RANKS:-2 4 8}
 read -ra counted <<<"${COUNTED:---batch 16 --pixels 64 --seq-len 16 --steps 3}"
 read -ra timed <<<"${TIMED:---batch 64 --pixels 64 --seq-len 64 --steps 5 --only DDP}"
 
-# run RANKS FILE FLAGS...
+# run RANKS FILE FLAGS...: runs bench_data_parallel; its rows go to $work/FILE.
 run() {
   mpirun -np "$1" --oversubscribe --bind-to none "$program" --json "$work/$2" "${@:3}" >&2
 }

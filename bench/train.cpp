@@ -380,7 +380,7 @@ int run(comm::World& world, int argc, char** argv) {
   check(config);
   const bool with_floor =
       !config.no_floor && !config.breakdown && config.train.device.type == DeviceType::kCpu;
-  // Includes the load of other programs, before this one starts.
+  // This runs before the benchmark starts work, so the machine's load is that of other programs.
   Machine machine = describe_machine();
   machine.onednn = onednn_version();
   if (config.memory) return run_memory(config, machine, world);

@@ -25,7 +25,7 @@ struct HeadView {
 // The key tiles that a kernel iterates over for one query tile, or the query tiles for one key
 // tile: all of them, or the `tiles` tiles of each listed block. A step is one iteration.
 struct TileList {
-  const int32_t* blocks = nullptr;  // ascending
+  const int32_t* blocks = nullptr;  // numbers of the listed blocks, ascending
   int count = -1;                   // number of listed blocks; negative: all tiles
   int tiles = 1;                    // tiles per block
 

@@ -30,7 +30,7 @@ struct Windows {
 struct PackedWeight {
   // returns 64-byte aligned memory, valid until the next call
   std::function<void*(size_t bytes)> allocate;
-  void* data = nullptr;               // null: the copy must be made
+  void* data = nullptr;               // the copy; null: not made yet
   std::shared_ptr<const void> order;  // layout of the copy, private to the kernels
 };
 

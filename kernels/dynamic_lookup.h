@@ -13,12 +13,14 @@ namespace shale::kernels {
 // upper 16 bits of the magnitude select a cell. Cells are so narrow that each has at most one
 // boundary between levels, so the nearest level is the one at the start of the cell or the next.
 struct DynamicLookup {
-  static constexpr int32_t kFirstCell = 0x3400;  // 2^-23: there is no boundary below it
-  static constexpr int32_t kLastCell = 0x3f80;   // the cell of 1
+  // The cell of 2^-23, below which there is no boundary.
+  static constexpr int32_t kFirstCell = 0x3400;
+  static constexpr int32_t kLastCell = 0x3f80;  // the cell of 1
   static constexpr int32_t kCells = kLastCell - kFirstCell + 1;
 
   std::array<int32_t, kCells> level_at{};  // level at a cell's start, counted from map.zero
-  std::array<float, 256> boundary{};       // between a level and the next; infinity for the last
+  // Boundary between a level and the next one; infinity for the last level.
+  std::array<float, 256> boundary{};
 
   constexpr explicit DynamicLookup(const DynamicMap& map);
 };

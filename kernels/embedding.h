@@ -15,8 +15,8 @@ namespace shale::kernels {
 struct EmbeddingFwdArgs {
   View ids;          // [B, T] i32
   View table;        // [V, C] f32, bf16 or f16
-  View positions{};  // [max T, C], like table; optional
-  View y;            // [B, T, C], like table
+  View positions{};  // [max T, C], same dtype as table; optional
+  View y;            // [B, T, C], same dtype as table
   int64_t first_position = 0;
   int64_t first_row = 0;
   int64_t whole_rows = 0;  // total rows if the table is sharded; 0: not sharded

@@ -70,7 +70,7 @@ struct Fp8GemmArgs {
   Fp8Operand a;             // [M, K]; not kSquares
   Fp8Operand b;             // [N, K]
   View c;                   // [M, N] bf16 or f32, row-major with any row stride
-  bool accumulate = false;  // without bias and residual only
+  bool accumulate = false;  // allowed only without bias and residual
   View bias{};              // [N] bf16; optional
   View residual{};          // [M, N], like c; optional
 };

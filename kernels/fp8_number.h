@@ -26,7 +26,7 @@ constexpr float round_to_fp8(float x) {
   const float magnitude = x < 0 ? -x : x;
   const float large = magnitude > kSmallestNormal ? magnitude : kSmallestNormal;
   const float power = std::bit_cast<float>(std::bit_cast<uint32_t>(large) & 0x7f800000u);
-  const float shift = power * kShift;  // x + shift has just the mantissa bits of the format
+  const float shift = power * kShift;  // x + shift has no more mantissa bits than the format
   return (x + shift) - shift;
 }
 

@@ -34,7 +34,7 @@ struct GemmArgs {
   View a;                   // [M, K]
   View b;                   // [K, N]
   View c;                   // [M, N]
-  bool accumulate = false;  // only without epilogue and residual
+  bool accumulate = false;  // allowed only without epilogue and residual
   View bias{};              // [N], like a; optional
   Epilogue epilogue = Epilogue::kNone;
   View aux{};        // [M, N], like a: pre-activation; output in forward, input of kD*

@@ -75,8 +75,8 @@ const Measured* measured(const GemmProblem& p) {
 // multiprocessor could do in that time with portable tiles of 128x256.
 constexpr int64_t kMultiprocessors = 132;
 struct Costs {
-  double per_byte;    // of memory traffic; all multiprocessors share the bandwidth
-  double per_launch;  // of a kernel launch, two microseconds
+  double per_byte;    // cost of a byte of memory traffic; all multiprocessors share the bandwidth
+  double per_launch;  // cost of a kernel launch, two microseconds
 };
 constexpr Costs kCosts16 = {.per_byte = 90, .per_launch = 4.5e6};
 constexpr Costs kCostsF32 = {.per_byte = 9, .per_launch = 4.5e5};
@@ -97,7 +97,7 @@ double filling(const GemmProblem& p, const TileTraits& tile) {
 }
 
 constexpr int kMaxSplits = 16;
-constexpr int64_t kMinSplitK = 512;  // smaller parts of k mostly load operands and reduce
+constexpr int64_t kMinSplitK = 512;  // with smaller parts, loads and the reduction dominate
 constexpr int64_t kMaxPartialBytes = int64_t{32} << 20;
 
 double cost(const GemmProblem& p, const TileTraits& tile, int splits, int64_t groups = 1) {
@@ -112,7 +112,7 @@ double cost(const GemmProblem& p, const TileTraits& tile, int splits, int64_t gr
   const double rounds = double(ceil_div(blocks, kMultiprocessors));
   double total = double(tile.rows * tile.cols) * (rounds * steps + (tile.overlaps ? extra : 0)) /
                  (is_f32 ? tile.speed_f32 : tile.speed_16);
-  if (splits > 1) {  // partial results are written and read once
+  if (splits > 1) {  // partial results are written once and read once
     const double bytes = 2.0 * sizeof(float) * double(p.m * p.n) * splits;
     total += costs.per_launch + bytes * costs.per_byte / double(kMultiprocessors);
   }
@@ -196,8 +196,9 @@ int best_cluster(const GemmProblem& p, GemmTile tile) {
 }
 
 double sharing_cycles(GemmTile tile, int64_t tiles, int64_t shares) {
-  constexpr double kCacheBytes = 64, kWaiting = 1500;  // both are guesses until they are measured
-  const bool in_tiles = shares % tiles == 0;           // true if no share spans two tiles
+  // Bytes per cycle, and cycles; both are guesses until they are measured.
+  constexpr double kCacheBytes = 64, kWaiting = 1500;
+  const bool in_tiles = shares % tiles == 0;  // true if no share spans two tiles
   const double parts = double(shares) / double(tiles) + (in_tiles ? 0 : 1);
   const double moving =
       double(rows_of(tile) * cols_of(tile) * int64_t{sizeof(float)}) / kCacheBytes;

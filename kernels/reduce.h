@@ -38,7 +38,7 @@ struct ClipFactorArgs {
   const FixedSum* sum = nullptr;  // device memory
   int64_t parts = 1;              // number of consecutive sums, one per rank; they are added
   float max_norm = 0;
-  float factor = 1;  // factor of the gradients whose squares were summed
+  float factor = 1;  // grad_norm is the norm of `factor` times the gradients
 };
 
 void check_args(const ColumnSumArgs& a);

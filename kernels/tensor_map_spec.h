@@ -16,7 +16,7 @@ inline constexpr int kMaxTensorMapDims = 4;
 // % 8), if the box starts at a multiple of 1024. Elements outside the array are read as zeros and
 // are not written.
 struct TensorMapSpec {
-  const void* data = nullptr;               // a multiple of 16
+  const void* data = nullptr;               // device address, a multiple of 16
   DType dtype = DType::kBF16;               // f32, bf16, f16 or u8
   int dims = 2;                             // 2 to 4
   int64_t sizes[kMaxTensorMapDims] = {};    // elements, 1 or more

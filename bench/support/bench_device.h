@@ -43,7 +43,7 @@ class BenchDevice {
 
   // Returns the library that kernels are compared with: "oneDNN"; empty if there is none.
   virtual std::string vendor_name() const { return ""; }
-  // Returns a GEMM by that library; null if it does not support this GEMM.
+  // Returns a GEMM by the vendor's library; null if it does not support this GEMM.
   virtual VendorProduct vendor_product(const MatmulSpec&) { return nullptr; }
 
   // Returns a GEMM with bias, GELU or GELU gradient, using the library's own epilogues. Their

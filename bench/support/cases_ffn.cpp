@@ -16,7 +16,7 @@ using kernels::GemmArgs;
 struct FfnArgs {
   // The GEMMs compute: h and its pre-activation; y; d_pre with db1; dw2; dx; dw1.
   std::array<GemmArgs, 6> products{};
-  static constexpr size_t kDPre = 2;  // the GEMM that is fused with GELU's derivative
+  static constexpr size_t kDPre = 2;  // index of the GEMM that is fused with GELU's derivative
   kernels::ColumnSumArgs db2{};
 };
 

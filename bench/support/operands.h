@@ -27,10 +27,11 @@ class Operands {
   // Uniform numbers in [-scale, scale].
   View floats(DType dtype, const Shape& shape, double scale = 1);
   View integers(const Shape& shape, int64_t bound);  // i32 numbers in [0, bound)
-  // i32 value(index).
+  // Returns an i32 view whose element `index` is value(index).
   View integers(const Shape& shape, const std::function<int32_t(int64_t)>& value);
   View zeros(DType dtype, const Shape& shape);
-  View values(const Shape& shape, const std::function<float(int64_t)>& value);  // f32 value(index)
+  // f32 view whose element `index` is value(index).
+  View values(const Shape& shape, const std::function<float(int64_t)>& value);
   // Zeroed device memory.
   void* raw(size_t bytes);
   std::span<void*> host_pointers(size_t count);  // host memory, which the caller fills
@@ -96,7 +97,7 @@ inline constexpr int kKernelFamilies = 4;
 // Properties of a case that cost_of() and the slot's arguments do not include.
 struct CaseOptions {
   bool deterministic = false;  // sets Exec::deterministic
-  double flops_share = 1;      // share of the shapes' FLOP that is needed
+  double flops_share = 1;      // needed share of the FLOP that cost_of() returns
   KernelFamily family = KernelFamily::kOfDevice;
 };
 

@@ -86,7 +86,7 @@ void take_faster(std::optional<Side>& best, const Side& other) {
 struct KernelFigure {
   std::string what;
   std::vector<std::string> ours;
-  std::vector<std::string> rivals;  // names in other programs' rows, or of Shale's own cases
+  std::vector<std::string> rivals;  // cases to compare with: other programs', or Shale's own
 };
 
 std::vector<KernelFigure> kernel_figures() {
@@ -168,7 +168,7 @@ void add_kernels(Table& table, const std::map<std::string, Json>& cases,
 struct StepFigure {
   const char* model;
   const char* what;
-  const char* kind;  // kind of bench_train's rows
+  const char* kind;  // "kind" in bench_train's rows
   const char* size_key;
   double size, batch;
 };

@@ -10,7 +10,7 @@
 namespace shale::bench {
 
 double number(const Json& row, const char* key);  // returns 0 if the key is missing
-// Returns empty if missing; JSON if the value is not a string.
+// Returns the value of a key: empty if it is missing, JSON text if it is not a string.
 std::string word(const Json& row, const char* key);
 // Returns the launch modes of a bench_train row, such as ", CUDA graphs, dependent launch"; empty
 // for plain launches.

@@ -100,7 +100,7 @@ SimulatedCost SimulatedRank::step() {
 
 SimulatedCost SimulatedRank::save(const std::string& folder) {
   CheckpointFolder(folder).begin(steps_,
-                                 "");  // as rank 0 does, which all ranks then use
+                                 "");  // in a real run rank 0 makes the folder for all ranks
   SimulatedCost cost = cost_of([&](SimulatedCost&) {
     const auto parts = comm::training_state(step_->parallel(), step_->optimizer());
     comm::CheckpointSaver saver(group_, context_, folder, {});

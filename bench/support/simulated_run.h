@@ -42,7 +42,7 @@ class SimulatedRank {
   SimulatedCost save(const std::string& folder);
   // Resumes from a checkpoint such as ".../step_00000001".
   SimulatedCost resume(const std::string& checkpoint);
-  // Gathers all weights, as rank 0 does to save them or for another program.
+  // Gathers all weights, as rank 0 of a real run does to save or export them.
   SimulatedCost export_weights();
   // Reads the weights from a stored model.
   SimulatedCost load_weights();
@@ -74,7 +74,7 @@ struct SimulatedCheckpoint {
   int64_t record_bytes = 0;  // bytes of records that rank 0 received
   int64_t manifest_bytes = 0;
   int64_t manifest_values = 0;  // number of JSON values
-  double join_s = 0;            // seconds from the records to the manifest's text
+  double join_s = 0;            // seconds in which rank 0 made the manifest's text from the records
 };
 
 // Writes a committed checkpoint of the job, as its ranks would.

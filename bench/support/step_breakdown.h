@@ -59,7 +59,7 @@ class CallTimer final : public kernels::CallObserver {
   struct Part {
     explicit Part(std::string part_name) : name(std::move(part_name)) {}
     std::string name;
-    int64_t calls = 0;  // calls in the step, or in all steps
+    int64_t calls = 0;  // number of calls in all steps so far
     double floor_seconds = 0;
     kernels::Cost cost;
     Samples in_step, alone;  // one value per step
@@ -69,7 +69,7 @@ class CallTimer final : public kernels::CallObserver {
 
   struct Timed {
     Part* part;
-    size_t from, to;  // numbers of the clock's marks
+    size_t from, to;  // indices of the clock's marks at the begin and end
     int calls;
   };
 

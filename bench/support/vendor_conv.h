@@ -11,7 +11,7 @@ namespace shale::bench {
 // in memory of this object, in oneDNN's preferred layout, so that no call reorders them.
 class VendorConv final : public VendorPrimitive {
  public:
-  // Throws UnavailableError if oneDNN does not support it.
+  // Throws UnavailableError if oneDNN does not support the convolution.
   explicit VendorConv(const ConvSpec& spec);
   ~VendorConv() override;
 

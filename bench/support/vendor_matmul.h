@@ -14,7 +14,7 @@ namespace shale::bench {
 // omp_set_num_threads() on the thread that creates and runs it.
 class VendorMatmul final : public VendorPrimitive {
  public:
-  // Throws UnavailableError if oneDNN does not support it.
+  // Throws UnavailableError if oneDNN does not support the GEMM.
   explicit VendorMatmul(const MatmulSpec& spec);
   ~VendorMatmul() override;
   VendorMatmul(VendorMatmul&&) noexcept;

@@ -13,7 +13,8 @@ class VendorPrimitive {
   virtual ~VendorPrimitive() = default;
 
   virtual size_t scratch_bytes() const = 0;
-  // Runs it. scratch: scratch_bytes() bytes, aligned to 64. The subclass defines the operands.
+  // Runs the GEMM or convolution. scratch: scratch_bytes() bytes, aligned to 64. The subclass
+  // defines the operands.
   virtual void run(const void* a, const void* b, void* c, void* scratch) const = 0;
 };
 

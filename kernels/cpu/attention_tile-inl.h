@@ -286,7 +286,7 @@ inline void scores_product(const TileShape& t, const float* rows, const float* c
     for (int64_t r = 0, count; r < t.keys; r += count) {
       count = std::min<int64_t>(kMicroRows, t.keys - r);
       const int64_t first = std::max(v, t.first_query_of(r) / kF32Lanes);
-      if (first >= v + vecs) break;  // true for all later keys, too
+      if (first >= v + vecs) break;  // later keys are not seen by these queries either
       const int64_t end = std::min(v + vecs, ceil_div(t.end_query_of(r + count - 1), kF32Lanes));
       if (end <= first) continue;
       const int64_t column = first * kF32Lanes;

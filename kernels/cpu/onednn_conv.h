@@ -40,7 +40,7 @@ class OnednnConv {
   OnednnConv& operator=(const OnednnConv&) = delete;
 
   size_t packed_bytes() const;
-  bool packs_like(const OnednnConv& other) const;  // true: same packed layout
+  bool packs_like(const OnednnConv& other) const;  // returns true for the same packed layout
   size_t scratch_bytes() const;
 
   // Converts weight, dense [O, C, kh, kw] of weight_dtype(), to or from the packed layout, with
@@ -54,7 +54,7 @@ class OnednnConv {
     const void* in = nullptr;      // kForward: x, kInputGrad: dy, kWeightGrad: x
     const void* packed = nullptr;  // kForward and kInputGrad: packed weights
     const void* bias = nullptr;
-    const void* dy = nullptr;  // kWeightGrad
+    const void* dy = nullptr;  // kWeightGrad: dy
     void* out = nullptr;       // y, dx, or the packed weight gradient
     void* scratch = nullptr;
   };

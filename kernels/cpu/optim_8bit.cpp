@@ -70,7 +70,7 @@ HWY_INLINE void BlockMoments::write(const DynamicLookup& lookup, uint8_t* to, fl
     auto code = level;
     if constexpr (kSigned) {
       const auto negative = hn::RebindMask(di, hn::Lt(value, hn::Zero(d)));
-      const auto below = hn::Sub(zero, hn::Min(level, zero));  // there is no level for -1
+      const auto below = hn::Sub(zero, hn::Min(level, zero));  // no code stands for -1
       code = hn::IfThenElse(negative, below, hn::Add(zero, level));
     } else {
       const auto positive = hn::RebindMask(di, hn::Gt(value, hn::Zero(d)));

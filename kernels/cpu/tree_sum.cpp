@@ -165,7 +165,7 @@ HWY_INLINE void sum_block(const TreeSumArgs& args, int64_t begin, int64_t count)
   size_t depth = 0;
   for (size_t pair = 0; pair < pairs; ++pair) {
     add_block<Acc>(input(2 * pair), input(2 * pair + 1), stack[depth++], count);
-    if (pair + 1 == pairs && !odd) break;  // the loops below merge it, at last into the outputs
+    if (pair + 1 == pairs && !odd) break;  // the loops below add this last pair to the earlier ones
     for (size_t carry = pair; carry & 1; carry >>= 1) {
       --depth;
       add_block<Acc>(stack[depth - 1], stack[depth], stack[depth - 1], count);

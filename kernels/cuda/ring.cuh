@@ -12,7 +12,8 @@ struct RingPlace {
   int stage = 0, parity = 0;  // parity: number of rounds modulo 2
   __device__ __forceinline__ void next() {
     const unsigned following = static_cast<unsigned>(stage) + 1;
-    if constexpr (std::has_single_bit(unsigned{kStages})) {  // needs fewer instructions
+    // A power of two takes fewer instructions.
+    if constexpr (std::has_single_bit(unsigned{kStages})) {
       parity ^= static_cast<int>(following / kStages);
       stage = static_cast<int>(following % kStages);
     } else {

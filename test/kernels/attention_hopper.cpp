@@ -87,7 +87,7 @@ TEST_CASE("a NaN or an infinity in Hopper's attention reaches all that see it", 
   const AttentionShape shape = shape_of(1, 70, 300, 8, 8, 64, false);
   AttentionInputs<bf16> in(shape, 26);
   for (int64_t head = 0; head < shape.heads; ++head) {
-    const int64_t key = 17 * head;  // in a key tile that needs no mask
+    const int64_t key = 17 * head;  // this key is in a tile that needs no mask
     in.k[size_t((key * shape.heads + head) * shape.head_size)] = bf16(bad);
     for (int64_t query = 0; query < shape.queries; ++query) {
       in.q[size_t((query * shape.heads + head) * shape.head_size)] = bf16(1.f);

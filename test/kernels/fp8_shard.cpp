@@ -201,7 +201,7 @@ TEST_CASE("operands out of a weight's codes are those of quantize_fp8", "[kernel
     kernels::fp8_encode(
         exec, {.x = input.view(), .columns = m.columns, .largest = maxima, .codes = codes.view()});
     const std::vector<uint8_t> before = codes.download();
-    // Bits of requests: rows, columns, and rows in the memory of the codes.
+    // Bit 0 requests rows, bit 1 columns, bit 2 rows in the memory of the codes.
     for (const int asked : {1, 2, 3, 5, 7}) {
       const bool in_place = (asked & 4) != 0;
       if (in_place && kernels::fp8_codes_stride(m.columns) != m.columns) continue;

@@ -41,7 +41,7 @@ TEMPLATE_TEST_CASE("a grouped product is the products of its groups, exactly", "
     return values;
   };
   for (Exec exec : test::devices_with({&kernels::grouped_gemm})) {
-    // Such GPUs refuse tf32.
+    // GPUs before sm_80 do not support tf32.
     if (tf32 && exec.device.type != DeviceType::kCpu && exec.device.arch < 80) continue;
     exec.tf32 = tf32;
     for (const Size& s : kSizes) {

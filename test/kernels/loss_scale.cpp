@@ -76,7 +76,7 @@ TEST_CASE("a norm far above those before is an outlier, once half the window is 
     CHECK(windowed(exec, 6, 3, {1, 2, 3, 5}).outliers == "....");
     CHECK(windowed(exec, 6, 3, {1, 2, 3, 5.01f}).outliers == "...o");
     CHECK(windowed(exec, 6, 3, {1, 2, 3, 0}).outliers == "....");
-    // 3 norms do not fill half of 8.
+    // A window of 8 is not half full with 3 norms.
     CHECK(windowed(exec, 8, 3, {1, 2, 3, 100, 9}).outliers == ".....");
     // A new norm replaces the oldest one, even if it is an outlier; infinities are not stored.
     CHECK(first.count == 8);

@@ -16,7 +16,7 @@ constexpr double kLanes = 32;
 // SM cycles per warp instruction, for pipes with 128, 64 and 16 lanes per cycle (CUDA C++
 // Programming Guide, "Arithmetic Instructions").
 constexpr double kFull = kLanes / 128, kHalf = kLanes / 64, kSpecial = kLanes / 16;
-constexpr double kIssue = 0.25;  // of four schedulers, one issue per cycle each
+constexpr double kIssue = 0.25;  // each of an SM's four schedulers issues one instruction per cycle
 constexpr double kSharedBytesPerCycle = 128;
 
 std::string stem_of(const std::string& opcode) {

@@ -70,7 +70,8 @@ TEST_CASE("an epilogue is the way through a tile's code that stores most", "[mac
   REQUIRE(kernels.size() == 1);
   for (const EpilogueKind kind : {EpilogueKind::kPlain, EpilogueKind::kGelu}) {
     const Work work = epilogue_of(kernels[0], kind, 4);
-    CHECK(work.issued == 2 + 2 * 3 + 2);  // before and after the loop; the loop, twice; to the end
+    // Code before and after the loop, two iterations, code up to the end.
+    CHECK(work.issued == 2 + 2 * 3 + 2);
     CHECK(work.tensor_fma == 0);
     CHECK(work.special == 2 * 2);
     CHECK(work.shared_bytes == 2 * 512);

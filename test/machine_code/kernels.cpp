@@ -167,7 +167,7 @@ TEST_CASE("the next row of logits comes while gradients of this one are written"
     CAPTURE(kernel.name);
     size_t loops = 0;
     for (const Loop& loop : kernel.inner_loops("STG.E.128")) {
-      if (kernel.count("MUFU.EX2", loop) == 0) continue;  // writes zeros for ignored rows
+      if (kernel.count("MUFU.EX2", loop) == 0) continue;  // this loop writes zeros for ignored rows
       ++loops;
       CHECK(kernel.count("LDGSTS", loop) > 0);
       CHECK(kernel.count("LDG.", loop) == 0);
@@ -258,7 +258,7 @@ TEST_CASE("a step of backward that waits for more than it needs is found", "[mac
   for (size_t i = loop.first; i <= loop.last; ++i) {
     std::string& operands = kernel.code[i].operands;
     if (!kernel.code[i].opcode.starts_with("WARPGROUP.DEPBAR")) continue;
-    operands.back() = '0';  // changes dV too, although only dP should be affected
+    operands.back() = '0';  // now waits for dV's matmul, too, although only dP is needed
     break;
   }
   CHECK_FALSE(work_beside_products(kernel).empty());

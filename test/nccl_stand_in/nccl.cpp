@@ -83,7 +83,7 @@ ncclResult_t release(ncclComm_t comm) {
   ++counts.freed;
   if (comm->inside > 0) {
     ++counts.freed_in_use;
-    return ncclSuccess;  // does not free it, so that the test can report the use
+    return ncclSuccess;  // `comm` is not freed, so that the test can report its use
   }
   delete comm;
   return ncclSuccess;

@@ -187,7 +187,7 @@ class Pieces {
 
 // Workspace for the arrays first_keys and end_queries, if any keys are hidden.
 struct HiddenPieces {
-  int64_t first_keys = -1, end_queries = -1;  // offsets; -1: no array
+  int64_t first_keys = -1, end_queries = -1;  // offsets in the workspace; -1: no array
 
   HiddenPieces(const AttentionProblem& p, bool backward, Pieces& pieces) {
     if (!p.hides_first_keys()) return;
@@ -210,7 +210,7 @@ struct HiddenPieces {
 struct Input {
   HeadView* view;
   int64_t rows, heads;
-  int64_t piece = -1;  // offset of the copy; -1: not packed
+  int64_t piece = -1;  // offset of the copy in the workspace; -1: not packed
 
   int64_t packs(const AttentionProblem& p) const {
     return p.batch * rows * heads * ceil_div(p.head_size, 8);
@@ -318,7 +318,7 @@ int heads_at_once(int64_t heads, int64_t bytes_of_head) {
 }
 
 int64_t row_bytes(const AttentionProblem& p) {
-  return 2 * p.head_size * dtype_size(p.dtype);  // row of K and of V, or of Q and of dO
+  return 2 * p.head_size * dtype_size(p.dtype);  // bytes of a row of K and of V, or of Q and of dO
 }
 
 }  // namespace

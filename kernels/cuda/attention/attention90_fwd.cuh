@@ -144,7 +144,7 @@ class Fwd90Consumer {
       store();
       reader_.release();
     }
-    if (warpgroup_ == 0) turns().take();  // takes the turn that was passed last
+    if (warpgroup_ == 0) turns().take();  // every pass() needs a take()
   }
 
  private:
@@ -190,7 +190,8 @@ class Fwd90Consumer {
     release_k();
     if constexpr (kCapped) cap_scores(scores_, params_.problem);
     if constexpr (kMasked) mask_keys(scores_, sequence, query, step * kKeys, -kInfinity);
-    constexpr int kByFma = kMasked ? 0 : kConfig.by_fma;  // clamped: masked keys would have weight
+    // By FMA, masked keys would get a weight above 0.
+    constexpr int kByFma = kMasked ? 0 : kConfig.by_fma;
     const bool rescales =
         softmax_.add<kByFma>(scores_, params_.problem.scale_log2, params_.scale_log2_64th);
     settle(shared_.settled, softmax_.bits());

@@ -86,7 +86,7 @@ class RowSoftmax {
   float sum[2] = {0.f, 0.f};
 
  private:
-  static constexpr float kSlack = 8.f;  // 2^8 is exact in bf16 and f16
+  static constexpr float kSlack = 8.f;  // in units of log2; bf16 and f16 represent 2^8 exactly
 
   float raised_[2], added_[2];
 };

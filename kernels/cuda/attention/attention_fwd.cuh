@@ -20,7 +20,8 @@ template <typename T, int kHeadSize, AttentionTile kTile>
 struct FwdTiles {
   static constexpr FwdConfig kConfig = fwd_config(kTile);
   static constexpr int kThreads = kConfig.warps * 32;
-  static constexpr int kRowTiles = kConfig.queries / (16 * kConfig.warps);  // of a warp
+  // Tiles of 16 rows per warp.
+  static constexpr int kRowTiles = kConfig.queries / (16 * kConfig.warps);
 
   Tile<T, kConfig.queries, kHeadSize> q;  // Q; finally out
   Tile<T, kConfig.keys, kHeadSize> k, v;

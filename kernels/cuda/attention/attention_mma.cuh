@@ -114,7 +114,7 @@ __device__ __forceinline__ int fragment_column(int i) {
 template <int kRowTiles, int kColumnTiles>
 using Accumulators = float[kRowTiles][kColumnTiles][4];  // a matrix [16 kRowTiles, 8 kColumnTiles]
 template <int kRowTiles, int kDepthTiles>
-using Fragments = uint32_t[kRowTiles][kDepthTiles][4];  // a, [16 kRowTiles, 16 kDepthTiles]
+using Fragments = uint32_t[kRowTiles][kDepthTiles][4];  // operand a [16 kRowTiles, 16 kDepthTiles]
 
 template <int kRowTiles, int kColumnTiles>
 __device__ __forceinline__ void set_zero(float (&c)[kRowTiles][kColumnTiles][4]) {

@@ -64,7 +64,8 @@ __global__ void __launch_bounds__(kThreads) decode_blocks_kernel(CodedRows x, T*
     const uint32_t codes = *reinterpret_cast<const uint32_t*>(row + column / 2);
 #pragma unroll
     for (int i = 0; i < kNeighbours; ++i) {
-      const int shift = i / 2 * 8 + (i % 2 == 0 ? 4 : 0);  // the first code is in the upper half
+      // A byte has the first code in its upper half.
+      const int shift = i / 2 * 8 + (i % 2 == 0 ? 4 : 0);
       levels.at[i] = table[codes >> shift & 15];
     }
   } else {
@@ -94,7 +95,7 @@ template <typename T, BlockCode kCode>
 __global__ void __launch_bounds__(kThreads)
     encode_blocks_kernel(const T* x, CodedRows y, uint8_t* rows, int64_t n) {
   await_previous_grid();
-  float* const boundaries = shared<Nf4Table>().levels;  // the middle between neighbouring levels
+  float* const boundaries = shared<Nf4Table>().levels;  // midpoints between neighbouring levels
   if constexpr (kCode == BlockCode::kNf4) {
     if (threadIdx.x < 15) {
       boundaries[threadIdx.x] = (kNf4.levels[threadIdx.x] + kNf4.levels[threadIdx.x + 1]) / 2;

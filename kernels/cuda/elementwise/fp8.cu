@@ -162,7 +162,8 @@ __global__ void __launch_bounds__(kThreads) quantize_lines_kernel(const Quantize
     uint32_t largest = 0;
 #pragma unroll
     for (int i = 0; i < kRun; ++i) largest = Max()(largest, magnitude_bits(own.x[i].at[j]));
-    largest = Max()(largest, shfl_xor(largest, kRunsOfLine));  // over the warp's two runs of rows
+    // Maximum over the warp's two runs of rows.
+    largest = Max()(largest, shfl_xor(largest, kRunsOfLine));
     if (lane < kRunsOfLine) scratch.largest[thread / kWarpSize][own.run * kRun + j] = largest;
   }
   __syncthreads();

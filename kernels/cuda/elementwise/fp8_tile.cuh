@@ -12,9 +12,10 @@
 namespace shale::kernels::SHALE_BACKEND {
 
 inline constexpr int kFp8TileThreads = 256;
-// Rows, and columns, of a thread.
+// Number of rows, and of columns, per thread.
 inline constexpr int kFp8Run = 8;
-inline constexpr int kFp8RunsOfLine = static_cast<int>(kFp8Block) / kFp8Run;  // half a warp
+// Runs per line, one for each lane of half a warp.
+inline constexpr int kFp8RunsOfLine = static_cast<int>(kFp8Block) / kFp8Run;
 
 using Fp8CodeRun = Pack<uint8_t, kFp8Run>;
 

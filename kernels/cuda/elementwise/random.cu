@@ -30,7 +30,8 @@ __device__ __forceinline__ float log_of(float x) {
   constexpr int32_t kSqrtHalf = 0x3f3504f3;
   const int32_t bits = std::bit_cast<int32_t>(x) - kSqrtHalf;
   const auto k = static_cast<float>(bits >> 23);
-  const float f = std::bit_cast<float>((bits & 0x007fffff) + kSqrtHalf) - 1.f;  // exact
+  // The subtraction is exact.
+  const float f = std::bit_cast<float>((bits & 0x007fffff) + kSqrtHalf) - 1.f;
   const float p = horner(f, 0.333333312f, -0.24999997f, 0.200007157f, -0.166678023f, 0.142490576f,
                          -0.124256873f, 0.116854199f, -0.11479734f, 0.0697161171f);
   const float f2 = f * f;

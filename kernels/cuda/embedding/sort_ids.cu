@@ -34,7 +34,8 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (i >= count) return;
   const int64_t id = int64_t{ids[i]} - first;
-  pairs.id[i] = id >= 0 && id < V ? static_cast<int32_t>(id) : V;  // V: invalid ids come last
+  // Invalid ids become V, which sorts last.
+  pairs.id[i] = id >= 0 && id < V ? static_cast<int32_t>(id) : V;
   pairs.number[i] = static_cast<int32_t>(i);
 }
 
@@ -59,7 +60,7 @@ __global__ void __launch_bounds__(kThreads)
   __syncwarp();
   const int64_t begin = int64_t{segment} * kSegment;
   for (int64_t i = begin + lane; i < begin + kSegment && i < count; i += kWarpSize) {
-    atomic_add(&mine[digit_of(id[i], shift)], 1);  // exact in any order
+    atomic_add(&mine[digit_of(id[i], shift)], 1);  // integer sums do not depend on the order
   }
   __syncwarp();
   for (int d = lane; d < kDigits; d += kWarpSize) counts[int64_t{d} * segments + segment] = mine[d];
@@ -99,7 +100,7 @@ __global__ void __launch_bounds__(kThreads)
   const int lane = threadIdx.x % kWarpSize, warp = threadIdx.x / kWarpSize;
   const int segment = static_cast<int>(blockIdx.x) * kWarps + warp;
   if (segment >= segments) return;
-  auto& next = shared<DigitCounts>().of_warp[warp];  // per digit: destination of its next pair
+  auto& next = shared<DigitCounts>().of_warp[warp];  // for each digit: where the next pair goes
   for (int d = lane; d < kDigits; d += kWarpSize) next[d] = starts[int64_t{d} * segments + segment];
   const int64_t begin = int64_t{segment} * kSegment;
   for (int64_t first = begin; first < begin + kSegment && first < count; first += kWarpSize) {

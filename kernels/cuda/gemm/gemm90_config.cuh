@@ -29,7 +29,8 @@ struct Gemm90Config {
   static constexpr int kBox = kDepth * 128;  // 64 lines of 128 bytes
   static constexpr int kA = kRows * 128, kB = kCols * 128, kStage = kA + kB;
   static constexpr int kRing = kStages * kStage;
-  static constexpr int kStaging = kBox + kGemm90SlabRows * 32 * 4;  // of a warpgroup's epilogue
+  // Memory of a warpgroup's epilogue.
+  static constexpr int kStaging = kBox + kGemm90SlabRows * 32 * 4;
 };
 
 // A block with two tiles of 128 columns at a time: each warpgroup has one tile with both slabs, and
@@ -92,7 +93,8 @@ struct Gemm90Item {
   int col;
   int a_row;  // first row of the tile in a
   int group, k_begin, k_end;
-  int tile = 0, share = -1;  // for a tile that is or may be shared
+  // Numbers of the tile and of the share; share -1: the tile is not shared.
+  int tile = 0, share = -1;
 };
 
 __device__ __forceinline__ int gemm90_items(const Gemm90Params& params) {

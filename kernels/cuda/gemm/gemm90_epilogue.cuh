@@ -21,7 +21,8 @@ struct Slab {
   float* sums;         // follows `box` in memory, with the same size
 };
 
-inline constexpr int kPartCols = 32, kPartRuns = kPartCols / kRun;  // in a part of a tile
+// Columns, and runs of columns, of a part of a tile.
+inline constexpr int kPartCols = 32, kPartRuns = kPartCols / kRun;
 inline constexpr int kBoxCols = 64;
 inline constexpr int kRowsAtOnce = kWarpgroupSize / kPartRuns;
 
@@ -75,7 +76,7 @@ __device__ __forceinline__ void add_columns(const Run& sums, float* scratch, flo
   }
 }
 
-// Columns, and runs of columns, of c in a part of a tile.
+// Columns of c, and runs of columns, that a part of a tile gives.
 template <class Config>
 inline constexpr int kPartOutCols = Config::kPaired ? kPartCols / 2 : kPartCols;
 template <class Config>
@@ -105,8 +106,9 @@ __device__ __forceinline__ void store_part(const Gemm90Params& params, const Gem
   const int row = item.row + slab.number * kGemm90SlabRows;
   const int rows_left = item.row_end - row;
 
-  if (in_box == 0 && thread == 0) bulk_wait_read<0>();  // of the previous boxes
-  barrier_sync(barrier, kWarpgroupSize);                // the previous sums have been read
+  // Waits until TMA has read the previous boxes.
+  if (in_box == 0 && thread == 0) bulk_wait_read<0>();
+  barrier_sync(barrier, kWarpgroupSize);  // all threads have read the previous sums
   store_sums(slab.sums, sums, part);
   barrier_sync(barrier, kWarpgroupSize);
 
@@ -114,7 +116,7 @@ __device__ __forceinline__ void store_part(const Gemm90Params& params, const Gem
   const RunEpilogue<T, TOut> epilogue(p, col + run * kRun, params.work.packs);
   const bool sums_columns = !Config::kPaired && params.work.column_sums != nullptr;
   Run column_sums{};
-#pragma unroll 1  // unrolling would need the registers of the sums
+#pragma unroll 1  // no unrolling: it would need the registers that hold the sums
   for (int r = thread / kRuns; r < kGemm90SlabRows; r += kWarpgroupSize / kRuns) {
     const bool inside = r < rows_left && run * kRun < cols_left;
     const auto products = load_sums<Config>(slab.sums, r, run);
@@ -148,7 +150,7 @@ __device__ __forceinline__ void store_slab(const Gemm90Params& params, const Gem
                                            const Slab& slab,
                                            const float (&sums)[Config::kCols / 2]) {
   constexpr int kCols = kPartOutCols<Config>;
-#pragma unroll 1  // unrolling would repeat the epilogue's code
+#pragma unroll 1  // no unrolling: it would repeat the epilogue's code
   for (int part = 0; part < Config::kCols / kPartCols; ++part) {
     // The condition is the same for all threads. If a box has a column inside c, all its parts are
     // stored.

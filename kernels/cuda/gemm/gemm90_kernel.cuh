@@ -189,7 +189,7 @@ template <typename T, class Config, bool kATransposed, bool kBTransposed, class 
 __device__ __forceinline__ void multiply_stages(Gemm90Sums<Config>& sums, int count, Stages& stages,
                                                 const Issued& issued) {
   constexpr int kSteps = Config::kDepth / 16;
-  int before = 0;  // stage whose matmuls are in flight
+  int before = 0;  // number of the stage whose matmuls are in flight
   for (int i = 0; i < count; ++i, stages.place.next()) {
     const unsigned char *const a = stages.a(), *const b = stages.b();
     stages.wait();
@@ -322,7 +322,7 @@ __device__ __forceinline__ void compute_items(const Params& params, int warpgrou
       store_tile<T, Config>(params, item, warpgroup, stages.first_slab, staging, sums);
     } while (pieces.next());
   }
-  if (Config::kPingPong && owner == warpgroup) turns.take();  // takes the turn that was passed last
+  if (Config::kPingPong && owner == warpgroup) turns.take();  // every pass() needs a take()
 }
 
 // Waits until the other blocks of a cluster have started, or no longer use this block's shared
@@ -407,7 +407,8 @@ inline TensorMap operand_map(const Matrix& matrix, int64_t lines, int64_t length
 template <class Config>
 void set_outputs(Gemm90Params& params, int64_t c_rows) {
   const GemmProblem& p = params.problem;
-  params.by_boxes = params.work.packs && p.c.dtype != DType::kF32;  // the parts of split-K are f32
+  // The partial sums of split-K are f32.
+  params.by_boxes = params.work.packs && p.c.dtype != DType::kF32;
   if (!params.by_boxes) return;
   params.unchanged = p.epilogue == Epilogue::kNone && p.residual.data == nullptr &&
                      params.work.column_sums == nullptr;

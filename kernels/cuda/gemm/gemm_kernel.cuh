@@ -95,7 +95,7 @@ __device__ __forceinline__ float* multiply_stages(int stages, const Load& load) 
   const auto load_stage = [&] {
     if (loaded < stages) load(ring + loaded % kStages * kStageElements);
     ++loaded;
-    cp_async_commit();  // an empty group too, so that group counts stay right
+    cp_async_commit();  // commits a group even without a load, because waits count groups
   };
 
   const int warp = static_cast<int>(threadIdx.x) / kWarpSize;

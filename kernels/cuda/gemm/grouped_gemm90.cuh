@@ -98,7 +98,8 @@ void launch_grouped90_kernel(const Exec& exec, const GroupedProblem& g, const Gr
   params.row_tiles = static_cast<int>(ceil_div(p.m, Config::kRows));
   params.col_tiles = static_cast<int>(ceil_div(p.n, Config::kOutCols));
   const int64_t all_rows = kGroupsOfK ? g.groups * params.row_tiles : work.most_row_tiles;
-  params.items = static_cast<int>(all_rows * params.col_tiles);  // an upper limit
+  // An upper limit of the number of items.
+  params.items = static_cast<int>(all_rows * params.col_tiles);
   params.next_item = tile_counter(exec);
   simt::launch(
       gemm90_kernel<T, Config, kATransposed, kBTransposed, GroupedGemm90Params<kGroupsOfK>>,

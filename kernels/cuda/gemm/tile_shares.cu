@@ -18,7 +18,7 @@ SharesRoom::SharesRoom(const GemmProblem& problem, GemmTile tile, int cluster, i
   tiles_ = static_cast<int>(tiles_of(problem, tile, cluster).shared);
   parts_ =
       int64_t{shares_ + tiles_} * cluster * rows_of(tile) * cols_of(tile) * int64_t{sizeof(float)};
-  counters_ = sizeof(BlockCounters::written);  // for up to 131 tiles of two slabs
+  counters_ = sizeof(BlockCounters::written);  // enough for 131 tiles of two slabs
 }
 
 TileShares SharesRoom::in(const Exec& exec, char* memory) const {

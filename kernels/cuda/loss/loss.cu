@@ -96,7 +96,8 @@ struct OwnPacks {
   T* shared = dynamic_shared<T>();
   int first = static_cast<int>(threadIdx.x) * kCount;
   int step = static_cast<int>(blockDim.x) * kCount;
-  int shared_cols, cols, of_group;  // columns: in shared memory, in all, in a group
+  // Columns in shared memory, all columns, columns per cp.async group.
+  int shared_cols, cols, of_group;
   PackWords tail[kTail > 0 ? kTail : 1];
 
   __device__ __forceinline__ OwnPacks(int in_shared, int all)
@@ -223,7 +224,7 @@ __global__ void __launch_bounds__(kTwiceThreads) cross_entropy_twice_kernel(Cros
   const int64_t r = blockIdx.x;
   const int target = a.targets[r];
   const RowKind kind = kind_of(target, a.vocab);
-  if (kind != RowKind::kCounts) {  // the same in all threads of the block
+  if (kind != RowKind::kCounts) {  // `kind` is the same in all threads of the block
     write_constant<T, kCount>(a, r, kind);
     return;
   }

@@ -34,7 +34,7 @@ __global__ void __launch_bounds__(kThreads) stats_kernel(VocabularyPart<T> a) {
   const int target = a.targets[r];
   const RowKind kind = kind_of(target, a.vocab);
   float* const stats = a.stats + 3 * r;
-  if (kind != RowKind::kCounts) {  // the same in all threads of the block
+  if (kind != RowKind::kCounts) {  // `kind` is the same in all threads of the block
     if (threadIdx.x < 3) stats[threadIdx.x] = kind == RowKind::kIgnored ? 0.f : NAN;
     return;
   }
@@ -60,7 +60,7 @@ __global__ void __launch_bounds__(kThreads) grad_kernel(VocabularyPart<T> a) {
   const RowKind kind = kind_of(target, a.vocab);
   T* const row = a.logits + r * a.stride;
   const int first = static_cast<int>(threadIdx.x) * kCount;
-  if (kind != RowKind::kCounts) {  // the same in all threads of the block
+  if (kind != RowKind::kCounts) {  // `kind` is the same in all threads of the block
     const float value = kind == RowKind::kIgnored ? 0.f : NAN;
     if (threadIdx.x == 0 && a.losses != nullptr) a.losses[r] = value;
     if (a.step == nullptr) return;

@@ -54,7 +54,7 @@ __global__ void __launch_bounds__(kScanThreads) expert_offsets_kernel(const Sort
     if (a.loads == nullptr) continue;
     a.loads[e] += count;
     const auto dropped = static_cast<int32_t>(count - a.kept(e));
-    if (dropped > 0) atomic_add(a.loads + a.E, dropped);  // exact in any order
+    if (dropped > 0) atomic_add(a.loads + a.E, dropped);  // integer sums do not depend on the order
   }
 }
 

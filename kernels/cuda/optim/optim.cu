@@ -68,7 +68,7 @@ struct RoundedWeights {
 
 template <class Weights, typename Grad, typename Moment>
 struct AdamW {
-  static constexpr int kCount = 4;  // 16 bytes in f32
+  static constexpr int kCount = 4;  // elements per thread: 16 bytes of f32
   Weights weights;
   Typed<Grad> grad;
   Typed<Moment> m, v;

@@ -66,7 +66,7 @@ __device__ __forceinline__ uint8_t signed_code(const MomentTable& table, float v
                                                float inverse) {
   constexpr int kZero = kSignedMap.zero;
   const int level = table.nearest_level(fabsf(value) * inverse);
-  // There is no level for -1.
+  // No code stands for -1.
   const int code = value < 0 ? kZero - (level < kZero ? level : kZero) : kZero + level;
   return static_cast<uint8_t>(code);
 }

@@ -87,7 +87,8 @@ void column_sum_packs(const Exec& exec, const ColumnSumArgs& a) {
 // ---- sum: the binary tree over the elements, kLeaves of them per block ----
 
 constexpr int kLeavesOfThread = 4;
-constexpr int kLeaves = kThreads * kLeavesOfThread;  // a power of two: a subtree
+// Leaves per block; a power of two, so they form a subtree.
+constexpr int kLeaves = kThreads * kLeavesOfThread;
 
 struct TreeSlots {
   double of_warp[kThreads / kWarpSize];

@@ -86,7 +86,7 @@ struct TreeSum {
         carried = carried && set;
       }
     }
-    // The digits that are set merge from the right.
+    // The remaining sums are added, the newest first.
     Sums<Acc, n> total{};
     bool any = false;
 #pragma unroll

@@ -34,11 +34,12 @@ struct Grid {
   int cluster = 1;                 // blocks per cluster, neighbours along x
   const void* function = nullptr;  // address of the kernel
   size_t dynamic_bytes = 0;        // bytes of dynamic shared memory
-  bool asked_for_shared = false;   // may use more than SharedMemory::kUnasked
+  bool asked_for_shared = false;   // the kernel may use more than SharedMemory::kUnasked
   size_t shared_limit = 0;         // maximum shared memory per block; launch() sets it
   bool dependent = false;          // see Exec::dependent_launch
   Options options{};
-  Site site{};                   // of the launch; its function is the kernel's name in reports
+  // Place of the launch; its function is the kernel's name in reports.
+  Site site{};
   std::function<void()> body{};  // calls the kernel with its arguments
 };
 

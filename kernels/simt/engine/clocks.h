@@ -52,7 +52,7 @@ class Clocks {
   // what all threads that waited at the barrier with it have seen.
   uint32_t known(int actor, int other) const {
     const Clock& clock = clocks_[static_cast<size_t>(actor)];
-    const auto index = static_cast<size_t>(other);  // `known` may be older than the last actors
+    const auto index = static_cast<size_t>(other);  // `known` may lack actors that were added later
     return clock.known && index < clock.known->size() ? (*clock.known)[index] : 0;
   }
   bool know_the_same(int actor, int other) const {

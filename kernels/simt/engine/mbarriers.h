@@ -25,7 +25,8 @@ class MBarriers {
   void fence_init(const Fiber& self);
 
   // ---- For bulk copies, which identify a barrier by its number ----
-  int for_copies(Fiber& self, void* at);  // fails unless it was initialised and fenced
+  // Returns the barrier's number; fails unless it was initialised and fenced.
+  int for_copies(Fiber& self, void* at);
   // Returns the actor for the copies that barrier `number` counts.
   int engine(int number);
   void landed(int number, uint32_t bytes);
@@ -47,7 +48,8 @@ class MBarriers {
     SyncClock clock{};         // released by arrivals in this phase
     SyncClock of_parity[2]{};  // `clock` of the last complete phase of each parity
   };
-  int number_of(Fiber& self, void* at);  // fails if `at` is no initialised mbarrier
+  // Returns the barrier's number; fails if none is initialised at `at`.
+  int number_of(Fiber& self, void* at);
   void change_bytes(Barrier& barrier, int64_t by);
   void complete_if_due(Barrier& barrier);
 

@@ -105,7 +105,8 @@ class Tracker {
   // accesses by threads.
   struct Accessor {
     int actor, thread;
-    bool collective = false;  // a wgmma: only what the whole warpgroup has seen counts
+    // A wgmma: only accesses that the whole warpgroup has seen come before it.
+    bool collective = false;
     bool is_engine() const { return actor != thread; }
   };
 

@@ -11,7 +11,7 @@ namespace shale::emulator {
 // the mask has arrived, combine() reads and writes all payloads.
 struct WarpOperation {
   const char* name;
-  // payloads[lane]; null: does nothing
+  // Reads and writes payloads[lane] of the lanes in `mask`; null: the operation has no payloads.
   void (*combine)(Block& block, uint32_t mask, void* const* payloads);
   bool orders_memory = false;
 };

@@ -21,7 +21,7 @@ struct MatrixTile {
   alignas(16) uint32_t words[4 * 32];  // four row-major 8x8 matrices of halves
 };
 
-// Tests ldmatrix. in: the tile. out word m: register m.
+// Tests ldmatrix: `in` has the tile, and word m of `out` is register m.
 template <int kCount, bool kTransposed>
 __global__ void ldmatrix_kernel(const uint32_t* in, uint32_t* out) {
   await_previous_grid();
@@ -33,7 +33,7 @@ __global__ void ldmatrix_kernel(const uint32_t* in, uint32_t* out) {
   for (int m = 0; m < kCount; ++m) out[32 * m + lane_id()] = registers[m];
 }
 
-// Tests stmatrix. in word m: register m. out: the tile.
+// Tests stmatrix: word m of `in` is register m, and `out` has the tile.
 template <int kCount, bool kTransposed>
 __global__ void stmatrix_kernel(const uint32_t* in, uint32_t* out) {
   await_previous_grid();

@@ -97,7 +97,7 @@ __global__ void copy_runs_kernel(const uint32_t* in, uint32_t* out, int bytes) {
   MBarrier& full = make_barrier();
   auto* const words = dynamic_shared<uint32_t>();
   if (thread_id() > 0) return;
-  const int half = bytes / 8;  // words in half of the data
+  const int half = bytes / 8;  // number of words in half of the data
   mbarrier_arrive_expect(full, bytes);
   bulk_load(words, in, bytes / 2, full);
   bulk_load(words + half, in + half, bytes / 2, full);
@@ -334,8 +334,8 @@ __global__ void phases_kernel(const uint32_t* in, uint32_t* out) {
     fence_mbarrier_init();
   }
   __syncthreads();
-  mbarrier_wait(data.turn, 1);  // phase -1 counts as complete
-  __syncthreads();              // so that no thread is two phases late
+  mbarrier_wait(data.turn, 1);  // the phase before the first counts as complete
+  __syncthreads();              // waits, so that no thread is two phases late
   for (int p = 0; p < test::kPhases; ++p) {
     if (warp == p % 4) {
       uint32_t* const words = data.words + 4 * p;

@@ -22,7 +22,7 @@ __global__ void pipeline_kernel(const float* in, float* out, int n) {
     if (index < tiles) {
       cp_async<kBytes>(stages + index % kStages * tile + mine, in + (at < n ? at : 0), at < n);
     }
-    cp_async_commit();  // an empty group keeps the count of groups right
+    cp_async_commit();  // commits a group even without a copy, because waits count groups
   };
   for (int i = 0; i < kStages - 1; ++i) fetch(i);
   for (int i = 0; i < tiles; ++i) {
