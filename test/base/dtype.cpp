@@ -59,7 +59,7 @@ TEST_CASE("f16 rounds to nearest, and to even half way between neighbours", "[dt
   for (uint16_t low = 0; low < 0x7bff; ++low) {  // all pairs of neighbouring finite magnitudes
     const auto high = static_cast<uint16_t>(low + 1);
     const float a = from_bits<f16>(low), b = from_bits<f16>(high);
-    const float middle = (a + b) / 2;  // exact: a float has 13 more bits
+    const float middle = (a + b) / 2;  // exact: f32 has 13 more significand bits than f16
     const uint16_t even = low % 2 == 0 ? low : high;
     wrong += f16_bits(middle) != even;
     wrong += f16_bits(-middle) != (even | 0x8000);

@@ -37,7 +37,7 @@ class Terminal {
   Terminal& operator=(const Terminal&) = delete;
 
   // Reads output until it has the length of `want`: a pseudo-terminal forwards text with a delay
-  // and in pieces. Excess output shows up in the next call.
+  // and in pieces. Output beyond this length is left for the next call.
   std::string shown_instead_of(const std::string& want) const {
     std::string text;
     pollfd poll_master = {.fd = master_, .events = POLLIN, .revents = 0};

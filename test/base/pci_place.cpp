@@ -20,7 +20,7 @@ struct Speed {
   int width = 16, possible = 16;
 };
 
-// A folder like /sys, to which devices are added.
+// A folder with the layout of /sys, to which tests add devices.
 class Sys {
  public:
   const fs::path& root() const { return folder_.path(); }

@@ -16,7 +16,7 @@ std::vector<std::string> names_of(const TraceRecord& record, const std::string& 
   return names;
 }
 
-// Marks numbered from 0; a null stream has none.
+// Marks numbered from 0; a mark on a null stream has no number.
 class CountedMarks final : public StreamMarks {
  public:
   size_t mark(void* stream) override { return stream == nullptr ? kNone : count_++; }
@@ -25,7 +25,7 @@ class CountedMarks final : public StreamMarks {
   size_t count_ = 0;
 };
 
-// Records the names of ranges.
+// Tracer that records the names of ranges.
 class ShownRanges final : public Tracer {
  public:
   void enter(std::string_view name) override { text += std::string(name) + "("; }

@@ -27,7 +27,7 @@ int64_t blocks_of(const std::vector<int64_t>& lengths) {
   return blocks;
 }
 
-// Vectors that are averaged repeatedly.
+// Vectors whose mean over ranks is computed repeatedly.
 class Means {
  public:
   Means(comm::ProcessGroup& group, Context& context, std::vector<int64_t> lengths)

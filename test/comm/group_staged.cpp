@@ -23,12 +23,12 @@ struct TimedStream {
   double end = 0;  // end of all queued copies
 };
 
-// A device in host memory. Copies happen immediately, but take time on their stream's clock.
+// A device in host memory. A copy happens at once, but advances its stream's simulated clock.
 class TimedDevice final : public DeviceBackend {
  public:
   explicit TimedDevice(Clock& clock, MemoryProvider& memory) : clock_(clock), memory_(memory) {}
 
-  // Marks the device memory: copies from it go to the host.
+  // Declares this buffer to be device memory: a copy from it is one to the host.
   void own(const View& buffer) { own_ = buffer; }
 
   Device device() const override { return {.type = DeviceType::kEmu, .arch = 86}; }

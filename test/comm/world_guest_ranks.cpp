@@ -13,7 +13,7 @@ namespace {
 using comm::MpiCommunicator;
 using comm::World;
 
-// Communicator of the ranks with this color, in reverse rank order.
+// Communicator of the ranks that pass this color, in reverse rank order.
 struct Part {
   explicit Part(int color) {
     MPI_Comm_split(MPI_COMM_WORLD, color, -world().rank(), &comm);

@@ -15,10 +15,10 @@ namespace shale::test {
 // although most do more.
 enum class Unsynced {
   kLost,
-  kKept,       // all changes survive, as when a process is killed
+  kKept,       // all changes survive, as if a process was killed
   kNamesKept,  // names survive, data does not: files end where they were synced
   kZeroed,     // names and sizes survive, data reads as zeros
-  kAny,        // a random subset survives (by a seed), some writes only in part
+  kAny,        // a random subset of changes survives (by a seed), some only in part
 };
 
 // Model of a folder on a disk that tracks what was synced. It is fed with the calls that a program
@@ -51,7 +51,7 @@ class CrashModel {
     bool is_folder = false;
     std::string synced;  // synced content of a file
     std::string now;
-    std::vector<FileChange> changes;  // from `synced` to `now`
+    std::vector<FileChange> changes;  // changes that turn `synced` into `now`
     Names names_synced;               // synced names in a folder
     Names names_now;
     std::vector<NameChange> name_changes;

@@ -1,5 +1,5 @@
 // Simulates a crash after each disk operation of saving, leaving the disk in several of the states
-// possible then. In each, all committed checkpoints must be intact, and a run must be able to
+// possible then. In each state, all committed checkpoints must be intact, and a run must be able to
 // resume.
 
 #include <filesystem>
@@ -80,7 +80,7 @@ TEST_CASE("a power failure after any call, in many states of the disk", "[.][fau
   CHECK(states > 20'000);
 }
 
-// Shows that the model detects mistakes: a program that does not sync loses checkpoints in it.
+// Shows that the crash model detects mistakes: a program that does not sync loses checkpoints.
 TEST_CASE("without any one kind of sync, a power failure loses a checkpoint", "[faults]") {
   Recorded recorded;
   const DiskOp left_out = GENERATE(DiskOp::kSyncFile, DiskOp::kSyncFolder);

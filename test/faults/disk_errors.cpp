@@ -27,7 +27,7 @@ int64_t calls_of_a_run(const std::string& kind) {
   return last;
 }
 
-// Runs once with a fault and checks the result. Returns the problem, or "".
+// Runs save_checkpoints once with a fault and checks the result. Returns the problem, or "".
 std::string problem_of(const std::string& kind, int64_t at, int want_code, int want_errno) {
   const TempDir dir;
   const SaverOutcome outcome =
@@ -46,7 +46,7 @@ std::string problem_of(const std::string& kind, int64_t at, int want_code, int w
   }
   const std::string problem = problem_after_fault(dir.path(), outcome.saved);
   if (!problem.empty()) return fail(problem);
-  // Runs the same program with a healthy disk.
+  // Runs save_checkpoints again, with a healthy disk.
   const SaverOutcome next = run_saver({.folder = dir.path(), .first = outcome.saved + 1});
   if (next.run.code != 0)
     return fail("the next run ends with ", next.run.code, ", ", next.run.errors);

@@ -117,10 +117,10 @@ class Call {
   bool is_counted() const { return is_counted_; }
   DiskCall& details() { return call_; }
   int error() const { return error_; }
-  // Number of bytes that a read or write of `size` bytes shall transfer.
+  // Number of bytes that a read or write of `size` bytes transfers under this fault.
   size_t limit(size_t size) const { return is_short_ && size > 1 ? size / 2 : size; }
 
-  // Returns -1 with errno if the call shall fail, otherwise the result of `run`.
+  // Returns -1 and sets errno if the fault makes the call fail, otherwise the result of `run`.
   template <typename Run>
   auto operator()(const Run& run) -> decltype(run()) {
     if (error_ != 0) {
@@ -208,7 +208,7 @@ int openat64(int folder, const char* path, int flags, ...) {
 
 int close(int fd) {
   const int flags = ::fcntl(fd, F_GETFL);
-  // Counts only files opened for writing: closing others cannot report a write error.
+  // Counts only files opened for writing: closing other files cannot report a write error.
   const bool is_written = flags >= 0 && (flags & O_ACCMODE) != O_RDONLY;
   Call call(DiskOp::kOther, "close", is_written ? path_of(fd) : "");
   const int result =

@@ -1,5 +1,5 @@
 // Simulates a crash after each disk operation of an export over an earlier one. The folder then has
-// the old model, the new one, or none that a reader would accept, never a mixture of their files.
+// the old model, the new one, or no model that a reader accepts, never a mixture of files.
 
 #include <map>
 #include <optional>
@@ -90,7 +90,7 @@ TEST_CASE("a power failure during an export leaves the old model, the new one, o
   }
   CHECK(problems == "");
   CHECK(found_old > 5);   // the old model stays until all data is written
-  CHECK(found_new >= 5);  // the new model is complete in the end, in any unsynced state
+  CHECK(found_new >= 5);  // in the end the new model is complete, whatever was synced
 }
 
 }  // namespace shale::test

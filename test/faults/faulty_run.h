@@ -19,7 +19,7 @@ struct FaultyRun {
   int code = 0;  // exit code of the program, or 128 + signal
   std::string output;
   std::string errors;
-  std::vector<DiskCall> calls;  // successful calls, and what write() printed
+  std::vector<DiskCall> calls;  // successful calls, and the text that the program printed
 };
 
 // Runs the shell command `before` + `program` + `after`, injecting the fault only into `program`.

@@ -7,7 +7,7 @@
 # After every kill the whole job must be gone: within 3 seconds on an idle machine (the slowest time
 # is printed; 15 seconds are an error). The next start must resume from the last reported checkpoint
 # or a later one, and delete what the killed run left behind. A run that finishes must have the
-# losses and the state of one that was never killed, bit-identical, and each step once.
+# losses and the state of a run that was never killed, bit-identical, and each step once.
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 
 kills=${1:-6}
@@ -151,7 +151,7 @@ while [[ $killed -lt $kills || $finished -eq 0 ]]; do
   now=$(sed -nE 's/^saved step ([0-9]+)$/\1/p' "$work/log" | tail -n 1)
   if [[ -n $now ]]; then saved=$now; fi
   # If the run ended (perhaps with nothing left to do) or was killed after its last checkpoint, the
-  # metrics must have the last row too.
+  # metrics must include the row of the last step.
   if $ended || grep -q "^saved step $steps$" "$work/log"; then
     check_end
     finished=$((finished + 1))

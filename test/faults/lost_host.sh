@@ -16,7 +16,7 @@ cleanup() {
 trap cleanup EXIT
 make_hosts
 
-# Output of a lost host does not reach mpirun, so ranks write to files.
+# Output of ranks on a lost host does not reach mpirun, so ranks write to files.
 cat >"$work/rank" <<END
 #!/bin/sh
 "\$@" >"$work/out.\$OMPI_COMM_WORLD_RANK" 2>&1
@@ -136,7 +136,7 @@ fi
 
 # ---- A link that loses and delays packets ----
 
-# Replaces the first link, so that there is no other route. TCP takes minutes on the worse setting.
+# Replaces the first link, so that there is no other route. TCP takes minutes with "all".
 loss=0.05 delay_ms=20
 [[ ${1:-} != all ]] || { loss=0.3 delay_ms=200; }
 in_namespace $left ip link del $left_device

@@ -38,8 +38,8 @@ std::string problem_with_checkpoints(const CheckpointFolder& checkpoints, int64_
 // Names of files in the folder that are not checkpoints; "" if there are none.
 std::string leftover(const CheckpointFolder& checkpoints);
 
-// Checks the folder "checkpoints" in `folder` in the same way after any fault; also that all bytes
-// are those that the saver wrote, and that cleaning leaves only checkpoints.
+// Checks the folder "checkpoints" in `folder` like problem_with_checkpoints() after any fault; also
+// that all bytes are those that the saver wrote, and that cleaning leaves only checkpoints.
 std::string problem_after_fault(const std::string& folder, int64_t at_least);
 
 }  // namespace shale::test

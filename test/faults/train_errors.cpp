@@ -61,8 +61,8 @@ int64_t last_saved(const std::string& output) {
   return place == std::string::npos ? 0 : std::atoll(output.c_str() + place + words.size());
 }
 
-// Step that the file "latest" names after these calls; 0 if none. It is written once a checkpoint
-// is committed, so from then on that step must survive.
+// Step that the file "latest" names after these calls; 0 if none. The file is written after a
+// checkpoint is committed, so the checkpoint of that step must survive.
 int64_t last_committed(const std::vector<DiskCall>& calls, size_t count) {
   int64_t written = 0;
   int64_t committed = 0;
@@ -77,7 +77,7 @@ int64_t last_committed(const std::vector<DiskCall>& calls, size_t count) {
   return committed;
 }
 
-// Checks that a run resumed from this step finds the losses of all steps before. Returns the
+// Checks that a run resumed from this step finds the losses of all earlier steps. Returns the
 // problem, or "".
 std::string problem_with_metrics(const std::string& path, int64_t step) {
   if (step == 0) return {};  // the run starts from scratch

@@ -11,7 +11,7 @@
 // References for cross-entropy, over whole rows and over parts of a vocabulary.
 namespace shale::test::cross_entropy {
 
-inline constexpr float kScale = 0.125f;  // grad_scale of the tests' runs
+inline constexpr float kScale = 0.125f;  // grad_scale in all tests
 
 template <typename T>
 struct Case {

@@ -140,7 +140,7 @@ TEST_CASE("many ranges that are read at once are what each is alone", "[io]") {
   const SampleOptions options{.ranks = GENERATE(1, 3, 8), .chunk_bytes = 5000, .rows = 1000};
   save_sample(folder, 1, options);
   CheckpointReader reader(folder.path_of(1));
-  // Writes ranges from the last tensor to the first, with a gap after every third one.
+  // Writes ranges from the last tensor to the first, with a gap after every third range.
   const int64_t piece = GENERATE(7, 100, 1'000'000);
   CAPTURE(options.ranks, piece);
   std::vector<TensorPart> wanted;
@@ -191,7 +191,7 @@ TEST_CASE("what is read at once is read from the disk once, in the order of the 
   };
   const int64_t before = bytes_read();
   reader.read_all(reads);
-  // Each byte is read once, plus the few bytes of /proc.
+  // read_all() reads each byte once; reading /proc itself adds a few bytes.
   CHECK(bytes_read() - before <= bytes + 4096);
   std::sort(places.begin(), places.end());
   CHECK(places.front().file == 0);
@@ -292,7 +292,7 @@ TEST_CASE("retiring keeps the newest sound checkpoints and the one saved just no
   check(2, 5, {5, 4, 3});  // 4 is damaged and does not count
   fs::remove(folder.path_of(5) + "/" + kManifestName);
   check(1, 3, {5, 4, 3});  // 3 is the newest undamaged checkpoint
-  // A run that resumed from an older checkpoint keeps what it saves, despite newer steps.
+  // Keeps the checkpoint saved just now (step 6), although an earlier run left newer steps.
   for (const int64_t step : {6, 7, 8}) save_sample(folder, step, {});
   check(1, 6, {8, 6});
   CHECK(names_in(dir.path()).size() == 3);

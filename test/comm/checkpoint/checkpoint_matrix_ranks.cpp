@@ -71,7 +71,7 @@ TEST_CASE("a state saved by 1 to 8 ranks in any stage is the same on 1 to 8 in a
           run.load(CheckpointFolder(dir.path()).path_of(2));
           int64_t own_bytes = 0;
           REQUIRE(difference(run, want, own_bytes) == "");
-          // All ranks together hold the whole state; in stage 0 each rank holds all of it.
+          // The ranks together hold the whole state; in stage 0 each rank holds the whole state.
           if (to_stage > 0) to->all_reduce_sum(make_view(&own_bytes, {1}));
           REQUIRE(own_bytes >= want_bytes);
         }

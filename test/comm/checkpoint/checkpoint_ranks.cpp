@@ -59,7 +59,7 @@ TEST_CASE("a state saved by N ranks is the same on M ranks, in every stage, prec
         CHECK_FALSE(TinyRun({.shard = group}, *group, table[i]).state() == want);
       }
       all->barrier("saved");
-      // Tests a subset of all pairs: every layout with every number of ranks, on another layout.
+      // Tests some pairs of layouts: each saved layout is loaded on every number of ranks.
       for (int m = 1; m <= all->size(); ++m) {
         comm::ProcessGroup* const target = groups[size_t(m)].get();
         if (target == nullptr) continue;

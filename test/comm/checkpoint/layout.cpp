@@ -14,7 +14,7 @@ using test::message_of;
 
 namespace {
 
-// Tensor [4, 6] in two boxes of 4 x 3, the first one split into two parts.
+// Tensor [4, 6] in two boxes of 4 x 3, the first box split into two parts.
 CheckpointTensor sample() {
   CheckpointTensor tensor{.dtype = DType::kF32, .shape = {4, 6}, .boxes = {}};
   tensor.boxes.push_back({{{0, 0}, {4, 3}}, {{0, 0, 5}, {1, 5, 7}}});

@@ -1,4 +1,4 @@
-// Program for test/cli/rank_failures.sh: ranks that fail in every way that ends a job.
+// Program for test/cli/rank_failures.sh: its ranks fail in each of the ways that end a job.
 
 #include <chrono>
 #include <csignal>

@@ -109,8 +109,8 @@ TEST_CASE("a power of two as scale changes no bit where nothing underflows or ov
 }
 
 TEST_CASE("bias corrections count the steps that were done") {
-  // Skipping the first batches by overflow must give the same as never seeing them: the moments,
-  // and an update of full size, which is lr only with the bias correction of a first step.
+  // Skipping the first batches by overflow must give the moments of a run without them, and an
+  // update of full size, which is lr only with the bias correction of a first step.
   Training skipping({.initial_scale = 0x1p24f, .growth_interval = 1000});
   int64_t skipped = 0;
   while (skipping.step().non_finite != 0) ++skipped;

@@ -182,7 +182,7 @@ TEST_CASE("ranks cover a step's positions exactly, each once", "[data]") {
 }
 
 TEST_CASE("a micro-batch is the leaf j * ranks + rank, whatever the number of ranks", "[data]") {
-  // With one rank, leaf l is micro-batch l; with W ranks it is micro-batch l / W of rank l % W.
+  // With one rank, leaf l is micro-batch l; with W ranks leaf l is micro-batch l / W of rank l % W.
   const BatchLayout one{.global_batch = 48, .micro_batch = 2, .ranks = 1};
   for (const int64_t ranks : {2, 3, 4, 8}) {
     const BatchLayout many{.global_batch = 48, .micro_batch = 2, .ranks = ranks};

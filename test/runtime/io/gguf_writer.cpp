@@ -54,7 +54,7 @@ TEST_CASE("a GGUF file is the reference's to the byte", "[io]") {
   };
   CHECK(floats(256, 6) == std::vector<float>{0, 1, 2, 3, 4, 5});
   CHECK(floats(288, 3) == std::vector<float>{1, 2, 3});
-  // Padding consists of zeros.
+  // The padding between tensors consists of zeros.
   CHECK(found.substr(2 * (256 + 24), 16) == "0000000000000000");
 }
 
@@ -72,7 +72,7 @@ TEST_CASE("Q8_0 is a scale and 32 rounded integers, as ggml makes them", "[io]")
   const auto* data = reinterpret_cast<const int8_t*>(bytes.data()) + bytes.size() - 96;
   CHECK(hex(bytes.substr(bytes.size() - 96, 2)) == "003c");  // the scale 1 in f16
   for (size_t i = 0; i < 31; ++i) {
-    CHECK(data[2 + i] == static_cast<int8_t>(std::round(x[i])));  // rounds halves away from zero
+    CHECK(data[2 + i] == static_cast<int8_t>(std::round(x[i])));  // halves round away from zero
   }
   CHECK(data[2 + 31] == -127);
   for (size_t i = 34; i < 68; ++i) CHECK(data[i] == 0);

@@ -126,7 +126,7 @@ TEST_CASE("a flipped bit in the header gives an error or a header that is consis
         ++rejected;
       }
     }
-    // Changes to letters of names may go undetected; to lengths, shapes, offsets and structure not.
+    // Only changes to letters of names may go undetected, not to lengths, shapes and offsets.
     CHECK(rejected > static_cast<int>(header_bytes * 8 / 2));
   }
 }

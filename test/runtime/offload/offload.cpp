@@ -234,7 +234,7 @@ std::vector<float> masters_after_steps(Context& device, bool offloaded,
     optimizer.zero_grad();
   }
   offload.finish();
-  // The next forward must see the rounded master.
+  // The next forward must read the rounded master weights.
   const Tensor seen = empty(device, {kParameters}, DType::kF32);
   kernels::axpby(device.exec(), {.a = one.parameter.value.alias({kParameters}, {1}), .y = seen});
   std::vector<float> values = to_host<float>(seen);

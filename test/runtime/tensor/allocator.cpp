@@ -283,7 +283,7 @@ TEST_CASE("a tag can have memory of its own") {
   f.allocator.set_provider(MemoryTag::kGradient, &peers);
   auto* gradient = f.take(3 * kMiB, MemoryTag::kGradient);
   auto* other = f.take(3 * kMiB, MemoryTag::kActivation);
-  CHECK(peers.held == 4 * kMiB);  // a multiple of 2 MiB
+  CHECK(peers.held == 4 * kMiB);  // 3 MiB rounded up to a multiple of 2 MiB
   CHECK(f.backend.device_memory.held == 4 * kMiB);
   f.allocator.free(gradient);
   f.allocator.set_provider(MemoryTag::kGradient, nullptr);

@@ -1,4 +1,4 @@
-// Runs the test cases of catch2/catch.hpp next to this file.
+// Runs the test cases declared with catch2/catch.hpp, the small test framework beside this file.
 #include <catch2/catch.hpp>
 
 #include <cstdio>

@@ -73,9 +73,9 @@ class Buffer {
   View view(int64_t count) const {
     return make_view(static_cast<T*>(device_data_ != nullptr ? device_data_ : data_), {count});
   }
-  // Queues the copy of the values to the device; they must not change before it has run.
+  // Queues a copy of the values to the device; the values must not change before the copy has run.
   void give() const;
-  // Copies the device's values back and waits for them.
+  // Copies the values back from the device and waits for the copy.
   void take() const;
 
  private:

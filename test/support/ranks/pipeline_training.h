@@ -14,7 +14,7 @@ namespace shale::test {
 // `context` ranks that share each sequence; all other ranks are data parallel, in `replicas`
 // replicas. `expert` ranks of a stage have different experts.
 struct PipelineRun {
-  int ranks = 1;  // 1: no pipeline
+  int ranks = 1;  // number of pipeline stages; 1: no pipeline
   // Processes; TrainOptions::tensor_shards and context_shards may set more mesh ranks per process.
   int tensor = 1;
   int context = 1;
@@ -31,7 +31,7 @@ struct PipelineRun {
   std::function<void(comm::DataParallel&)> load = {};
   // Returns the micro-batch that starts with sequence `first` of a step; empty: uses micro_batch().
   std::function<Batch(int64_t step, int64_t first)> batch = {};
-  // Called on each rank in the middle of its steps.
+  // Called on each rank before the second micro-batch of every step.
   std::function<void(int64_t step)> during_step = {};
 };
 

@@ -94,7 +94,7 @@ TEST_CASE("sequences that are cut train as whole ones do", "[context]") {
   const int ranks = all->size();
   if (ranks != 2 && ranks != 4) return;
   for (const std::string family : {"gpt2", "llama", "mistral"}) {
-    for (const int64_t length : {24, 22}) {  // 22 tokens are padded
+    for (const int64_t length : {24, 22}) {  // 22 tokens are padded to 24
       TrainOptions options{.micro_batch = 2, .steps = 3};
       options.length = length;
       options.dropout = family == "gpt2" ? 0.1f : 0;

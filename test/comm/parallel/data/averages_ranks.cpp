@@ -73,7 +73,7 @@ TEST_CASE("the average of the weights is what its formula says, after each step 
         for (size_t i = 0; counts && i < got.size(); ++i) {
           average[i] = kDecay * average[i] + (1 - kDecay) * double{master[i]};
         }
-        // Each step has one subtraction and one FMA in f32, of numbers below 2.
+        // Each step's average has one subtraction and one FMA in f32, of numbers below 2.
         CHECK(max_error(got, average) <= (step + 1) * 0x1p-23);
       }
     }

@@ -126,7 +126,7 @@ TEST_CASE("float16 with loss scaling has the same bits with offload, skipped ste
                        .loss_scale = 0x1p24f,
                        .parallel = {.compute = DType::kF16}};
   const Trained want = train(*group, options);
-  CHECK(want.skipped_steps > 0);  // the first gradients overflow
+  CHECK(want.skipped_steps > 0);  // the first gradients overflow in f16
   CHECK(want.skipped_steps < kSteps / 2);
   for (const int stage : {0, 1, 2, 3}) {
     for (const bool background : {true, false}) {

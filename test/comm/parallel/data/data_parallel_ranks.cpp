@@ -123,7 +123,7 @@ TEST_CASE("a parameter that backward passes without a gradient is reduced as zer
   Context context(small_context(1));
   Stream net;
   DataParallel parallel(net, {&net.norm}, context, *group, {.seed = 1});
-  // Forces the reduction to finish before backward returns, so that nothing can correct it later.
+  // Makes the reduction end before backward returns, so that nothing can correct it later.
   leaf_state(net.norm.bias.value).ready_hooks.push_back([&] { group->barrier("test"); });
   for (const bool all_use_norm : {true, false}) {
     const auto [y, stream] = net.norm.forward_stream(random_leaf(context, {2, 4}, 1));

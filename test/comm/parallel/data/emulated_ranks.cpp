@@ -98,7 +98,7 @@ TEST_CASE("every stage has the same bits on a device whose streams run in any or
   CHECK(std::isfinite(want.losses.back()));
   for (const emulator::Options& order : orders()) {
     for (const Row& row : rows) {
-      // A single rank uses other streams only for offload.
+      // A single rank uses several streams only for offload.
       if (world().size() == 1 && !row.offload.optimizer) continue;
       CAPTURE(row.name, static_cast<int>(order.order));
       CHECK(same(train_on(gpu(order), train_options(row)), want));

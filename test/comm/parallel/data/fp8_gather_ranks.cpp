@@ -162,7 +162,7 @@ TEST_CASE("weights gathered in fp8 are decoded for who asks for their values alo
         if (nn::weight_operands(*entry.parameter) == Operands::kPlain) continue;
         const auto values = to_host<bf16>(entry.parameter->value);
         CHECK(calls("fp8_decode") > 0);
-        // This rank's masters, in the scale blocks of the whole matrix.
+        // f32 masters of this rank's shard.
         const auto masters = to_host<float>(buffer->master());
         const OptimSpan span = buffer->spec().span_of(entry, all->rank());
         for (int64_t i = 0; i < span.count; ++i) {

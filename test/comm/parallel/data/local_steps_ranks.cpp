@@ -61,7 +61,7 @@ TEST_CASE("an outer step after each, of rate 1 without momentum, is data paralle
     const std::vector<float> local_losses = got.train(5);
     for (size_t i = 0; i < losses.size(); ++i) {
       CAPTURE(count, i, losses[i], local_losses[i]);
-      // Gradients, sums and updates of six steps round a few times each.
+      // The bound allows for roundings of the gradients, sums and updates of six steps.
       CHECK(std::abs(local_losses[i] - losses[i]) <= 100 * 0x1p-24 * losses[i]);
     }
   }
@@ -132,7 +132,7 @@ TEST_CASE("an outer step is Nesterov's, of the mean of what replicas have change
           const double d = double(start[i]) - mean[i] / count;
           const double m = double{0.9f} * double(momentum[i]) + d;
           const double a = double(start[i]) - double{0.7f} * (d + double{0.9f} * m);
-          // Rounding of differences of numbers below 4, a sum of a few, and three sums of products.
+          // The bound covers roundings of differences below 4, a sum over replicas, three products.
           const double bound = 16 * 0x1p-24 * (std::abs(double(start[i])) + 1);
           REQUIRE(std::abs(double(after[i]) - m) <= bound);
           REQUIRE(std::abs(double(anchor[i]) - a) <= bound);
@@ -172,7 +172,7 @@ TEST_CASE("local steps send 4 bytes a step, and of each element a sum in every o
       const double control = between.traffic().totals(comm::Traffic::kControl).sent_bytes;
       if (count < world().size()) CHECK(control == Approx(factor * 4 * kEvery));
       CHECK(between.traffic().totals(comm::Traffic::kParameters).sent_bytes == 0);
-      // In the tiny model the embedding table is the largest of five parts.
+      // Of the five parts that the tiny model averages in turn, the embedding is the largest.
       if (in_turn) CHECK(most < 0.6 * factor * 4 * elements);
     }
   }
@@ -183,7 +183,7 @@ TEST_CASE("local steps resume with the same bits, wherever they were", "[checkpo
   for (const int count : replica_counts()) {
     const Replicas replicas(*all, count);
     for (const bool in_turn : {false, true}) {
-      // Saves before the first local step, between two outer steps, and after one.
+      // Saves before the first local step, between two outer steps, and after an outer step.
       for (const int64_t at : {1, 2, 3, 5}) {
         CAPTURE(count, in_turn, at);
         const SharedDir dir(*all);

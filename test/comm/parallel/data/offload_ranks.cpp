@@ -134,8 +134,8 @@ TEST_CASE("a gradient is called complete once a step, as soon as its unit is red
         const Told told = listen(*group, {.stage = stage, .overlap = overlap}, micro_batches);
         CHECK(told.shards == each);
         CHECK(told.right);
-        // In stage 3 one reduction and one unit's gradients are still in flight. A sum on the host
-        // is complete only once the CPU has added to it.
+        // In stage 3 one reduction, and the gradients of one unit, are still in flight. A sum in
+        // host memory is complete only once the CPU has added to it.
         const bool added = stage >= 2 && micro_batches > 1;
         if (overlap && !added) CHECK(told.before_last >= (stage == 3 ? 1 : 2));
       }

@@ -186,8 +186,8 @@ TEST_CASE("1-bit Adam trains as far as AdamW does, within a factor of two") {
             std::move(shards), optim::OneBitAdamOptions{.weight_decay = 0, .freeze_step = step});
       });
     };
-    // Freezes after a quarter of the run, the largest usual share. The frozen v and the noise of
-    // signs leave a larger loss.
+    // Freezes v after a quarter of the steps, the largest share in practice. The frozen v, and
+    // updates by signs, leave a larger loss.
     CHECK(frozen_at(75) < 2 * want);
   }
 }
@@ -234,7 +234,7 @@ TEST_CASE("after the freeze v stays, and elements that never had a gradient are 
           REQUIRE((m[i] == 0 && owed[i] == 0));
         }
       } else if (!name.ends_with("owner_error") && !bytes.empty()) {
-        CHECK(after.at(name) != bytes);  // moments, errors and parameters change
+        CHECK(after.at(name) != bytes);  // the steps change moments, errors and parameters
       }
     }
     double sum = double(masked);
@@ -284,8 +284,8 @@ TEST_CASE("other numbers of replicas owe the mean of what those before owed", "[
     TinyRun loaded(after.groups, *all, {{.stage = 1}}, OptimizerKind::kOneBitAdam);
     loaded.poison();
     loaded.load(dir / "checkpoints" + cat("/step_0000000", kFreezeStep + 3));
-    // Sum of a state over all ranks: worker_error is averaged over replicas, owner_error is summed
-    // over all elements.
+    // Sum of a state's elements over all ranks: worker_error is averaged over replicas, owner_error
+    // is summed over all elements.
     const auto sums = [&](TinyRun& of, int replicas, const char* what) {
       std::map<std::string, double> sum;
       for (const auto& [name, bytes] : local_state(of)) {

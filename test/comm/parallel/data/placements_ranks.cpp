@@ -109,7 +109,7 @@ TEST_CASE("a whole value comes back from distribute(), whatever mesh ranks a pro
   if (ranks != 1 && ranks != 2 && ranks != 4) return;
   for (const comm::Degrees& degrees :
        {kBoth, kHosted, comm::Degrees{.tensor = 2}, comm::Degrees{}}) {
-    if (ranks == 1 && degrees.here() > 1) continue;  // with kBoth, one process hosts all of them
+    if (ranks == 1 && degrees.here() > 1) continue;  // with kBoth, one process hosts all mesh ranks
     for (const int stage : {0, 1, 2, 3}) {
       Run run(*group, degrees, stage);
       for (const Parameter* parameter : run.nets.front()->parameters()) {

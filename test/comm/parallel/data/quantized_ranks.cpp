@@ -23,7 +23,7 @@ std::vector<float> losses_of(comm::ProcessGroup& all, const comm::DataParallelOp
   return run.train(steps);
 }
 
-// Number of elements in the model's matrices, and in other parameters, as laid out in buffers.
+// Number of elements in the buffers of the model's matrices (coded), and of other parameters.
 struct Elements {
   double coded = 0, plain = 0;
 };

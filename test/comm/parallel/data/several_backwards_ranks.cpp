@@ -134,7 +134,7 @@ TEST_CASE("several backwards in a step add up, with the same bits in every stage
       const std::vector<float> got = run.gradient();
       check_close(got, want);
       if (options.stage == 0) of_stage_0 = got;
-      // On one rank stage 0 reduces nothing: backward adds each use of a parameter directly.
+      // On one rank, stage 0 has no reductions: backward adds each use of a parameter directly.
       const bool adds_uses = group->size() == 1 && !options.reproducible;
       if (options.stage == 1 && adds_uses) of_stage_0 = got;
       CHECK(same_bits(got, of_stage_0));

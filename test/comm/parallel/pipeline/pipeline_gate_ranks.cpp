@@ -36,7 +36,7 @@ std::vector<ScheduleOf> schedules(int ranks) {
   return all;
 }
 
-// Checks every schedule and size against data parallelism without a pipeline.
+// Compares every schedule and pipeline size with data parallelism without a pipeline.
 void check_all(comm::ProcessGroup& all, const models::LanguageModelConfig& model,
                const TrainOptions& options, const std::vector<int64_t>& micro_batches) {
   for (const int ranks : pipeline_sizes(all.size())) {
@@ -84,7 +84,7 @@ TEST_CASE("a tied table has the bits of one rank in a reproducible run", "[gate]
 
 namespace {
 
-// Checks mixed precision, ZeRO stages and recomputation: all combinations if `every`, else some.
+// Checks mixed precision, ZeRO stages and recomputation: all combinations, or half if !every.
 void check_beside(comm::ProcessGroup& all, bool every) {
   const models::LanguageModelConfig model = six_layers("qwen3");
   for (const DType compute : {DType::kF32, DType::kBF16}) {

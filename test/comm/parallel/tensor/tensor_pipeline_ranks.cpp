@@ -35,7 +35,7 @@ struct Layout {
   int pipeline, tensor;
 };
 
-// Layouts of this many ranks with tensor and pipeline parallelism.
+// Layouts with tensor and pipeline parallelism that this number of ranks can have.
 std::vector<Layout> layouts(int ranks) {
   std::vector<Layout> all;
   for (const Layout& layout : {Layout{2, 1}, Layout{2, 2}, Layout{4, 2}, Layout{2, 4}}) {

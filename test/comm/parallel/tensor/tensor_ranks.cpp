@@ -115,7 +115,7 @@ struct PiecesCase {
   bool overlap = true;
 };
 
-// A block of two GEMMs with so many rows that each of two mesh ranks has a piece.
+// A block of two GEMMs with so many rows that each of two mesh ranks has a piece of the rows.
 PiecesRun run_pieces(comm::ProcessGroup& group, const PiecesCase& of) {
   constexpr int64_t C = 16, F = 24, T = 64;
   Context context(small_context(1));
@@ -188,13 +188,13 @@ TEST_CASE("rows travel forward while others are multiplied, with the same sums",
         if (overlap) CHECK(run.values == waited.values);
         waited = run;
         CHECK(run.sent == whole.sent);
-        if (pieces == 2 && ranks % 2 != 0) {  // a piece would hold part of a rank's rows
+        if (pieces == 2 && ranks % 2 != 0) {  // a piece would have half of a rank's rows
           CHECK(run.products_meanwhile.empty());
           continue;
         }
         // Each rank receives the rows of all others, and their partial sums of its own rows.
         REQUIRE(run.products_meanwhile.size() == size_t(2 * (ranks - 1)));
-        if (pieces == 2 && ranks > 2) continue;  // a piece has rows of several ranks
+        if (pieces == 2 && ranks > 2) continue;  // one piece has the rows of several ranks
         for (const int64_t products : run.products_meanwhile) CHECK(products >= 1);
       }
     }
@@ -339,7 +339,7 @@ TEST_CASE("a model that is cut follows one that is not", "[tensor]") {
   const Trained got = train_over(*group, group->size(), options);
   CAPTURE(family, group->size());
   check_follows(got, want);
-  CHECK_FALSE(same(got, want));  // the other run computes in another order
+  CHECK_FALSE(same(got, want));  // the two runs add in different orders
 }
 
 TEST_CASE("Muon orthogonalizes matrices whose shards are on several ranks as one rank does",

@@ -123,7 +123,7 @@ TEST_CASE("a template without generation blocks learns what turns add to their p
         "<|im_start|>user\na <|im_end|><|im_end|>\n<|im_start|>assistant\n[ b\n<|im_end|>\n]"
         "<|im_start|>user\nc<|im_end|>\n<|im_start|>assistant\n[d<|im_end|>\n]");
   const auto& tokens = examples[0].tokens;
-  CHECK(std::count(tokens.begin(), tokens.end(), 2) == 4);  // text spelled like one is none
+  CHECK(std::count(tokens.begin(), tokens.end(), 2) == 4);  // 2 is <|im_end|> as a token
   CHECK(shown(*marks, encoder.conversation(kTalk, 3).front()) ==
         "<|im_start|>user\na <|im_end|><|im_end|>\n<|im_start|>assistant\n b\n<|im_end|>\n"
         "<|im_start|>user\nc<|im_end|>\n<|im_start|>assistant\n[d<|im_end|>\n]");

@@ -102,7 +102,7 @@ TEST_CASE("training crops are a function of seed and position, inside of the pic
     mirrored += crop.mirrored ? 1 : 0;
   }
   CHECK(sizes.size() > 200);
-  CHECK(mirrored > 150);  // 200 of 400 expected; five standard deviations of 10
+  CHECK(mirrored > 150);  // 200 of 400 expected; the margin is five standard deviations of 10
   CHECK(mirrored < 250);
   CHECK_FALSE(training_crop(how, 60, 80, 5, 3) == training_crop(how, 60, 80, 6, 3));
 }

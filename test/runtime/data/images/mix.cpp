@@ -44,7 +44,7 @@ TEST_CASE("a box of cutmix lies in the picture, and its area is the other's shar
     if (!mix.is_box) continue;
     for (const float value : mixed) CHECK((value == 1 || value == 2));
   }
-  CHECK(boxes > 150);  // 200 expected; five standard deviations of 10
+  CHECK(boxes > 150);  // 200 expected; the margin is five standard deviations of 10
   CHECK(boxes < 250);
 }
 

@@ -141,7 +141,7 @@ TEST_CASE("validation is whole files, near the wanted fraction, and stable", "[d
   const auto val = names(text_of(before.val));
   CHECK(train.size() + val.size() == 400);
   for (const std::string& name : val) REQUIRE(train.count(name) == 0);
-  // Binomial: 100 expected, standard deviation 8.7; the limit is five of them.
+  // The binomial count has mean 100 and standard deviation 8.7; the limit is five deviations.
   CHECK((val.size() > 56 && val.size() < 144));
   put(dir, "another", "another");
   const auto later = names(text_of(open_text(dir.path(), 0.25).val));

@@ -147,7 +147,7 @@ TEST_CASE("documents are packed whole, by best fit, and split only if they are t
   Ints all(21);
   for (size_t i = 0; i < all.size(); ++i) all[i] = int32_t(i) + 1;
   CHECK(seen == all);
-  // The long document is truncated; each row has one document.
+  // The long document is truncated; each row contains one document.
   CHECK(pack(*documents, 6, PackingRule::kNone, Overlong::kTruncate).rows() == 6);
   CHECK(pack(*documents, 6, PackingRule::kBestFit, Overlong::kTruncate).rows() == 3);
   CHECK_THROWS_AS(pack(*documents, 0, PackingRule::kNone, Overlong::kSplit), ConfigError);
