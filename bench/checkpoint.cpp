@@ -42,12 +42,15 @@ struct BenchConfig {
 };
 
 void describe(ConfigSpec& spec, BenchConfig& c) {
-  spec.add_choice("model", c.model, models::preset_names(), "whose state is saved, with AdamW's");
-  spec.add("zero", c.zero, "what ranks share of it", {.min = 0, .max = 3});
-  spec.add("repeats", c.repeats, "rounds; the median counts", {.min = 1});
-  spec.add("out", c.out, "new folder to write to, removed at the end; its disk is what is measured",
+  spec.add_choice("model", c.model, models::preset_names(),
+                  "model preset; its parameters and AdamW states are saved");
+  spec.add("zero", c.zero, "ZeRO stage, which determines how the state is sharded",
+           {.min = 0, .max = 3});
+  spec.add("repeats", c.repeats, "repetitions of each measurement, of which the median is reported",
+           {.min = 1});
+  spec.add("out", c.out, "new folder on the disk to measure; it is removed at the end",
            {.is_path = true, .help = {.metavar = "DIR"}});
-  spec.add("json", c.json, "also write the rows to this file",
+  spec.add("json", c.json, "JSON file to which the results are written too",
            {.is_path = true, .help = {.metavar = "FILE"}});
 }
 
@@ -246,7 +249,8 @@ struct Results {
 
 int run(comm::World& world, int argc, char** argv) {
   BenchConfig config;
-  ConfigSpec spec("bench_checkpoint", "times saving and loading beside memory and disk");
+  ConfigSpec spec("bench_checkpoint",
+                  "times saving and loading, and compares them with plain copies and files");
   describe(spec, config);
   const ParseResult parsed = parse_config(spec, argc, argv);
   if (parsed.should_exit) {

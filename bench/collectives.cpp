@@ -46,28 +46,33 @@ void describe(ConfigSpec& spec, BenchConfig& c) {
   spec.add_choice("op", c.op,
                   {"all", "all_reduce_sum", "reduce_scatter_sum", "all_gather", "broadcast",
                    "reduce_sum", "gather", "all_to_all"},
-                  "only this collective");
-  spec.add_size("min-bytes", c.min_bytes, "smallest message", {.min = 64, .max = 1 << 30});
-  spec.add_size("max-bytes", c.max_bytes, "largest message; each is 4 times the one before",
+                  "collective to measure");
+  spec.add_size("min-bytes", c.min_bytes, "size of the smallest message",
+                {.min = 64, .max = 1 << 30});
+  spec.add_size("max-bytes", c.max_bytes,
+                "size of the largest message; sizes grow by a factor of 4",
                 {.min = 64, .max = 1 << 30, .help = {.default_text = "64MiB; 256MiB with --axes"}});
-  spec.add("repeats", c.repeats, "runs of each, taking turns",
+  spec.add("repeats", c.repeats, "repetitions of each measurement; collectives take turns",
            {.min = 1, .help = {.default_text = "by size: 5 to 300"}});
-  spec.add("threads", c.threads, "CPU threads that a reduction may use", {.min = 1, .max = 256});
-  spec.add("json", c.json, "write the rows there", {.is_path = true, .help = {.metavar = "FILE"}});
+  spec.add("threads", c.threads, "CPU threads of a reduction", {.min = 1, .max = 256});
+  spec.add("json", c.json, "JSON file for the results",
+           {.is_path = true, .help = {.metavar = "FILE"}});
   spec.section("Axes");
   spec.add("axes", c.axes,
-           "collectives of every axis of a mesh, all of its groups at once, and what latency and "
-           "bandwidth fit them");
+           "measure the collectives along each axis of a mesh, in all groups at once, and fit "
+           "latency and bandwidth of the links");
   const auto size = [&](const char* name, int& ranks, const char* help) {
     spec.add(name, ranks, help, {.min = 1, .max = 1 << 20});
   };
-  size("replica", c.sizes.replica, "groups of ranks that hold copies");
-  size("pipeline", c.sizes.pipeline, "stages; what the other axes leave shards data");
-  size("context", c.sizes.context, "ranks that share a sequence");
-  size("tensor", c.sizes.tensor, "ranks that share a layer");
-  spec.add("cluster", c.cluster, "a cluster's file, as shale plan reads it",
+  size("replica", c.sizes.replica, "--axes: number of replicas");
+  size("pipeline", c.sizes.pipeline,
+       "--axes: number of pipeline stages; remaining ranks are the data-parallel axis");
+  size("context", c.sizes.context, "--axes: ranks that share a sequence");
+  size("tensor", c.sizes.tensor, "--axes: ranks that share a layer");
+  spec.add("cluster", c.cluster, "--axes: cluster file, as for shale plan",
            {.is_path = true, .help = {.metavar = "FILE"}});
-  spec.add("cluster-out", c.cluster_out, "write that file there, with what was fitted as its links",
+  spec.add("cluster-out", c.cluster_out,
+           "--axes: file to write: the --cluster file with the fitted links",
            {.is_path = true, .help = {.metavar = "FILE"}});
   spec.example("mpirun -np 2 --bind-to none bench_collectives --json collectives.json");
   spec.example("mpirun -np 4 --oversubscribe bench_collectives --op all_gather --max-bytes 1MiB");
@@ -323,7 +328,7 @@ std::vector<Case> cases(const BenchConfig& config) {
 
 int run(World& world, int argc, char** argv) {
   BenchConfig config;
-  ConfigSpec spec("bench_collectives", "times collectives beside the plain MPI calls");
+  ConfigSpec spec("bench_collectives", "times collectives, and compares them with plain MPI calls");
   describe(spec, config);
   const ParseResult parsed = parse_config(spec, argc, argv);
   if (parsed.should_exit) {

@@ -45,16 +45,18 @@ struct Way {
 constexpr Way kWays[] = {{"owner", {}}, {"DDP", 0}, {"ZeRO-1", 1}, {"ZeRO-2", 2}, {"ZeRO-3", 3}};
 
 void describe(ConfigSpec& spec, BenchConfig& c) {
-  spec.add_choice("model", c.model, {"all", "resnet18", "vit-s16", "gpt2"}, "that is trained");
+  spec.add_choice("model", c.model, {"all", "resnet18", "vit-s16", "gpt2"}, "model to train");
   std::vector<std::string> ways = {"all"};
   for (const Way& way : kWays) ways.emplace_back(way.name);
-  spec.add_choice("only", c.only, ways, "how");
-  spec.add("batch", c.batch, "samples of a step, of all ranks; a multiple of them", {.min = 1});
-  spec.add("pixels", c.pixels, "of an image's edge, in 16s", {.min = 16, .max = 1024});
-  spec.add("seq-len", c.seq_len, "tokens of a sequence", {.min = 1, .max = 1024});
-  spec.add("steps", c.steps, "that are measured, after two others", {.min = 1});
-  spec.add("threads", c.threads, "of a rank", {.min = 1});
-  spec.add("json", c.json, "append rows to this file",
+  spec.add_choice("only", c.only, ways, "kind of data parallelism to measure");
+  spec.add("batch", c.batch, "samples per step over all ranks; a multiple of the number of ranks",
+           {.min = 1});
+  spec.add("pixels", c.pixels, "width and height of an image in pixels, a multiple of 16",
+           {.min = 16, .max = 1024});
+  spec.add("seq-len", c.seq_len, "tokens per sequence", {.min = 1, .max = 1024});
+  spec.add("steps", c.steps, "measured steps, after two warm-up steps", {.min = 1});
+  spec.add("threads", c.threads, "CPU threads per rank", {.min = 1});
+  spec.add("json", c.json, "file to which the results are appended, as JSON lines",
            {.is_path = true, .help = {.metavar = "FILE"}});
   spec.example("mpirun -np 4 --bind-to none bench_data_parallel --json rows.jsonl");
 }
@@ -244,7 +246,8 @@ void check_loss(const Json& row, double want) {
 
 int run(comm::World& world, int argc, char** argv) {
   BenchConfig config;
-  ConfigSpec spec("bench_data_parallel", "sets data parallelism with an owner beside DDP and ZeRO");
+  ConfigSpec spec("bench_data_parallel",
+                  "compares data parallelism with one owner of the state with DDP and ZeRO");
   describe(spec, config);
   const ParseResult parsed = parse_config(spec, argc, argv);
   if (parsed.should_exit) {

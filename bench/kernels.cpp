@@ -32,25 +32,30 @@ struct BenchConfig {
 };
 
 void describe(ConfigSpec& spec, BenchConfig& c) {
-  spec.add_choice("device", c.device, device_names(),
-                  "where the kernels run; emu runs those of the GPU on the CPU, for a try");
-  spec.add("filter", c.filter, "only cases whose name matches", {.help = {.metavar = "REGEX"}});
+  spec.add_choice(
+      "device", c.device, device_names(),
+      "device of the kernels; emu: GPU kernels emulated on the CPU, to test the benchmark");
+  spec.add("filter", c.filter, "measure only cases whose name matches",
+           {.help = {.metavar = "REGEX"}});
   spec.add_choice("dtype", c.dtype, {"all", "fp32", "bf16", "fp16"},
-                  "only cases of this dtype; all: fp32 and bf16");
+                  "measure only cases of this dtype; all: fp32 and bf16");
   spec.add_choice("family", c.family,
                   {{"all", KernelFamily::kOfDevice},
                    {"portable", KernelFamily::kPortable},
                    {"hopper", KernelFamily::kHopper},
                    {"vendor", KernelFamily::kVendor}},
-                  "only cases that name these kernels of a GPU's: those that every GPU runs, those "
-                  "for compute capability 9.0, or cuBLASLt's; an error where the GPU lacks them");
+                  "measure only cases with these GPU kernels; portable: kernels of every GPU; "
+                  "hopper: kernels for compute capability 9.0; vendor: cuBLASLt");
   spec.add("threads", c.threads, "CPU threads",
            {.min = 1, .max = 4096, .help = {.default_text = "all CPUs that may be used"}});
-  spec.add("min-time", c.min_time_s, "time spent on a case at least",
+  spec.add("min-time", c.min_time_s, "minimum time to measure a case",
            {.min = 0, .exclude_min = true, .help = {.metavar = "SECONDS", .unit = "s"}});
-  spec.add("list", c.list, "print the names of the cases and end");
-  spec.add("json", c.json, "write the rows there", {.is_path = true, .help = {.metavar = "FILE"}});
-  spec.add("tune", c.tune, "time every way to do matrix products, and write kernels/gemm_table.inc",
+  spec.add("list", c.list, "print the names of the cases and exit");
+  spec.add("json", c.json, "JSON file for the results",
+           {.is_path = true, .help = {.metavar = "FILE"}});
+  spec.add("tune", c.tune,
+           "time all GEMM implementations, and write the fastest to this file, usually "
+           "kernels/gemm_table.inc",
            {.is_path = true, .help = {.metavar = "FILE"}});
   spec.example("bench_kernels --threads 2 --json kernels.json");
   spec.example("bench_kernels --device cuda --filter 'attention.*/t8192' --dtype bf16");
@@ -242,7 +247,8 @@ void drop_missing(std::vector<KernelCase>& cases, BenchDevice& device) {
 
 int run(int argc, char** argv) {
   BenchConfig config;
-  ConfigSpec spec("bench_kernels", "times the kernels against what the machine can do");
+  ConfigSpec spec("bench_kernels",
+                  "times kernels, and compares them with the machine's peak rates");
   describe(spec, config);
   const ParseResult parsed = parse_config(spec, argc, argv);
   if (parsed.should_exit) {

@@ -23,11 +23,12 @@ struct BenchConfig {
 };
 
 void describe(ConfigSpec& spec, BenchConfig& c) {
-  spec.add("ranks", c.job.ranks, "of the job", {.min = 2, .max = 100'000});
-  spec.add("zero", c.job.stage, "what they share of the training state", {.min = 0, .max = 3});
-  spec.add("layers", c.job.layers, "of the model", {.min = 1, .max = 1000});
-  spec.add("width", c.job.width, "of the model, in 64s", {.min = 64, .max = 1 << 16});
-  spec.add("out", c.out, "new folder for the checkpoint, removed at the end",
+  spec.add("ranks", c.job.ranks, "ranks of the simulated job", {.min = 2, .max = 100'000});
+  spec.add("zero", c.job.stage, "ZeRO stage of the job", {.min = 0, .max = 3});
+  spec.add("layers", c.job.layers, "number of layers of the model", {.min = 1, .max = 1000});
+  spec.add("width", c.job.width, "width of the model, a multiple of 64",
+           {.min = 64, .max = 1 << 16});
+  spec.add("out", c.out, "new folder for a checkpoint; it is removed at the end",
            {.is_path = true, .help = {.metavar = "DIR"}});
   spec.example("bench_scale --ranks 4096 --out /dev/shm/scale");
 }
@@ -43,7 +44,8 @@ void add_row(Table& table, const std::string& what, const SimulatedCost& cost) {
 
 int run(int argc, char** argv) {
   BenchConfig config;
-  ConfigSpec spec("bench_scale", "counts what a rank of a large job costs the others");
+  ConfigSpec spec("bench_scale",
+                  "measures what each rank of a large job costs, over a simulated group");
   describe(spec, config);
   const ParseResult parsed = parse_config(spec, argc, argv);
   if (parsed.should_exit) {

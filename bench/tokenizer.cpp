@@ -23,12 +23,13 @@ struct BenchConfig {
 };
 
 void describe(ConfigSpec& spec, BenchConfig& c) {
-  spec.add("tokenizer", c.tokenizer, "tokenizer.json, tiktoken's file, or a SentencePiece model",
+  spec.add("tokenizer", c.tokenizer, "tokenizer.json, tiktoken file or SentencePiece model",
            {.required = true, .is_path = true, .help = {.metavar = "FILE"}});
-  spec.add("text", c.text, "what is tokenized, as one document",
+  spec.add("text", c.text, "text file to tokenize, as one document",
            {.required = true, .is_path = true, .help = {.metavar = "FILE"}});
-  spec.add("repeats", c.repeats, "rounds; the median counts", {.min = 1});
-  spec.add("json", c.json, "also write the rows to this file",
+  spec.add("repeats", c.repeats, "repetitions of each measurement, of which the median is reported",
+           {.min = 1});
+  spec.add("json", c.json, "JSON file to which the results are written too",
            {.is_path = true, .help = {.metavar = "FILE"}});
 }
 

@@ -44,51 +44,54 @@ void describe(ConfigSpec& spec, BenchConfig& c) {
   spec.section("Step");
   std::vector<std::string> models = models::preset_names();
   for (const models::ImagePreset& preset : models::image_presets()) models.push_back(preset.name);
-  spec.add_choice("model", c.train.model, models, "preset, of language or of images");
-  spec.add("layers", c.train.layers, "transformer blocks",
+  spec.add_choice("model", c.train.model, models, "model preset, for text or images");
+  spec.add("layers", c.train.layers, "number of transformer blocks",
            {.min = 1, .help = {.default_text = "the preset's"}});
-  spec.add("seq-len", c.train.seq_len, "tokens of a sequence of language",
-           {.min = 1, .max = 1 << 20});
-  spec.add("pixels", c.train.pixels, "of an image's edge", {.min = 1, .max = 4096});
-  spec.add("micro-batch", c.train.micro_batch, "sequences or images per rank and forward",
+  spec.add("seq-len", c.train.seq_len, "tokens per sequence of text", {.min = 1, .max = 1 << 20});
+  spec.add("pixels", c.train.pixels, "width and height of an image in pixels",
+           {.min = 1, .max = 4096});
+  spec.add("micro-batch", c.train.micro_batch, "sequences or images per rank in one forward pass",
            {.min = 1});
   spec.add("global-batch", c.train.global_batch,
-           "sequences or images per optimizer step over all ranks; more than micro-batch x ranks "
-           "accumulate",
+           "sequences or images per optimizer step, all ranks; above micro-batch x ranks: gradient "
+           "accumulation",
            {.min = 1, .help = {.default_text = "micro-batch x ranks"}});
-  spec.add("loss-chunk", c.train.loss_chunk,
-           "make the logits of at most so many tokens at a time; 0: of all", {.min = 0});
+  spec.add("loss-chunk", c.train.loss_chunk, "tokens whose logits exist at a time; 0: all tokens",
+           {.min = 0});
   spec.add_choice("dtype", c.train.dtype, {{"fp32", DType::kF32}, {"bf16", DType::kBF16}},
-                  "of parameters and activations");
+                  "dtype of parameters and activations");
   spec.add_choice(
       "optimizer", c.train.optimizer,
       {{"adamw", models::OptimizerKind::kAdamW}, {"muon", models::OptimizerKind::kMuon}},
-      "what steps; its time, and that of its own products alone, are in the row");
-  spec.add("zero", c.train.zero, "stage of sharded data parallelism", {.min = 0, .max = 3});
+      "optimizer; the results include its time, and the time of its GEMMs alone");
+  spec.add("zero", c.train.zero, "ZeRO stage", {.min = 0, .max = 3});
   spec.add("cuda-graph", c.train.cuda_graph,
            "replay forward and backward as CUDA graphs, which the second step captures");
-  spec.add(
-      "dependent-launch", c.train.dependent_launch,
-      "start a kernel's blocks while the kernel before it still runs; needs compute capability "
-      "9.0 or emu:90");
-  spec.add("no-overlap", c.no_overlap, "reduce gradients after backward, not during it");
-  spec.add("seed", c.seed, "of initial values and tokens", {.min = 0});
+  spec.add("dependent-launch", c.train.dependent_launch,
+           "start thread blocks of a kernel before the previous kernel ends; needs compute "
+           "capability 9.0 or emu:90");
+  spec.add("no-overlap", c.no_overlap, "reduce gradients after backward instead of during it");
+  spec.add("seed", c.seed, "seed of initial values and tokens", {.min = 0});
 
   spec.section("Measurement");
-  spec.add_choice("device", c.device, device_names(),
-                  "where the steps run; emu runs a GPU's kernels on the CPU, for a try");
+  spec.add_choice(
+      "device", c.device, device_names(),
+      "device of the steps; emu: GPU kernels emulated on the CPU, to test the benchmark");
   spec.add("threads", c.train.threads, "CPU threads per rank",
            {.min = 1, .max = 4096, .help = {.default_text = "the rank's share of the CPUs"}});
-  spec.add("steps", c.steps, "measured steps", {.min = 1});
-  spec.add("warmup", c.warmup, "steps before them", {.min = 1});
-  spec.add("no-floor", c.no_floor,
-           "do not time the matrix products and convolutions alone, through oneDNN; other devices "
-           "never do");
+  spec.add("steps", c.steps, "number of measured steps", {.min = 1});
+  spec.add("warmup", c.warmup, "number of warm-up steps before the measured ones", {.min = 1});
+  spec.add(
+      "no-floor", c.no_floor,
+      "do not time the GEMMs and convolutions of a step alone; only the CPU does, with oneDNN");
   spec.add("breakdown", c.breakdown,
-           "instead: every part of a step in it, alone, and at the machine's measured peak");
+           "measure each part of a step instead: within the step, alone, and at the measured peak "
+           "of the machine");
   spec.add("memory", c.memory,
-           "instead: the memory of every combination of stage, precision, recompute and offload");
-  spec.add("json", c.json, "write the rows there", {.is_path = true, .help = {.metavar = "FILE"}});
+           "measure the memory of all combinations of --zero, --dtype, recomputation and offload "
+           "instead");
+  spec.add("json", c.json, "JSON file for the results",
+           {.is_path = true, .help = {.metavar = "FILE"}});
 
   spec.example("bench_train --threads 2 --dtype bf16");
   spec.example("bench_train --model resnet50 --micro-batch 32 --threads 2");

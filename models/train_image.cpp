@@ -9,7 +9,7 @@
 int main(int argc, char** argv) {
   using namespace shale;
   models::ImageTrainConfig config;
-  ConfigSpec spec("train_image", "trains a classifier of images on one or more ranks");
+  ConfigSpec spec("train_image", "trains an image classifier on one or more ranks");
   models::describe(spec, config);
   return models::run_training_program(
       argc, argv,

@@ -34,13 +34,14 @@ void describe_model(ConfigSpec& spec, DiffusionConfig& c) {
       "process", c.process, {{"flow", DiffusionKind::kFlow}, {"ddpm", DiffusionKind::kDdpm}},
       "flow: rectified flow, predicts the velocity; ddpm: 1000 steps, predicts the noise");
   spec.add("learned-variance", c.learned_variance,
-           "predict the variance of a denoising step too; for --process ddpm");
-  spec.add_choice(
-      "times", c.times,
-      {{"uniform", TimeDraws::kUniform}, {"logit-normal", TimeDraws::kLogitNormal}},
-      "distribution of training times; logit-normal: more in the middle, for --process flow");
+           "predict also the variance of a denoising step, for --process ddpm");
+  spec.add_choice("times", c.times,
+                  {{"uniform", TimeDraws::kUniform}, {"logit-normal", TimeDraws::kLogitNormal}},
+                  "distribution of noise levels in training; logit-normal: more medium noise, for "
+                  "--process flow");
   spec.add("time-shift", c.time_shift,
-           "shift of times towards noise, for --process flow; 3 is usual for large images, 1: none",
+           "shift of the noise levels towards more noise, for --process flow; 3 is usual for large "
+           "images, 1: none",
            {.min = 0.01, .max = 100});
   spec.add("label-dropout", c.label_dropout,
            "probability of dropping the class of a training image, for guidance",

@@ -25,12 +25,13 @@ void describe(ConfigSpec& spec, ImageDataConfig& c, const ImageDataWords& words)
                    {"webdataset", ImageFormat::kWebdataset}},
                   "format of --data")
       .may_change();
-  spec.add("val-fraction", c.val_fraction,
-           "share of the data for validation, if no file name says val, valid, validation or dev",
-           {.min = 0, .max = 1, .exclude_max = true});
+  spec.add(
+      "val-fraction", c.val_fraction,
+      "share of the data for validation, if no file name contains val, valid, validation or dev",
+      {.min = 0, .max = 1, .exclude_max = true});
   spec.add("made-images", c.made_images, "number of training images of --data shapes",
            {.min = 1, .max = kMaxImages});
-  spec.add("pixels", c.pixels, "width and height of the images that the model sees",
+  spec.add("pixels", c.pixels, "width and height of the model's input images",
            {.min = 1, .max = kMaxPixels, .help = {.default_text = words.pixels}});
   spec.add("mirror", c.mirror, "probability of mirroring a training image", {.min = 0, .max = 1});
   spec.add("max-damaged", c.max_damaged,

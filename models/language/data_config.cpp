@@ -8,7 +8,7 @@ namespace {
 void describe_source(ConfigSpec& spec, DataConfig& c, bool needs_data) {
   spec.add("data", c.data,
            "text file or folder, jsonl, token files (llm.c, Megatron, nanoGPT, .npy), or a glob; "
-           "a:0.7,b:0.3, or a file NAME.mix.json: a weighted mixture",
+           "weighted mixture: a:0.7,b:0.3, or a file NAME.mix.json",
            {.required = needs_data, .is_path = true, .help = {.metavar = "PATH"}})
       .may_change()
       .basic("text, jsonl, or token files; see --help data");
@@ -36,9 +36,10 @@ void describe_source(ConfigSpec& spec, DataConfig& c, bool needs_data) {
             .help = {.metavar = "FILE", .default_text = "that of the checkpoint or --init"}})
       .may_change()
       .basic("tokenizer file; none: text is bytes");
-  spec.add("val-fraction", c.val_fraction,
-           "share of the data for validation, if no file name says val, valid, validation or dev",
-           {.min = 0, .max = 1, .exclude_max = true});
+  spec.add(
+      "val-fraction", c.val_fraction,
+      "share of the data for validation, if no file name contains val, valid, validation or dev",
+      {.min = 0, .max = 1, .exclude_max = true});
   spec.add("validate", c.validate,
            "check all binary tokens against the vocabulary before training, not only samples")
       .may_change();
@@ -54,8 +55,8 @@ void describe_rows(ConfigSpec& spec, DataConfig& c) {
                    {"concat", PackingChoice::kConcat},
                    {"best-fit", PackingChoice::kBestFit},
                    {"none", PackingChoice::kNone}},
-                  "how documents fill sequences; concat: one after another; best-fit: whole, the "
-                  "longest first; none: one per sequence; auto: best-fit for sft, else concat");
+                  "how documents fill sequences; concat: one after another; best-fit: undivided, "
+                  "the longest first; none: one per sequence; auto: best-fit for sft, else concat");
 }
 
 }  // namespace
@@ -103,7 +104,8 @@ void check(const DataConfig& c) {
     return;
   }
   want(c.packing != PackingChoice::kConcat,
-       "--packing concat needs --task pretrain, as it cuts examples apart; use best-fit or none");
+       "--packing concat needs --task pretrain, because it cuts examples into pieces; use best-fit "
+       "or none");
   want(!c.document_mask,
        "--document-mask needs --task pretrain: with sft and dpo, examples never attend to each "
        "other");

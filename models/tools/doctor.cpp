@@ -114,9 +114,9 @@ int run_doctor(int argc, const char* const* argv) {
            {.is_path = true, .help = {.default_text = "TMPDIR or /tmp"}});
   spec.add("ranks", measured.ranks, "--bench: number of ranks to start with mpirun",
            {.min = 1, .max = 4096});
-  spec.add("pipeline", measured.pipeline, "--bench: ranks along this axis", {.min = 1});
-  spec.add("context", measured.context, "--bench: ranks along this axis", {.min = 1});
-  spec.add("tensor", measured.tensor, "--bench: ranks along this axis", {.min = 1});
+  spec.add("pipeline", measured.pipeline, "--bench: ranks along the pipeline axis", {.min = 1});
+  spec.add("context", measured.context, "--bench: ranks along the context axis", {.min = 1});
+  spec.add("tensor", measured.tensor, "--bench: ranks along the tensor axis", {.min = 1});
   spec.add("hostfile", measured.hostfile, "--bench: hostfile for mpirun",
            {.is_path = true, .help = {.default_text = "this machine"}});
   const ParseResult parsed = parse_config(spec, argc, argv);

@@ -37,8 +37,8 @@ void describe_batch(ConfigSpec& spec, RunConfig& c, const RunWords& words) {
       .may_change()
       .basic(cat(words.sample, "s per optimizer step, all ranks"));
   spec.add("batch-ramp", c.batch_ramp,
-           "global batches of the first steps, before --global-batch applies; lr still follows "
-           "steps",
+           "global batch sizes of the first steps, before --global-batch applies; does not change "
+           "the learning rate",
            {.help = {.metavar = "BATCH:STEPS,...", .default_text = "none"}})
       .may_change();
 }
@@ -92,7 +92,7 @@ void describe_optimizer(ConfigSpec& spec, RunConfig& c, const RunWords& words) {
   spec.add("momentum", c.momentum, "momentum, sgd 0.9, muon 0.95", rate);
   spec.add("clip", c.clip,
            "maximum global gradient norm; 0: no clipping; 1bit-adam: after --freeze-step each "
-           "replica clips its own",
+           "replica clips by its own norm",
            {.min = 0});
   spec.add("skip-outliers", c.skip_outliers,
            "skip a step whose gradient norm is this many standard deviations above the mean of the "
@@ -108,8 +108,8 @@ void describe_optimizer(ConfigSpec& spec, RunConfig& c, const RunWords& words) {
 void describe_parallelism(ConfigSpec& spec, RunConfig& c) {
   spec.section("Data parallelism");
   spec.add("zero", c.zero,
-           "ZeRO stage; 0: DDP, 1: shard optimizer states, 2: and gradients, 3: and parameters; "
-           "bit-identical losses (2 and 3 with gradient accumulation: use --reproducible)",
+           "ZeRO stage; 0: DDP; 1 shards optimizer states, 2 also gradients, 3 also parameters; "
+           "bit-identical losses (2 and 3 with gradient accumulation: only with --reproducible)",
            {.min = 0, .max = 3})
       .may_change()
       .basic("ZeRO stage; 1 shards states, 2 gradients, 3 parameters");
@@ -137,13 +137,12 @@ void describe_parallelism(ConfigSpec& spec, RunConfig& c) {
 void describe_pipelines(ConfigSpec& spec, RunConfig& c) {
   spec.section("Pipelines");
   spec.add("pipeline", c.pipeline,
-           "pipeline-parallel degree: ranks with one stage of layers each; the rest is data "
-           "parallelism",
+           "pipeline-parallel degree: number of ranks in a pipeline; other ranks are data-parallel",
            {.min = 1})
       .may_change();
   spec.add_choice("pipeline-schedule", c.pipeline_schedule, schedule_choices(),
                   "order of forwards and backwards; interleaved, zbv: several stages per rank; "
-                  "zb-h1, zbv: weight gradients fill the bubbles; auto: interleaved with "
+                  "zb-h1, zbv: compute weight gradients in bubbles; auto: interleaved with "
                   "--pipeline-chunks, else 1f1b; losses are bit-identical")
       .may_change();
   spec.add("pipeline-chunks", c.pipeline_chunks, "pipeline stages per rank",
@@ -154,7 +153,7 @@ void describe_pipelines(ConfigSpec& spec, RunConfig& c) {
 void describe_context(ConfigSpec& spec, RunConfig& c) {
   spec.section("Context parallelism");
   spec.add("context", c.context,
-           "context-parallel degree: ranks that share each sequence; the rest is data parallelism",
+           "context-parallel degree: ranks that share each sequence; other ranks are data-parallel",
            {.min = 1, .max = 1 << 16})
       .may_change();
   using comm::ContextKind;
@@ -180,14 +179,13 @@ void describe_experts(ConfigSpec& spec, RunConfig& c) {
 void describe_tensor(ConfigSpec& spec, RunConfig& c) {
   spec.section("Tensor parallelism");
   spec.add("tensor", c.tensor,
-           "tensor- and sequence-parallel degree: ranks that share each layer; the rest is data "
-           "parallelism",
+           "tensor- and sequence-parallel degree: ranks that share each layer; other ranks are "
+           "data-parallel",
            {.min = 1, .max = 1 << 16})
       .may_change();
   spec.add("ranks-per-process", c.ranks_per_process,
-           "host this many ranks of --tensor and --context in each process, a power of two; does "
-           "not "
-           "change losses",
+           "host this many ranks of --tensor and --context in each process, a power of two; losses "
+           "are unchanged",
            {.min = 1, .help = {.default_text = "1, or more if there are too few processes"}})
       .may_change();
 }
@@ -197,11 +195,11 @@ void describe_offload(ConfigSpec& spec, RunConfig& c) {
   spec.add("offload", c.offload_to,
            "what to keep in host memory; optimizer: masters and optimizer states, stepped by the "
            "CPU during the next forward; params: also parameters, with --zero 3; nvme:DIR: all of "
-           "that in a folder on a disk",
+           "these, in a folder on a disk",
            {.help = {.metavar = "none|optimizer|params|nvme:DIR"}})
       .may_change();
   spec.add("offload-ratio", c.offload_ratio,
-           "share of the parameters to offload, in whole blocks from the last one",
+           "share of the parameters to offload, in whole blocks, starting with the last block",
            {.min = 0, .max = 1, .exclude_min = true})
       .may_change();
   spec.add("offload-activations", c.offload_activations,
@@ -211,9 +209,10 @@ void describe_offload(ConfigSpec& spec, RunConfig& c) {
 
 void describe_device(ConfigSpec& spec, RunConfig& c) {
   spec.section("Device and ranks");
-  spec.add_choice("device", c.device, device_choices(),
-                  "cpu, cuda, or emu: GPU kernels emulated on the CPU; auto: a GPU per rank if "
-                  "there are any, else cpu; emu is an A100 (8.0), emu:90 an H100, emu:100 a B200")
+  spec.add_choice(
+          "device", c.device, device_choices(),
+          "cpu, cuda, or emu: GPU kernels emulated on the CPU; auto: a GPU per rank if there are "
+          "any, else cpu; emu emulates an A100 (8.0), emu:90 an H100, emu:100 a B200")
       .may_change()
       .basic("cpu, cuda, or emu: a GPU emulated on the CPU");
   spec.add("threads", c.threads, "CPU threads per rank",
@@ -230,7 +229,7 @@ void describe_device(ConfigSpec& spec, RunConfig& c) {
       .may_change()
       .basic("dtype of parameters and activations");
   spec.add("fp8-kept-blocks", c.fp8_kept_blocks,
-           "number of first, and of last blocks that stay in bf16 with --dtype fp8",
+           "number of blocks at each end of the model that stay in bf16 with --dtype fp8",
            {.min = 0, .max = 1 << 20})
       .may_change();
   spec.add_choice("fp8-scaling", c.fp8_scaling,
@@ -266,8 +265,8 @@ void describe_device(ConfigSpec& spec, RunConfig& c) {
                   "backend of collectives on GPU tensors; mpi: through host memory; auto: nccl")
       .may_change();
   spec.add("numa-ranks", c.numa_ranks,
-           "ranks per NUMA node, which are reduced in host memory first, a power of two; 0: by the "
-           "placement of GPUs; 1: off",
+           "ranks per NUMA node, a power of two: tensors are reduced within NUMA nodes first; 0: "
+           "from the placement of GPUs; 1: off",
            {.min = 0})
       .may_change();
   spec.add("timeout", c.timeout_s,
@@ -314,16 +313,15 @@ void describe_output(ConfigSpec& spec, RunConfig& c) {
            {.min = 0})
       .may_change();
   spec.add("prometheus", c.prometheus,
-           "write the newest metrics to FILE, which ends in .prom (for node_exporter), or serve "
-           "them at "
-           "/metrics on a port, of 127.0.0.1 by default",
+           "write the newest metrics to a FILE named *.prom (for node_exporter), or serve them "
+           "over HTTP at /metrics; IPV4 is 127.0.0.1 by default",
            {.help = {.metavar = "FILE|[IPV4:]PORT", .default_text = "none"}})
       .may_change();
   spec.add("trace", c.trace,
            "record a timeline of all ranks: NAME.json (Chrome) or NAME.pftrace (Perfetto)",
            {.is_path = true, .help = {.metavar = "FILE", .default_text = "none"}})
       .may_change();
-  spec.add("trace-steps", c.trace_steps, "steps to record with --trace, the first is 1",
+  spec.add("trace-steps", c.trace_steps, "steps to record with --trace; the first step is 1",
            {.help = {.metavar = "A-B", .default_text = "3-5"}})
       .may_change();
   spec.add("memory-profile", c.memory_profile,
@@ -342,10 +340,9 @@ void describe_checkpoints(ConfigSpec& spec, RunConfig& c) {
       .may_change()
       .basic("steps between checkpoints; 0: one at the end");
   spec.add("save-minutes", c.save_minutes,
-           "minutes since the last checkpoint after which to write one; 0: no such limit",
-           {.min = 0})
+           "write a checkpoint if the last one is this many minutes old; 0: off", {.min = 0})
       .may_change();
-  spec.add("keep", c.keep, "newest checkpoints to keep; 0: all", {.min = 0}).may_change();
+  spec.add("keep", c.keep, "number of newest checkpoints to keep; 0: all", {.min = 0}).may_change();
   spec.add("no-save", c.no_save, "write no checkpoints").may_change();
   spec.add("resume", c.resume,
            "auto: continue from the newest valid checkpoint in --out, if any; DIR: from that "

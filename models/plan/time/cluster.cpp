@@ -35,36 +35,38 @@ void describe(ConfigSpec& spec, Cluster& c) {
   spec.add("launch-us", c.launch_s, "time to launch a kernel", any);
   spec.add("product-share", c.product_share, "share of the peak that large GEMMs reach", share);
   spec.add("attention-share", c.attention_share,
-           "share of the peak that attention reaches, forward", share);
+           "share of the peak that attention reaches in forward", share);
   spec.add("attention-grad-share", c.attention_grad_share,
-           "share of the peak that attention reaches, backward", share);
+           "share of the peak that attention reaches in backward", share);
   spec.add("bandwidth-share", c.bandwidth_share, "share of the bandwidth that large messages reach",
            share);
   spec.add("overlap-tax", c.overlap_tax,
            "share of its speed that a device loses during a collective", {.min = 0, .max = 1});
   spec.add("devices-per-node", c.devices_per_node, "devices per node", {.min = 1});
   spec.add("node-gbytes-per-s", c.node.bandwidth, "bandwidth of a device within its node", any);
-  spec.add("node-latency-us", c.node.latency_s, "latency of a step of a collective", any);
+  spec.add("node-latency-us", c.node.latency_s, "latency of a collective's step within a node",
+           any);
   spec.add("network-gbytes-per-s", c.network.bandwidth, "bandwidth of a device to other nodes",
            any);
-  spec.add("network-latency-us", c.network.latency_s, "latency of a step of a collective", any);
+  spec.add("network-latency-us", c.network.latency_s,
+           "latency of a collective's step between nodes", any);
   spec.add("host-gbytes-per-s", c.host_bandwidth,
            "bandwidth between a device and its host, in each direction", any);
   spec.add("host-shared-gbytes-per-s", c.host_shared_bandwidth,
-           "that bandwidth for all devices of a node together; 0: not shared", any);
+           "bandwidth between all devices of a node together and their host; 0: not shared", any);
   spec.add("host-memory-gib", c.host_memory, "host memory of a node", any);
   spec.add("host-memory-gbytes-per-s", c.host_memory_bandwidth, "bandwidth of a node's host memory",
            any);
   spec.add("links-fitted", c.links_are_fitted, "whether the links were measured here");
   using S = Cluster::Scores;
-  spec.add_choice("scores", c.scores,
-                  {{"fused", S::kFused}, {"kept", S::kKept}, {"again", S::kAgain}},
-                  "attention scores, in programs that write them to memory");
+  spec.add_choice(
+      "scores", c.scores, {{"fused", S::kFused}, {"kept", S::kKept}, {"again", S::kAgain}},
+      "attention scores; fused: never in memory, kept: written to memory, again: recomputed");
   spec.add("sequence-parallel", c.sequence_parallel,
            "whether tensor parallelism includes sequence parallelism");
   spec.add("exchanges-in-pieces", c.exchanges_in_pieces,
            "whether tensor-parallel transfers overlap GEMMs");
-  spec.add("power-w", c.power_w, "power of a device and its share of the node", any);
+  spec.add("power-w", c.power_w, "power of a device, with its share of the node's power", any);
   spec.add("price-per-hour", c.price_per_hour, "price of a device", any);
 }
 

@@ -67,8 +67,8 @@ TEST_CASE("--save-minutes takes fractions, refuses less than nothing, and is in 
   const ParseResult help = parse(config, {"--help", "all"});
   const size_t place = help.output.find("--save-minutes");
   REQUIRE(place != std::string::npos);
-  CHECK(test::contains(help.output.substr(place, 200), "minutes since the last checkpoint"));
-  CHECK(test::contains(help.output.substr(place, 200), "0: no such limit"));
+  CHECK(test::contains(help.output.substr(place, 200), "write a checkpoint if the last one"));
+  CHECK(test::contains(help.output.substr(place, 200), "0: off"));
 }
 
 }  // namespace shale::models
