@@ -185,7 +185,7 @@ std::string Fibers::waiting() const {
 
 void Fibers::run(const Body& body, const Body& swap) {
   if (run_->current != nullptr)
-    throw InternalError("fibers: run() was called inside a body, expected outside");
+    throw InternalError("fibers: run() was called inside the body of a fiber, expected outside");
   run_->body = &body;
   run_->last = -1;
   run_->error = nullptr;
@@ -217,7 +217,8 @@ void Fibers::run(const Body& body, const Body& swap) {
 
 void Fibers::park(std::string_view what, const std::function<bool()>& is_open) {
   Fiber* const self = run_->current;
-  if (self == nullptr) throw InternalError(cat("fibers: ", what, " waits outside of a body"));
+  if (self == nullptr)
+    throw InternalError(cat("fibers: ", what, " waits outside the body of a fiber"));
   if (run_->error == nullptr && is_open()) return;
   if (run_->error == nullptr) {
     self->waits_for = what;

@@ -30,7 +30,7 @@ std::vector<Row> read_rows(const std::string& file) {
     }
     rows.push_back(std::move(row));
   }
-  if (rows.empty()) throw ConfigError(cat("SHALE_MACHINE: ", file, " names no GPU"));
+  if (rows.empty()) throw ConfigError(cat("SHALE_MACHINE: ", file, " lists no GPU"));
   return rows;
 }
 

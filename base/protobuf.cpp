@@ -75,7 +75,7 @@ float ProtoField::real32() const {
 std::string_view ProtoReader::take(uint64_t count) {
   if (count > rest_.size()) {
     throw DataError(
-        cat(source_, ": a field of ", count, " bytes, and ", rest_.size(), " are left"));
+        cat(source_, ": a field of ", count, " bytes, but only ", rest_.size(), " are left"));
   }
   const std::string_view taken = rest_.substr(0, count);
   rest_.remove_prefix(count);
@@ -107,7 +107,7 @@ std::optional<ProtoField> ProtoReader::next() {
   const uint64_t key = varint();
   ProtoField field{.number = static_cast<uint32_t>(key >> 3)};
   if (field.number == 0 || key >> 32 != 0) {
-    throw DataError(cat(source_, ": expected the number of a field, found ", key >> 3));
+    throw DataError(cat(source_, ": expected a field number of at least 1, found ", key >> 3));
   }
   switch (key & 7) {
     case kVarint: field.value = varint(); break;

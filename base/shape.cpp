@@ -32,7 +32,8 @@ int64_t Shape::numel() const {
   int64_t count = 1;
   for (const int64_t size : *this) {
     if (size < 0 || __builtin_mul_overflow(count, size, &count)) {
-      throw ShapeError(cat("shape ", *this, " has a negative size or overflows 64 bits"));
+      throw ShapeError(cat("shape ", *this,
+                           " has a negative size, or its number of elements overflows 64 bits"));
     }
   }
   return count;

@@ -48,8 +48,8 @@ void check_overlap(CollectiveOp op, const View& whole, const View& slice, int ra
   const auto* part = static_cast<const std::byte*>(slice.data);
   const bool apart = part + slice.bytes() <= begin || begin + whole.bytes() <= part;
   if (apart || part == begin + slice.bytes() * rank) return;
-  throw ShapeError(
-      cat(op_name(op), ": in and out overlap, and not at slice ", rank, ", the one of this rank"));
+  throw ShapeError(cat(op_name(op), ": in and out overlap, expected an overlap only at slice ",
+                       rank, ", the one of this rank"));
 }
 
 void check_root(CollectiveOp op, int root, int ranks) {

@@ -48,7 +48,7 @@ std::vector<std::unique_ptr<PipeLink>> ProcessGroup::make_links(std::span<const 
     check_spec(spec, size());
     const auto same = [&](const LinkSpec& other) { return same_ends(spec, other); };
     if (std::count_if(specs.begin(), specs.end(), same) == 1) continue;
-    throw ConfigError(cat("make_links: ", describe(spec), ": it is there twice"));
+    throw ConfigError(cat("make_links: ", describe(spec), ": the link was given twice"));
   }
   const std::string mine = text_of(specs);
   int64_t odd = host().broadcast_bytes(mine, 0, "links") == mine ? -1 : rank();

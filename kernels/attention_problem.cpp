@@ -65,7 +65,7 @@ TokenPlaces checked_places(const char* op, const char* arg, const TokenPlaces& p
       (tokens > places.run && places.first[1] < places.first[0] + places.run)) {
     throw ShapeError(cat(op, ": ", arg, "_places has runs of ", places.run, " from ",
                          places.first[0], " and ", places.first[1], " on, for ", tokens,
-                         " tokens, expected one run or two, one behind the other"));
+                         " tokens, expected one run, or two consecutive runs"));
   }
   return places;
 }
@@ -107,7 +107,7 @@ AttentionProblem common_problem(const char* op, const Args& a) {
   if (a.window < p.keys || has_places) p.window = a.window;
   if (has_places) {
     if (p.q_lengths != nullptr || p.k_lengths != nullptr) {
-      throw ShapeError(cat(op, ": has places and lengths, expected one of them"));
+      throw ShapeError(cat(op, ": has both places and lengths, expected at most one of them"));
     }
     p.query_places = checked_places(op, "query", a.query_places, p.queries);
     p.key_places = checked_places(op, "key", a.key_places, p.keys);

@@ -22,7 +22,8 @@ float largest_of(const float* block) {
   float largest = 0;
   for (int64_t i = 0; i < kCodeBlock; ++i) {
     if (!std::isfinite(block[i])) {
-      throw DataError(cat("codes of weights: a weight is ", block[i], ", expected finite ones"));
+      throw DataError(
+          cat("quantized weights: a weight is ", block[i], ", expected finite weights"));
     }
     largest = std::max(largest, std::abs(block[i]));
   }
@@ -93,8 +94,8 @@ void check_blocks(const char* op, BlockCode code, const Named& codes, const Name
   check_shape(op, codes.name, codes.view,
               {numbers.view.size(0), coded_row_bytes(code, numbers.view.size(1))});
   if (reinterpret_cast<uintptr_t>(codes.view.data) % sizeof(float) != 0) {
-    throw ShapeError(cat(op, ": ", codes.name,
-                         " begins between two multiples of 4 bytes, expected one of them"));
+    throw ShapeError(
+        cat(op, ": ", codes.name, " begins at an address that is not a multiple of 4 bytes"));
   }
 }
 

@@ -13,8 +13,8 @@ void check_lines(const char* op, const char* name, const View& view, int64_t str
   if (view.numel() == 0) return;
   const int64_t bytes = dtype_size(view.dtype);
   if (view.stride(1) != 1 && view.size(1) > 1) {
-    throw ShapeError(
-        cat(op, ": ", name, " is ", view, " with strides ", view.strides, ", expected the last 1"));
+    throw ShapeError(cat(op, ": ", name, " is ", view, " with strides ", view.strides,
+                         ", expected stride 1 in the last dimension"));
   }
   const int64_t unit = bytes == 1 ? 16 : kFp8Block;
   if (view.stride(0) < stride || view.stride(0) % unit != 0) {
@@ -22,7 +22,7 @@ void check_lines(const char* op, const char* name, const View& view, int64_t str
                          " elements apart, expected a multiple of ", unit, ", at least ", stride));
   }
   if (reinterpret_cast<uintptr_t>(view.data) % 16 != 0) {
-    throw ShapeError(cat(op, ": the address of ", name, " is no multiple of 16"));
+    throw ShapeError(cat(op, ": the address of ", name, " is not a multiple of 16"));
   }
 }
 
@@ -47,7 +47,7 @@ void check_args(const QuantizeFp8Args& a) {
   check_contiguous(kOp, "x", a.x);
   if (a.x.ndim() != 2) throw ShapeError(cat(kOp, ": x is ", a.x, ", expected [rows, columns]"));
   if (!a.rows.defined() && !a.columns.defined()) {
-    throw ShapeError(cat(kOp, ": neither rows nor columns are asked for"));
+    throw ShapeError(cat(kOp, ": neither rows nor columns are requested"));
   }
   const int64_t rows = a.x.size(0), columns = a.x.size(1);
   if (a.rows.defined()) {
@@ -64,7 +64,8 @@ void check_args(const QuantizeFp8Args& a) {
         cat(kOp, ": rows and columns have other blocks or formats, expected the same"));
   }
   if (one.format == Fp8Format::kE5M2 && one.blocks != Fp8Blocks::kTensor) {
-    throw DTypeError(cat(kOp, ": E5M2 is asked for in blocks, expected one scale of the tensor"));
+    throw DTypeError(
+        cat(kOp, ": E5M2 is requested with scales per block, expected one scale for the tensor"));
   }
 }
 
@@ -74,11 +75,13 @@ void check_args(const Fp8GemmArgs& a) {
   check_fp8_operand(kOp, "b", a.b);
   check_shape(kOp, "b", a.b.codes, {a.b.lines(), a.a.length()});
   if (a.a.blocks == Fp8Blocks::kSquares) {
-    throw ShapeError(cat(kOp, ": blocks of a are squares, expected those of b to be, or none"));
+    throw ShapeError(cat(kOp, ": a has square blocks, expected b to have square blocks or none"));
   }
-  if (a.b.format != Fp8Format::kE4M3) throw DTypeError(cat(kOp, ": b is of E5M2, expected E4M3"));
+  if (a.b.format != Fp8Format::kE4M3)
+    throw DTypeError(cat(kOp, ": b has the format E5M2, expected E4M3"));
   if (a.a.format == Fp8Format::kE5M2 && a.b.blocks == Fp8Blocks::kLines) {
-    throw DTypeError(cat(kOp, ": a is of E5M2, and b has blocks of lines, expected other blocks"));
+    throw DTypeError(cat(
+        kOp, ": a has the format E5M2 and b has blocks of lines, expected square blocks or none"));
   }
 }
 

@@ -61,7 +61,7 @@ void check_args(const Fp8OperandsArgs& a) {
   constexpr const char* kOp = "fp8_operands";
   check_codes(kOp, a.codes, a.largest);
   if (!a.rows.defined() && !a.columns.defined()) {
-    throw ShapeError(cat(kOp, ": neither rows nor columns are asked for"));
+    throw ShapeError(cat(kOp, ": neither rows nor columns are requested"));
   }
   const auto check = [&](const char* name, const Fp8Operand& operand, const Shape& shape) {
     if (!operand.defined()) return;
@@ -71,7 +71,7 @@ void check_args(const Fp8OperandsArgs& a) {
                       fp8_weight_blocks(operand.blocks, a.codes.shape) == a.largest.shape;
     if (!fits) throw ShapeError(cat(kOp, ": ", name, " have other blocks than ", a.largest));
     if (operand.format == Fp8Format::kE4M3) return;
-    throw DTypeError(cat(kOp, ": ", name, " are of E5M2, expected E4M3"));
+    throw DTypeError(cat(kOp, ": ", name, " have the format E5M2, expected E4M3"));
   };
   check("rows", a.rows, a.codes.shape);
   check("columns", a.columns, {a.codes.size(1), a.codes.size(0)});

@@ -30,8 +30,8 @@ Matrix matrix(const char* name, const View& v, bool may_be_transposed) {
   const bool empty = v.numel() == 0;
   const bool row_major = empty || rows_are_dense(v);
   require<ShapeError>(row_major || (may_be_transposed && cols_are_dense(v)), name, " is ", v,
-                      " with strides ", v.strides, ", expected ",
-                      may_be_transposed ? "one of them 1" : "the last 1");
+                      " with strides ", v.strides, ", expected stride 1 in ",
+                      may_be_transposed ? "one dimension" : "the last dimension");
   const int64_t line = row_major ? v.size(1) : v.size(0);
   const int64_t lines = row_major ? v.size(0) : v.size(1);
   const int64_t ld = lines > 1 && !empty ? v.stride(row_major ? 0 : 1) : line;
@@ -46,7 +46,7 @@ Matrix weight(const char* name, const View& v, DType dtype, const Shape& shape) 
   check_dtype(name, v, dtype);
   const bool lies_so = v.numel() == 0 || cols_are_dense(v);
   require<ShapeError>(lies_so, name, " is ", v, " with strides ", v.strides,
-                      ", expected the first 1 with a SwiGLU epilogue");
+                      ", expected stride 1 in the first dimension with a SwiGLU epilogue");
   const View stored = {.data = v.data,
                        .dtype = v.dtype,
                        .shape = {v.size(1), v.size(0)},

@@ -36,7 +36,7 @@ void require_stack(const char* name, const View& all, const Matrix& first) {
   const int64_t lines = first.transposed ? all.size(2) : all.size(1);
   if (all.stride(0) == lines * first.ld) return;
   throw ShapeError(cat(kOp, ": ", name, " is ", all, " with strides ", all.strides,
-                       ", expected its matrices one after the other"));
+                       ", expected consecutive matrices"));
 }
 
 // Returns a [outer, R] as a matrix. Checks that its columns are contiguous.
@@ -44,7 +44,7 @@ Matrix with_columns_as_lines(const View& a) {
   const bool lies_so = a.numel() == 0 || a.size(0) <= 1 || a.stride(0) == 1;
   if (!lies_so) {
     throw ShapeError(cat(kOp, ": a is ", a, " with strides ", a.strides,
-                         ", expected the first 1 with groups of columns"));
+                         ", expected stride 1 in the first dimension with groups of columns"));
   }
   const bool has_lines = a.size(1) > 1 && a.numel() > 0;
   return {.data = a.data,
@@ -64,7 +64,7 @@ void check_groups(const GroupedGemmArgs& a) {
     check_shape(kOp, "b", a.b, {a.a.size(1), a.b.size(1)});
     check_shape(kOp, "c", a.c, {a.groups(), a.a.size(0), a.b.size(1)});
     if (a.epilogue == Epilogue::kNone) return;
-    throw ShapeError(cat(kOp, ": an epilogue goes with groups of rows only"));
+    throw ShapeError(cat(kOp, ": an epilogue needs groups of rows"));
   }
   require_ndim("a", a.a, 2, "[R, K]");
   require_ndim("b", a.b, 3, "[E, K, N]");
@@ -75,7 +75,7 @@ void check_groups(const GroupedGemmArgs& a) {
   const bool is_forward = a.epilogue == Epilogue::kSwiGlu;
   if (a.epilogue == Epilogue::kNone) return;
   if (!is_forward && a.epilogue != Epilogue::kDSwiGlu) {
-    throw ShapeError(cat(kOp, ": the epilogue is one of GELU, expected SwiGLU or none"));
+    throw ShapeError(cat(kOp, ": the epilogue is GELU, expected SwiGLU or none"));
   }
   check_shape(kOp, "aux", a.aux, rows);
   check_shape(kOp, "aux_up", a.aux_up, rows);
@@ -103,7 +103,7 @@ GroupedProblem grouped_problem(const GroupedGemmArgs& a) {
     require_stack("c", a.c, grouped.product.c);
     if (!grouped.product.b.transposed) return grouped;
     throw ShapeError(cat(kOp, ": b is ", a.b, " with strides ", a.b.strides,
-                         ", expected the last 1 with groups of rows of b"));
+                         ", expected stride 1 in the last dimension with groups of rows of b"));
   }
   whole.b = matrix_of(a.b, 0);
   whole.b_up = matrix_of(a.b_up, 0);

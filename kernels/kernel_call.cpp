@@ -109,7 +109,8 @@ bool find_outputs(const SlotCall& call, const Slot<Args>& slot, Views& out) {
   if constexpr (requires { kOutputs(*args); }) {
     out = kOutputs(*args);
   } else {
-    throw InternalError(cat(slot.name(), ": kernel_call.cpp does not say what it writes"));
+    throw InternalError(
+        cat(slot.name(), ": kernel_call.cpp has no entry for the memory that this kernel writes"));
   }
   return true;
 }

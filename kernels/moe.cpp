@@ -68,7 +68,7 @@ void check_args(const MoeRouteBwdArgs& a) {
   }
   check_dense(kOp, "counts", a.counts, {a.counts.size(0), shape[1]}, DType::kI32);
   if (a.rule.score != RouterScore::kSoftmax) {
-    throw ShapeError(cat(kOp, ": a loss balances a router of sigmoids, expected one of softmax"));
+    throw ShapeError(cat(kOp, ": a load-balancing loss needs a softmax router, found sigmoid"));
   }
 }
 

@@ -27,7 +27,7 @@ void check_program(const PointwiseProgram& program) {
   if (sound) return;
   throw InternalError(cat(kOp, ": the program of ", program.count, " steps, ", program.registers,
                           " registers, ", program.inputs, " inputs and ", program.outputs,
-                          " outputs is not sound"));
+                          " outputs is not valid"));
 }
 
 bool is_dense(const View& view) {
@@ -43,7 +43,7 @@ bool PointwiseProgram::loads(int input) const {
 }
 
 void check_args(const PointwiseArgs& a) {
-  if (a.program == nullptr) throw InternalError(cat(kOp, ": there is no program"));
+  if (a.program == nullptr) throw InternalError(cat(kOp, ": the program is null"));
   check_program(*a.program);
   const Shape& shape = a.outputs[0].shape;
   for (int i = 0; i < a.program->outputs; ++i) {

@@ -226,7 +226,8 @@ void copy_options(const void* given, void* to, size_t known, std::string_view ar
   const auto* bytes = static_cast<const unsigned char*>(given);
   for (size_t i = known; i < size; ++i) {
     if (bytes[i] != 0) {
-      fail_argument(argument, " asks for what a later version of the interface has; this one is ",
+      fail_argument(argument,
+                    " requests a feature of a later interface version; this library has version ",
                     SHALE_API_MAJOR, ".", SHALE_API_MINOR);
     }
   }

@@ -73,7 +73,7 @@ DlDevice device_of(const Context& context) {
   if (context.device().type == DeviceType::kCuda) return {kDlCuda, context.device().index};
   if (context.device().type == DeviceType::kCpu) return {kDlCpu, 0};
   fail_argument("x is on ", to_string(context.device()),
-                ", which DLPack has no name for; use shale_tensor_read()");
+                ", a device that DLPack does not have; use shale_tensor_read()");
 }
 
 // Tensor that a DLPack consumer owns. The context is declared first, so that it is destroyed last.
@@ -119,7 +119,7 @@ void* export_tensor(const Tensor& x, bool legacy) {
   const bool read_only = is_read_only(x);
   if (read_only && legacy) {
     fail_argument(
-        "x is read-only, which the legacy struct cannot say; use legacy 0, or "
+        "x is read-only, which the legacy struct cannot express; use legacy 0, or "
         "shale_tensor_clone()");
   }
   for_each_tree([&x](const Tree& tree) {

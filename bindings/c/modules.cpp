@@ -20,7 +20,8 @@ class ProgramModule : public Module {
   using Module::Module;
   void add(const std::string& name, const Shape& shape, const shale_parameter_options& options) {
     for (const auto& parameter : own_parameters()) {
-      if (parameter->name == name) fail_argument("name is \"", name, "\", declared a second time");
+      if (parameter->name == name)
+        fail_argument("name is \"", name, "\", which is already declared");
     }
     checked_number(options.mean, "options->mean", -INFINITY);
     checked_number(options.std, "options->std", 0);
@@ -259,7 +260,7 @@ shale_status shale_language_model_loss(shale_module model, shale_tensor ids, sha
   return call_for_tensor("shale_language_model_loss", out, [&] {
     const auto object = module_of(model, "model");
     auto* language = dynamic_cast<shale::models::LanguageModel*>(object->module);
-    if (language == nullptr) fail_argument("model is no language model");
+    if (language == nullptr) fail_argument("model is not a language model");
     check_sharded(*object->tree);
     return language->loss(tensor_of(ids, "ids"), tensor_of(targets, "targets"));
   });

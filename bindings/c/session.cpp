@@ -64,7 +64,7 @@ Slot& slot_of(Kind kind, const void* handle, std::string_view argument) {
   if (known && given == kind) {
     fail_argument(argument, " is ", name_of(kind), " that was destroyed");
   }
-  fail_argument(argument, " is no handle, expected ", name_of(kind));
+  fail_argument(argument, " is not a handle, expected ", name_of(kind));
 }
 
 void free_slot(size_t index) {
@@ -117,8 +117,8 @@ void check_process() {
   if (has_session() && session().process != getpid()) {
     throw CallError(SHALE_ERROR_STATE,
                     cat("the runtime is of process ", session().process, ", and this is ", getpid(),
-                        ", which was forked from it; use a process of its own "
-                        "(\"spawn\" in Python's multiprocessing)"));
+                        ", which was forked from it; start a new process instead (\"spawn\" in "
+                        "Python's multiprocessing)"));
   }
 }
 

@@ -28,7 +28,7 @@ Shape shape_of(int32_t ndim, const int64_t* sizes, std::string_view argument) {
     if (shape[i] < 0) fail_argument(argument, " is ", shape, ", expected sizes of 0 or more");
   }
   if (shape.numel() > std::numeric_limits<int64_t>::max() / 8) {
-    fail_argument(argument, " is ", shape, ", more bytes than can be");
+    fail_argument(argument, " is ", shape, ", whose bytes exceed the address space");
   }
   return shape;
 }
@@ -42,13 +42,13 @@ int64_t extent_of(const Shape& shape, const Shape& strides, DType dtype) {
     if (strides[i] < 0) fail_argument("strides are ", strides, ", expected 0 or more");
     if (__builtin_mul_overflow(shape[i] - 1, strides[i], &step) ||
         __builtin_add_overflow(last, step, &last)) {
-      fail_argument("shape ", shape, " with strides ", strides, " is more than memory can be");
+      fail_argument("shape ", shape, " with strides ", strides, " exceeds the address space");
     }
   }
   int64_t bytes = 0;
   if (__builtin_mul_overflow(last, dtype_size(dtype), &bytes) ||
       bytes > std::numeric_limits<int64_t>::max() - 8) {
-    fail_argument("shape ", shape, " with strides ", strides, " is more than memory can be");
+    fail_argument("shape ", shape, " with strides ", strides, " exceeds the address space");
   }
   return bytes + dtype_size(dtype);
 }
@@ -84,7 +84,7 @@ bool is_read_only(const Tensor& x) {
 namespace {
 
 void check_writable(const Tensor& x) {
-  if (is_read_only(x)) fail_argument("x is memory of others that is read-only, ", x);
+  if (is_read_only(x)) fail_argument("x is read-only external memory, ", x);
 }
 
 void check_bytes(const Tensor& x, size_t bytes) {
@@ -124,7 +124,7 @@ shale_status shale_tensor_from_memory(shale_runtime runtime, const shale_memory*
     const shale_memory defaults = SHALE_MEMORY_INIT;
     const shale_memory given = options_of(wanted(memory, "memory"), defaults, "memory");
     if (session().context->device().type != shale::DeviceType::kCpu) {
-      fail_argument("memory is the host's, and the runtime's device is ",
+      fail_argument("memory is on the host, but the runtime's device is ",
                     to_string(session().context->device()), "; use shale_tensor_from_host()");
     }
     const shale::Shape shape = shape_of(given.ndim, given.shape, "memory->shape");

@@ -73,7 +73,7 @@ void save(const ModuleObject& root, const OptimizerObject& optimizer, const std:
 }
 
 void check_same_tree(const ModuleObject& root, const OptimizerObject& optimizer) {
-  if (root.tree != optimizer.tree) fail_argument("optimizer is of another model than root");
+  if (root.tree != optimizer.tree) fail_argument("optimizer belongs to another model than root");
 }
 
 std::optional<double> known(double value) {
@@ -123,9 +123,9 @@ shale_status shale_optimizer_step(shale_optimizer optimizer) {
   return call("shale_optimizer_step", [&] {
     const auto object = optimizer_of(optimizer);
     if (!object->is_prepared) {
-      throw CallError(SHALE_ERROR_STATE,
-                      "the step has no number and no learning rate, expected "
-                      "shale_optimizer_prepare() first");
+      throw CallError(
+          SHALE_ERROR_STATE,
+          "the step has no number and no learning rate; call shale_optimizer_prepare() first");
     }
     object->optimizer->step();
     object->is_prepared = false;

@@ -81,7 +81,7 @@ void check_chunk(const CheckpointManifest& manifest, ChunkId id, const std::stri
   const int64_t begin = chunk_begin(manifest, id);
   throw DataError(cat(path, ": chunk ", id.chunk, " (bytes ", begin, " to ",
                       begin + static_cast<int64_t>(bytes.size()) - 1, ") has CRC32C ", hex(found),
-                      ", expected ", hex(want), "; it is damaged, or was changed"));
+                      ", expected ", hex(want), "; it is damaged or was changed"));
 }
 
 void read_chunks(const Folder& folder, const CheckpointManifest& manifest,

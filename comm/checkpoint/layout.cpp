@@ -40,7 +40,8 @@ void check_grid(const CheckpointTensor& tensor, const Complaint& fail) {
       fail("a box has ", box.begin.size(), " and ", box.size.size(), " dimensions, expected ",
            ndim);
     }
-    if (!begins.empty() && box.begin <= *begins.rbegin()) fail("its boxes are not in order");
+    if (!begins.empty() && box.begin <= *begins.rbegin())
+      fail("its boxes are not in ascending order");
     begins.insert(box.begin);
   }
   int64_t cells = 1;
@@ -83,7 +84,7 @@ void check_parts(const CheckpointTensor::Box& box, int64_t file_count, const Com
     }
     end += part.count;
   }
-  if (end != numel) fail("elements ", end, " to ", numel - 1, " of a box are in no file");
+  if (end != numel) fail("elements ", end, " to ", numel - 1, " of a box are not in any file");
 }
 
 // A part's box as a list of runs that are contiguous in the tensor.
@@ -165,12 +166,12 @@ void check_tensor(std::string_view source, std::string_view name, const Checkpoi
     fail(tensor.shape.size(), " dimensions, expected at most ", kMaxSafetensorsRank);
   }
   if (!safetensors_bytes(safetensors_dtype(tensor.dtype), tensor.shape)) {
-    fail("its shape is no possible size");
+    fail("its shape has an impossible size");
   }
   if (tensor.numel() == 0) {
     if (tensor.boxes.size() != 1 || tensor.boxes[0].box != whole_box(tensor.shape) ||
         !tensor.boxes[0].parts.empty()) {
-      fail("it has no elements; expected one box, the whole, without parts");
+      fail("it has no elements; expected one box of the whole tensor, without parts");
     }
     return;
   }

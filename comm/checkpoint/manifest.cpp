@@ -356,17 +356,18 @@ std::string checked_body(std::string_view text, std::string_view source) {
     throw DataError(cat(source, ": ", text.size(), " bytes, expected at most ", kMaxManifestBytes));
   }
   if (text.size() <= kLastLineBytes) {
-    throw DataError(cat(source, ": ", text.size(), " bytes; it was cut short, or is no manifest"));
+    throw DataError(
+        cat(source, ": ", text.size(), " bytes; it was truncated, or is not a manifest"));
   }
   const std::string_view body = text.substr(0, text.size() - kLastLineBytes);
   const std::string want = last_line(body);
   const std::string_view found = text.substr(body.size());
   if (found.substr(0, 11) != want.substr(0, 11)) {
-    throw DataError(cat(source, ": does not end with a checksum; it was cut short, or damaged"));
+    throw DataError(cat(source, ": does not end with a checksum; it was truncated or damaged"));
   }
   if (found != want) {
     throw DataError(cat(source, ": the checksum is ", excerpt(found.substr(11, 8)), ", expected ",
-                        want.substr(11, 8), "; it is damaged, or was changed"));
+                        want.substr(11, 8), "; it is damaged or was changed"));
   }
   return std::string(body) + "}";
 }

@@ -152,7 +152,7 @@ const SafetensorsEntry& CheckpointReader::entry_of(size_t file, const TensorPart
       it->second.shape != stored_shape(part)) {
     throw DataError(cat(folder_.path_of(manifest_.files[file].name), ": ",
                         it == entries.end() ? "no tensor" : "another type or shape of", " '",
-                        excerpt(stored_name(part)), "', which the manifest places there"));
+                        excerpt(stored_name(part)), "', which the manifest lists for this file"));
   }
   return it->second;
 }
@@ -220,7 +220,7 @@ void CheckpointReader::read_all(std::span<const CheckpointRead> wanted, bool sha
     if (i > 0 && runs[i - 1].place.file == place.file &&
         runs[i - 1].place.offset + static_cast<int64_t>(runs[i - 1].into.size()) > place.offset) {
       throw InternalError(cat("checkpoint: byte ", place.offset, " of ",
-                              manifest_.files[place.file].name, " is wanted twice"));
+                              manifest_.files[place.file].name, " was requested twice"));
     }
     if (!order.empty() && order.back() == chunk_of(place)) continue;
     order.push_back(chunk_of(place));
@@ -276,7 +276,7 @@ void CheckpointReader::verify_file(size_t file) {
   const size_t entries = read_header(file).entries.size();
   if (entries != parts) {
     throw DataError(cat(folder_.path_of(want.name), ": ", entries, " tensors, expected the ", parts,
-                        " that the manifest places there"));
+                        " that the manifest lists for this file"));
   }
 }
 

@@ -50,7 +50,8 @@ void record_part(CheckpointManifest& record, const TensorPart& part) {
       part.tensor, CheckpointTensor{.dtype = part.dtype, .shape = part.shape, .boxes = {}});
   CheckpointTensor& tensor = it->second;
   if (tensor.dtype != part.dtype || tensor.shape != part.shape) {
-    throw InternalError(cat("checkpoint: tensor '", part.tensor, "' has two types or shapes"));
+    throw InternalError(
+        cat("checkpoint: tensor '", part.tensor, "' was given with two different types or shapes"));
   }
   const TensorBox box = part.box.size.empty() ? whole_box(part.shape) : part.box;
   auto found = std::find_if(tensor.boxes.begin(), tensor.boxes.end(),

@@ -237,9 +237,9 @@ void add_boxes(std::vector<StatePart>& parts, StatePart part) {
       return parts.push_back(std::move(part));
     }
     if (parameter.sharding.share == Share::kWhole) return parts.push_back(std::move(part));
-    throw ConfigError(cat("checkpoint: ", part.name, part.shape, " is a state of ",
-                          parameter.full_name(),
-                          ", whose layer is split; expected a state with one value per element"));
+    throw ConfigError(cat(
+        "checkpoint: ", part.name, part.shape, " is a state of ", parameter.full_name(),
+        ", whose layer is sharded over tensor ranks; expected a state with one value per element"));
   }
   part.shape = whole;
   part.is_copy = !parameter.sharding.counts();
@@ -314,11 +314,11 @@ std::vector<StatePart> training_state(const DataParallel& parallel,
     for (StatePart& part : optimizers[i]->state_parts()) {
       if (part.parameter->whole.numel() == 0) continue;
       if (!is_sharded.contains(part.parameter)) {
-        throw ConfigError(cat("checkpoint: an optimizer steps ", part.parameter->full_name(),
-                              ", which is no parameter of this model"));
+        throw ConfigError(cat("checkpoint: an optimizer updates ", part.parameter->full_name(),
+                              ", which is not a parameter of this model"));
       }
       if (stepped_by.emplace(part.parameter, i).first->second != i) {
-        throw ConfigError(cat("checkpoint: two optimizers step ", part.parameter->full_name(),
+        throw ConfigError(cat("checkpoint: two optimizers update ", part.parameter->full_name(),
                               ", expected one for each parameter"));
       }
       part.is_whole = part.is_whole || !is_sharded.at(part.parameter);

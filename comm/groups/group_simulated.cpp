@@ -253,8 +253,8 @@ std::unique_ptr<ProcessGroup> SimulatedGroup::make_split(int color, int key,
                                                          const GroupOptions& options) {
   if (color != 0 || key != rank()) {
     throw UnavailableError(cat("simulated group: ", options.name,
-                               " cannot be split off by one rank's color, as it does not know the "
-                               "others'; expected the colors of all ranks"));
+                               " cannot be split with the color of one rank, because the other "
+                               "ranks are simulated; give the colors of all ranks"));
   }
   return make_known_split(std::vector<int>(static_cast<size_t>(size())), options);
 }

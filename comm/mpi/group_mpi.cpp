@@ -15,7 +15,8 @@
 namespace shale::comm {
 namespace {
 
-constexpr const char* kCancelled = "given up, because an exception ended what it was for";
+constexpr const char* kCancelled =
+    "given up, because an exception ended the scope of the operation";
 
 struct EndUse {
   SharedMemory& memory;

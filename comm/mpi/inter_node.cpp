@@ -216,9 +216,9 @@ void InterNode::exchange(std::vector<Transfer> sends, std::vector<Transfer> rece
       missing.erase(std::unique(missing.begin(), missing.end()), missing.end());
       // With several nodes, the missing node may be one that only the named node waits for.
       const char* const relayed = topology_.nodes() > 2 ? ", or of one that it waits for," : "";
-      channel_.fail(cat("group '", channel_.options().group_name, "': no sign of the node of ",
-                        channel_.named(missing), relayed, " for ", channel_.limit_s(),
-                        " s in ", describe(current_)));
+      channel_.fail(cat("group '", channel_.options().group_name, "': no message from the node of ",
+                        channel_.named(missing), relayed, " for ", channel_.limit_s(), " s in ",
+                        describe(current_)));
     }
     // MPI makes progress only inside its calls, so the sleep is short.
     std::this_thread::sleep_for(std::chrono::microseconds(20));

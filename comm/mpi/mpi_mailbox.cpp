@@ -105,7 +105,7 @@ bool MpiMailbox::meet_receiver() {
     const std::chrono::duration<double> waited = Clock::now() - start;
     if (options_.timeout_s > 0 && waited.count() > options_.timeout_s) {
       throw CommError(cat(link_name(options_), ": rank ", options_.receiver_world,
-                          " has not taken all that was sent after ", options_.timeout_s, " s"));
+                          " has not received all messages after ", options_.timeout_s, " s"));
     }
     std::this_thread::sleep_for(std::chrono::microseconds(50));
   }

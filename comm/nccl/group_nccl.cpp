@@ -42,7 +42,8 @@ ncclUniqueId share_id(HostGroup& host) {
   }
   const std::string theirs = host.all_gather_bytes(mine, "nccl id").front();
   if (!problem.empty()) throw CommError(problem);
-  if (theirs.size() != sizeof(ncclUniqueId)) throw CommError("nccl: rank 0 has no id to share");
+  if (theirs.size() != sizeof(ncclUniqueId))
+    throw CommError("nccl: rank 0 could not create the id of the communicator");
   ncclUniqueId id;
   std::memcpy(id.internal, theirs.data(), theirs.size());
   return id;
@@ -151,8 +152,8 @@ class NcclGroup::NcclWork final : public WorkState {
   void hold(void* stream) override { finished_->hold(stream); }
   // Ends the kernels, which may be waiting for ranks that never come.
   void give_up() override {
-    watchdog_->fail(
-        std::make_exception_ptr(CommError("given up, because an exception ended what it was for")));
+    watchdog_->fail(std::make_exception_ptr(
+        CommError("given up, because an exception ended the scope of the operation")));
   }
 
  private:

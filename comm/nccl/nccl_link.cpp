@@ -102,8 +102,8 @@ class NcclLink::Passing final : public WorkState {
   }
   void hold(void* stream) override { finished_->hold(stream); }
   void give_up() override {
-    watchdog_->fail(
-        std::make_exception_ptr(CommError("given up, because an exception ended what it was for")));
+    watchdog_->fail(std::make_exception_ptr(
+        CommError("given up, because an exception ended the scope of the operation")));
   }
 
  private:
@@ -150,7 +150,8 @@ NcclLink::~NcclLink() {
       watchdog_->check();
       const std::chrono::duration<double> waited = Clock::now() - start;
       if (options().timeout_s > 0 && waited.count() > options().timeout_s) {
-        throw CommError(cat(link_name(options()), ": not all messages have arrived at its end"));
+        throw CommError(cat(link_name(options()),
+                            ": not all messages had arrived when the link was destroyed"));
       }
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }

@@ -91,7 +91,7 @@ void NcclWatchdog::look() {
   throw CommError(
       cat("group '", comm_.options().group_name, "': waited ", limit_s, " s in ",
           describe(in_flight_->first()), ": ",
-          progress_ != nullptr ? progress_->late_ranks() : "the device does not finish it"));
+          progress_ != nullptr ? progress_->late_ranks() : "the device has not finished it"));
 }
 
 std::shared_ptr<GroupProgress> NcclWatchdog::stop(bool together) {
@@ -112,7 +112,7 @@ void NcclWatchdog::wait_for_all() {
     const double limit_s = comm_.options().timeout_s();
     if (limit_s > 0 && Clock::now() > start + std::chrono::duration<double>(limit_s)) {
       throw CommError(cat("group '", comm_.options().group_name,
-                          "': not all ranks reached its end after ", limit_s, " s"));
+                          "': not all ranks destroyed the group within ", limit_s, " s"));
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }

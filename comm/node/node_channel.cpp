@@ -138,7 +138,7 @@ void NodeChannel::fail_missing(uint32_t target, const Fingerprint& call) {
     missing.push_back(options_.world_ranks[static_cast<size_t>(peer)]);
     if (last.empty()) last = last_call_of(peer);
   }
-  fail(cat("group '", options_.group_name, "': no sign of ", named(missing), " for ",
+  fail(cat("group '", options_.group_name, "': no message from ", named(missing), " for ",
            limit_s(), " s in ", describe(call), "; last seen there: ", last));
 }
 

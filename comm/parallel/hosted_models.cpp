@@ -18,8 +18,8 @@ void check_alike(const std::vector<std::vector<Parameter*>>& of_models) {
       continue;
     }
     throw ConfigError(
-        "hosted models: the models of a process's ranks have different parameters; use models "
-        "that one function makes");
+        "hosted models: the models of a process's ranks have different parameters; make all models "
+        "with the same function");
   }
 }
 

@@ -24,8 +24,9 @@ void HostedRanks::Meeting::wait(std::string_view what, const std::function<void(
   if (round_ == nullptr) round_ = std::make_shared<Round>(Round{std::string(what), self});
   const std::shared_ptr<Round> round = round_;
   if (round->what != what) {
-    throw CommError(cat("rank ", self, " of this process is in ", what, ", and rank ", round->first,
-                        " in ", round->what, "; expected the same collectives on all of them"));
+    throw CommError(cat("rank ", self, " of this process called ", what, ", but rank ",
+                        round->first, " called ", round->what,
+                        "; expected the same collectives on all of them"));
   }
   if (++round->arrived == members_) {
     round_ = nullptr;

@@ -138,7 +138,7 @@ void Watchdog::warn_of_unheard() {
   std::set_intersection(never.begin(), never.end(), link_->watched().begin(),
                         link_->watched().end(), std::back_inserter(unheard));
   if (unheard.empty() || context_.local_rank != 0) return;
-  log_warning("no heartbeats arrive here from ", context_.places.list(unheard),
+  log_warning("no heartbeats arrive on this rank from ", context_.places.list(unheard),
               ", although MPI reaches them; a firewall may block UDP. If these ranks are lost, "
               "only a timeout of a collective shows it");
 }
@@ -158,7 +158,7 @@ void Watchdog::tell_of_failure() {
   if (const auto cause = context_.board.cause()) {
     context_.board.tell(cause->code, cause->message);
   } else if (const int code = table_.failure_elsewhere(); code != 0) {
-    context_.board.tell(code, "stopped, because ranks of another host failed");
+    context_.board.tell(code, "stopped, because ranks on another host failed");
   }
 }
 
@@ -173,13 +173,13 @@ void Watchdog::report_failure() {
     }
     report(reason);
   } else if (elsewhere == kCommCode) {
-    report("ranks of another host failed");
+    report("ranks on another host failed");
   }
   if (elsewhere == 0) return;
   if (elsewhere_since_s_ < 0) elsewhere_since_s_ = awake_s_;
   if (awake_s_ < elsewhere_since_s_ + kLauncherPatience_s) return;
   gave_up_ = true;
-  options_.fail("stopped, because ranks of another host failed", /*caused=*/true);
+  options_.fail("stopped, because ranks on another host failed", /*caused=*/true);
 }
 
 void Watchdog::alarm(const std::vector<int>& silent, double silence_s) {

@@ -34,8 +34,8 @@ dnnl::matmul::primitive_desc make_desc(const OnednnMatmul::Spec& s) {
 }
 
 [[noreturn]] void fail(const char* what, const OnednnMatmul::Spec& s, const dnnl::error& error) {
-  throw InternalError(cat("gemm: oneDNN cannot ", what, " a product of m ", s.m, ", n ", s.n,
-                          ", k ", s.k, " of ", dtype_name(s.in), " into ", dtype_name(s.out), ": ",
+  throw InternalError(cat("gemm: oneDNN cannot ", what, " a GEMM of m ", s.m, ", n ", s.n, ", k ",
+                          s.k, " of ", dtype_name(s.in), " into ", dtype_name(s.out), ": ",
                           error.what()));
 }
 

@@ -243,7 +243,8 @@ void DitWeights::check_copies(const DitTensor& tensor) const {
         continue;
       }
       throw DataError(cat(file_->path(), ": ", name, " differs from ", copies.front(),
-                          "; expected copies, as the condition is made once for all blocks"));
+                          "; expected equal tensors, because all blocks share the layers that "
+                          "compute the condition"));
     }
   }
 }

@@ -32,8 +32,9 @@ const DitConfig& checked(const DitConfig& config) {
                           ", expected a divisor of the image size, ", config.pixels));
   }
   if (config.heads < 1 || config.width % config.heads != 0 || config.width % 4 != 0) {
-    throw ConfigError(cat("diffusion transformer: width is ", config.width, " with ", config.heads,
-                          " heads, expected a multiple of 4 that the heads divide"));
+    throw ConfigError(
+        cat("diffusion transformer: width is ", config.width, " with ", config.heads,
+            " heads, expected a width that is a multiple of 4 and of the number of heads"));
   }
   return config;
 }

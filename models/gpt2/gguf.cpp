@@ -30,7 +30,8 @@ std::string gguf_name(const std::string& name) {
 GgufModel gpt2_gguf(const LanguageModelConfig& config, const std::vector<HfTensor>& tensors) {
   if (config.gelu != Gelu::kTanh) {
     throw ConfigError(
-        "gguf: the model uses another GELU than the tanh form of llama.cpp; use --to hf");
+        "gguf: the model uses the erf form of GELU, but llama.cpp has only the tanh form; use --to "
+        "hf");
   }
   const auto number = [](int64_t value) { return static_cast<uint32_t>(value); };
   GgufModel model{.architecture = "gpt2"};

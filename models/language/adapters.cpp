@@ -64,7 +64,7 @@ void refuse_variants(const JsonObject& config, const Json& all) {
     const auto* const end = std::end(kKnownKeys);
     if (key == "init_lora_weights") refuse_beginning(config, value);
     if (std::find(kKnownKeys, end, key) == end && !is_empty(value)) {
-      config.fail(key, "no such key, as Shale does not support it");
+      config.fail(key, "no such key: Shale does not support it");
     }
   }
 }
@@ -143,7 +143,7 @@ StoredAdapters::StoredAdapters(const std::string& folder, const ModelFamily& fam
   for (const SafetensorsEntry& entry : file_.entries()) {
     if (wanted.contains(entry.name)) continue;
     throw DataError(cat(file_.path(), ": the tensor '", excerpt(entry.name),
-                        "' belongs to no layer that adapter_config.json names"));
+                        "' belongs to no layer in target_modules of adapter_config.json"));
   }
 }
 

@@ -227,8 +227,8 @@ void check_covers(const AttentionPattern& pattern, int64_t tokens, bool document
   for (int64_t i = 0; documents && i < std::ssize(pattern.rows); ++i) {
     if (pattern.rows[static_cast<size_t>(i)].back() == i) continue;
     throw ConfigError(cat("--attention-pattern with --document-mask: row ", i,
-                          " does not list its own block, expected it in every row, as the first "
-                          "tokens of a document see only that"));
+                          " does not list its own block; expected every row to list its own block, "
+                          "as the first tokens of a document attend only to that"));
   }
 }
 

@@ -41,7 +41,7 @@ void refuse_router_biases(const CheckpointReader& reader) {
   for (const auto& [name, tensor] : reader.manifest().tensors) {
     if (!name.ends_with(".router_bias")) continue;
     throw DataError(cat(reader.path(), ": has MoE router biases, such as ", name,
-                        ", which only the same run supports; use --resume"));
+                        ", which only a resumed run supports; use --resume"));
   }
 }
 
@@ -76,7 +76,7 @@ CheckpointModel::CheckpointModel(const std::string& checkpoint, bool ema)
     const CheckpointTensor* stored = reader_.find(name);
     if (stored == nullptr && ema_ && parameter->trainable) {
       throw DataError(cat(reader_.path(), ": no tensor '", name,
-                          "', which only the checkpoints of a run with --ema have"));
+                          "', expected a checkpoint of a run with --ema"));
     }
     if (stored == nullptr) stored = reader_.find(parameter->full_name());
     const bool is_real =

@@ -58,7 +58,7 @@ class Line {
  public:
   Line(std::string_view line, std::string place) : place_(std::move(place)) {
     object_ = Json::parse(line, {}, place_);
-    if (!object_.is_object()) fail("is no object");
+    if (!object_.is_object()) fail("is not a JSON object");
   }
   [[noreturn]] void fail(const std::string& what) const {
     throw DataError(cat(place_, ": ", what));
@@ -121,7 +121,7 @@ ChoiceItem arc(const Line& line) {
   const std::string key = line.text("answerKey");
   const auto found = std::find(labels.begin(), labels.end(), key);
   if (found == labels.end() || labels.size() != item.answers.size()) {
-    line.fail(cat("the answer '", excerpt(key), "' is none of the labels"));
+    line.fail(cat("the answer '", excerpt(key), "' is not one of the labels"));
   }
   item.right = found - labels.begin();
   return item;
@@ -167,7 +167,7 @@ std::vector<ChoiceItem> read_choices(const std::string& path, ChoiceFormat forma
                                                          : mmlu(line));
     });
   }
-  if (items.empty()) throw DataError(cat(path, ": no questions, expected lines of them"));
+  if (items.empty()) throw DataError(cat(path, ": found no questions, expected one per line"));
   return items;
 }
 

@@ -58,7 +58,8 @@ void describe_model(ConfigSpec& spec, LanguageConfig& c) {
            "dropout probability after the embedding and on each residual branch",
            {.min = 0, .max = 1, .exclude_max = true});
   spec.add("loss-chunk", c.loss_chunk,
-           "tokens whose logits exist at a time: saves memory, costs one more GEMM; 0: all tokens",
+           "compute the logits of this many tokens at a time: less memory, one more GEMM; 0: all "
+           "tokens",
            {.min = 0})
       .may_change();
   spec.add("balance-loss", c.balance_loss, "weight of the load-balancing loss of MoE layers",
@@ -70,8 +71,8 @@ void describe_model(ConfigSpec& spec, LanguageConfig& c) {
       "update of MoE router biases per step, which balances experts without a loss; 0: no biases",
       {.min = 0, .max = 1});
   spec.add("capacity-factor", c.capacity_factor,
-           "maximum tokens per expert, as a multiple of the even share; the rest is dropped; 0: no "
-           "limit",
+           "maximum tokens per expert, as a multiple of an equal share; excess tokens are dropped; "
+           "0: no limit",
            {.min = 0, .max = 1e6});
 }
 
@@ -83,7 +84,7 @@ void describe_output(ConfigSpec& spec, LanguageConfig& c) {
       .may_change()
       .basic("tokens to generate at the end");
   spec.add("sample-prompt", c.sample_prompt,
-           "prompt of the sample; without a tokenizer its bytes are the tokens",
+           "prompt of the generated tokens; without a tokenizer, each byte is a token",
            {.help = {.metavar = "TEXT"}})
       .may_change();
   spec.add("export", c.export_dir, "write a Hugging Face folder at the end",

@@ -61,7 +61,9 @@ void add_answer(TokenEncoder& encoder, const StoredTokenizer& tokenizer, std::st
     all.insert(all.begin(), before.front());
   }
   if (all.size() <= before.size()) {
-    throw DataError(cat("the answer '", answer, "' adds no tokens to the prompt"));
+    throw DataError(
+        cat("the answer '", answer,
+            "' has no tokens of its own: text and answer have the same tokens as the text alone"));
   }
   size_t first = before.size();
   const auto most = static_cast<size_t>(longest) + 1;

@@ -233,7 +233,7 @@ TrainingData open_tokens(const TrainConfig& config, const StoredModel* stored,
   if (is_bytes && tokenizer == nullptr && stored != nullptr && vocab > data_vocab(true, nullptr) &&
       config.language.source.tokenizer != "none") {
     throw ConfigError(cat("--init ", config.language.init, ": no tokenizer found for its ", vocab,
-                          " tokens; use --tokenizer FILE, or none to train it on bytes"));
+                          " tokens; use --tokenizer FILE, or --tokenizer none to train on bytes"));
   }
   if (tokenizer != nullptr && tokenizer->tokenizer.vocab_size() > vocab) {
     throw DataError(cat(tokenizer->path, ": ", tokenizer->tokenizer.vocab_size(),

@@ -34,7 +34,7 @@ LanguageTask::LanguageTask(const TrainConfig& config)
   if (data_.vocab_bound > model.vocab) {
     throw DataError(cat("--data ", config_.source.data, " has token ids up to ",
                         data_.vocab_bound - 1, ", the model's vocabulary is ", model.vocab,
-                        "; use data of its tokenizer, or a larger --vocab"));
+                        "; use data made with the model's tokenizer, or a larger --vocab"));
   }
   model_ = make_language_model(model, config_.policy());
   if (config_.lora.is_on()) {

@@ -56,11 +56,12 @@ void check_plannable(const RunConfig& config, int rank, int ranks) {
     throw ConfigError(cat("plan: rank ", rank, ", expected 0 to ", ranks - 1));
   }
   if (!config.offload_folder.empty()) {
-    throw ConfigError(
-        cat("plan: --offload nvme:", config.offload_folder,
-            " cannot be planned; use --offload params, whose host memory is what the file takes"));
+    throw ConfigError(cat("plan: --offload nvme:", config.offload_folder,
+                          " cannot be planned; plan --offload params instead: its host memory is "
+                          "the size of the file"));
   }
-  if (config.threads < 1) throw InternalError("plan: --threads is not known; set it");
+  if (config.threads < 1)
+    throw InternalError("plan: the number of threads is unknown; use --threads");
 }
 
 // Returns the device whose kernels determine the size of scratch memory: for a GPU the emulator,

@@ -189,24 +189,25 @@ std::string describe(const Remedies& remedies, int64_t limit_bytes) {
   const auto size = [](int64_t bytes) { return format_bytes(static_cast<double>(bytes)); };
   if (remedies.fits) {
     return cat("the plan of this run needs ", size(remedies.planned_bytes), " of the ",
-               size(limit_bytes), "; the rest was used by something else");
+               size(limit_bytes), "; other memory of the device was in use by something else");
   }
   const std::string unknown =
-      remedies.is_cut_short ? "; not all options were planned in the time there was" : "";
-  const std::string wanted = cat("this run needs ", size(remedies.planned_bytes),
-                                 " per rank, and there are ", size(limit_bytes));
+      remedies.is_cut_short ? "; there was no time to plan all options" : "";
+  const std::string wanted =
+      cat("this run needs ", size(remedies.planned_bytes), " per rank, found ", size(limit_bytes));
   if (!remedies.alternatives.empty()) {
-    std::string text = cat(wanted, "; each of these is enough:");
+    std::string text = cat(wanted, "; each of these options is enough:");
     for (const Remedy& remedy : remedies.alternatives) {
       text += cat("\n  ", remedy.flags, " (", size(remedy.bytes), ")");
     }
     return text;
   }
   if (remedies.together.flags.empty()) return wanted + unknown;
-  return cat(wanted,
-             remedies.together_fits ? "; all of this is enough: " : "; too much even with: ",
-             remedies.together.flags, " (", size(remedies.together.bytes), ")",
-             remedies.together_fits ? "" : unknown);
+  return cat(
+      wanted,
+      remedies.together_fits ? "; these options together are enough: " : "; not enough even with: ",
+      remedies.together.flags, " (", size(remedies.together.bytes), ")",
+      remedies.together_fits ? "" : unknown);
 }
 
 }  // namespace shale::models

@@ -126,9 +126,9 @@ ResNet::ResNet(const ImageModelConfig& config)
     }
   }
   if (edge < 1) {
-    throw ConfigError(cat(
-        "resnet: images of ", config.pixels,
-        " pixels are too small: nothing is left of them in the last stage; use larger --pixels"));
+    throw ConfigError(
+        cat("resnet: images of ", config.pixels,
+            " pixels are too small: the last stage would have no pixels; use larger --pixels"));
   }
   multiply_adds_ += static_cast<double>(in * config.classes);
 }

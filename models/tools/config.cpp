@@ -115,7 +115,7 @@ int run_import(int argc, const char* const* argv) {
                   "trainer that the file is for; auto: recognized by its keys");
   spec.add("ranks", ranks, "number of ranks of the run, if batch sizes are per rank",
            {.min = 1, .help = {.default_text = "unknown"}});
-  spec.add("waive", waive, "keys to drop although Shale has no counterpart",
+  spec.add("waive", waive, "comma-separated keys to ignore if Shale has no counterpart",
            {.help = {.metavar = "KEY,..."}});
   spec.add("out", out, "file to write, for train_lm --config",
            {.is_path = true, .help = {.metavar = "FILE", .default_text = "standard output"}});

@@ -30,12 +30,13 @@ void import_batch(ConfigImport& in) {
 void import_lamb_and_bits(ConfigImport& in, const std::string& name) {
   const std::string params = "optimizer.params.";
   if (name == "lamb") {
-    in.refuse_unless(params + "min_coeff", 0.0, "the least ratio is 0");
-    in.refuse_unless(params + "max_coeff", 10.0, "the largest ratio is 10");
+    in.refuse_unless(params + "min_coeff", 0.0, "Shale's least ratio is 0");
+    in.refuse_unless(params + "max_coeff", 10.0, "Shale's largest ratio is 10");
     if (!in.has(params + "min_coeff")) in.lacks(params + "min_coeff", "0.01 there, 0 here");
-    in.refuse_unless(params + "eps_inside_sqrt", false, "eps is added to the root");
+    in.refuse_unless(params + "eps_inside_sqrt", false, "Shale adds eps to the root");
   }
-  in.refuse_unless(params + "max_grad_norm", 0.0, "clipping is gradient_clipping");
+  in.refuse_unless(params + "max_grad_norm", 0.0,
+                   "Shale clips only by the top-level gradient_clipping");
   if (name == "lamb") return;
   in.maps(params + "freeze_step", "freeze_step", 100000);
   in.leave_out({params + "cuda_aware", params + "comm_backend_name"}, "it changes no result");
@@ -107,10 +108,10 @@ void import_warmup(ConfigImport& in, bool is_cosine) {
               "it to accept that");
   }
   if (is_cosine) {
-    in.refuse_unless(params + "warmup_min_ratio", 0.0, "a warm-up begins at 0");
+    in.refuse_unless(params + "warmup_min_ratio", 0.0, "Shale's warm-up begins at 0");
     return;
   }
-  in.refuse_unless(params + "warmup_min_lr", 0, "a warm-up begins at 0");
+  in.refuse_unless(params + "warmup_min_lr", 0, "Shale's warm-up begins at 0");
   in.maps(params + "warmup_max_lr", "lr", 1e-3);  // the warm-up's rate overrides the optimizer's
 }
 
@@ -135,7 +136,7 @@ void import_schedule(ConfigImport& in) {
       in.set("min_lr", ratio * in.option("lr").get<double>(), params + "cos_min_ratio");
     } else {
       in.refuse(in.has(params + "cos_min_ratio") ? params + "cos_min_ratio" : "scheduler.type",
-                "the final lr is a share of an lr that the file does not have");
+                "the final lr is a share of lr, which the file does not have");
     }
   } else {
     return in.refuse("scheduler.type", "expected WarmupLR, WarmupDecayLR or WarmupCosineLR");
@@ -159,7 +160,7 @@ void import_precision(ConfigImport& in) {
            "fp16.initial_scale_power");
     in.leave_out({"fp16.loss_scale_window", "fp16.hysteresis"},
                  "the scale doubles after 2000 steps, and each overflow halves it");
-    in.refuse_unless("fp16.min_loss_scale", 1, "the least scale is 1");
+    in.refuse_unless("fp16.min_loss_scale", 1, "Shale's least loss scale is 1");
     in.refuse_unless("fp16.consecutive_hysteresis", false, "has no counterpart");
     in.leave_out({"fp16.auto_cast"}, "modules say their dtypes");
   }
@@ -251,8 +252,8 @@ void import_deepspeed(ConfigImport& in) {
                 "zero_allow_untested_optimizer", "zero_force_ds_cpu_optimizer",
                 "dataloader_drop_last", "disable_allgather", "train_steps"},
                "it changes no result");
-  in.refuse_unless("prescale_gradients", false, "gradients are sums over ranks");
-  in.refuse_unless("gradient_predivide_factor", 1.0, "gradients are sums over ranks");
+  in.refuse_unless("prescale_gradients", false, "Shale sums gradients over ranks");
+  in.refuse_unless("gradient_predivide_factor", 1.0, "Shale sums gradients over ranks");
   in.refuse_unless("sparse_gradients", false, "has no counterpart");
 }
 

@@ -86,7 +86,7 @@ void import_training(ConfigImport& in) {
   in.set("dtype", compute == "float32" ? "fp32" : "bf16", "training.mixed_precision_param");
   const std::string reduce = in.text("training.mixed_precision_reduce").value_or("float32");
   in.set("grad_dtype", reduce == "bfloat16" ? "bf16" : "fp32", "training.mixed_precision_reduce");
-  in.refuse_unless("training.dtype", "float32", "masters have 32 bits");
+  in.refuse_unless("training.dtype", "float32", "Shale's masters have 32 bits");
   if (in.flag("training.enable_cpu_offload") == true) {
     in.set("offload", "params", "training.enable_cpu_offload");
   }

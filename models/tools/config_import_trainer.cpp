@@ -168,9 +168,12 @@ void import_inverse_sqrt(ConfigImport& in, const std::string& key, const std::st
   in.set("schedule", "inverse-sqrt", key);
   const int64_t warmup =
       in.is_set("warmup_steps") ? in.option("warmup_steps").integer() : int64_t{0};
-  if (warmup == 0) return in.refuse(key, "without a warm-up the rate falls over 10000 steps");
+  if (warmup == 0)
+    return in.refuse(key,
+                     "without a warm-up, the rate of transformers falls over 10000 steps; Shale's "
+                     "needs warmup_steps");
   in.refuse_unless(timescale, warmup,
-                   cat("the rate falls over the steps of the warm-up, ", warmup));
+                   cat("Shale's rate falls over the steps of the warm-up, ", warmup));
 }
 
 void import_stable_decay(ConfigImport& in, const std::string& key, const std::string& kwargs) {
@@ -182,14 +185,15 @@ void import_stable_decay(ConfigImport& in, const std::string& key, const std::st
     in.leave_out({kwargs + "num_cycles"}, "it is of a decay that is a cosine");
   } else {
     in.refuse(in.has(kwargs + "decay_type") ? kwargs + "decay_type" : key,
-              "the decay is a cosine (the default), and linear or 1-sqrt here");
+              "the decay is a cosine (the default), but Shale has only linear and 1-sqrt");
   }
-  in.refuse_unless(kwargs + "warmup_type", "linear", "the warm-up is linear");
+  in.refuse_unless(kwargs + "warmup_type", "linear", "Shale's warm-up is linear");
   if (in.is_set("steps") && in.is_set("warmup_steps") && in.is_set("decay_steps")) {
     const int64_t stable = in.option("steps").integer() - in.option("warmup_steps").integer() -
                            in.option("decay_steps").integer();
-    in.refuse_unless(kwargs + "num_stable_steps", stable,
-                     cat("the decay is at the end of the run, which leaves ", stable));
+    in.refuse_unless(
+        kwargs + "num_stable_steps", stable,
+        cat("Shale's decay is at the end of the run, which leaves num_stable_steps of ", stable));
   }
   set_min_lr(in, in.number(kwargs + "min_lr_ratio").value_or(0), kwargs + "min_lr_ratio");
 }
@@ -204,15 +208,15 @@ void import_schedule(ConfigImport& in) {
   } else if (type == "cosine") {
     in.set("schedule", "cosine", key);
     in.set("min_lr", 0.0, key);
-    in.refuse_unless(kwargs + "num_cycles", 0.5, "the rate goes down once, which is half a cycle");
+    in.refuse_unless(kwargs + "num_cycles", 0.5, "Shale's rate decays once, which is half a cycle");
   } else if (type == "cosine_with_min_lr") {
     in.set("schedule", "cosine", key);
-    in.refuse_unless(kwargs + "num_cycles", 0.5, "the rate goes down once, which is half a cycle");
+    in.refuse_unless(kwargs + "num_cycles", 0.5, "Shale's rate decays once, which is half a cycle");
     in.maps(kwargs + "min_lr", "min_lr");
     if (const auto rate = in.number(kwargs + "min_lr_rate")) {
       set_min_lr(in, *rate, kwargs + "min_lr_rate");
     } else if (!in.is_set("min_lr")) {
-      in.refuse(key, "needs min_lr or min_lr_rate in lr_scheduler_kwargs, and has neither");
+      in.refuse(key, "expected min_lr or min_lr_rate in lr_scheduler_kwargs, found neither");
     }
   } else if (type == "constant" || type == "constant_with_warmup") {
     in.set("schedule", "constant", key);
@@ -267,7 +271,7 @@ void import_sharding(ConfigImport& in) {
     }
   }
   in.refuse_unless("fsdp_config.xla", false, "has no counterpart");
-  in.refuse_unless("deepspeed", "", "import that file too");
+  in.refuse_unless("deepspeed", "", "import the DeepSpeed file too");
 }
 
 void import_interval(ConfigImport& in, const char* key, const char* option) {

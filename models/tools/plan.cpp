@@ -86,9 +86,8 @@ void describe(ConfigSpec& spec, PlanOptions& options) {
   spec.add("json", options.json, "print one JSON line per planned rank, in bytes");
   spec.section("Time");
   spec.add("cluster", options.cluster,
-           "cluster file (docs/explanation/planning.md), or here: measure this machine with "
-           "--ranks processes; "
-           "adds the time of a step, and where it goes",
+           "cluster file (docs/explanation/planning.md), or the word here, to measure this machine "
+           "with --ranks processes; adds the step time and its parts",
            {.is_path = true, .help = {.metavar = "FILE|here", .default_text = "none"}});
   spec.add("tensor-pieces", options.train.run.tensor_pieces,
            "maximum chunks of tensor-parallel transfers; 1: no overlap; 0: one per rank of "
@@ -103,10 +102,10 @@ void describe(ConfigSpec& spec, PlanOptions& options) {
     spec.add(name, field, help, {.min = 0, .help = {.metavar = "SECONDS"}});
   };
   spec.add("device-mtbf", options.device_mtbf_h,
-           "mean hours between failures of a device (Llama 3: 50700); adds how often to save, and "
-           "the goodput; 0: no failures",
+           "mean hours between failures of a device (Llama 3: 50700); adds the best save interval "
+           "and the goodput; 0: no failures",
            {.min = 0, .help = {.metavar = "HOURS"}});
-  seconds("save-stall", options.failures.save_s, "time that training stops for a checkpoint");
+  seconds("save-stall", options.failures.save_s, "time for which a checkpoint stops training");
   seconds("save-write", options.failures.write_s,
           "time until a checkpoint is on disk, written in the background");
   seconds("restart-time", options.failures.restart_s,

@@ -162,7 +162,7 @@ void drop_dead_hosts(LaunchCommand& command, const HostFile& host_file, const Ru
       say(cat("host ", host.name, " does not answer; going on without it"));
     }
   }
-  if (alive.empty()) throw UnavailableError("shale run: no host answers; check the hosts and ssh");
+  if (alive.empty()) throw UnavailableError("shale run: no host responds; check the hosts and ssh");
   if (alive.size() == hosts.size()) return;
   for (const LaunchHost& host : alive) {
     if (host.slots) continue;

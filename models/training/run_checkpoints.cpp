@@ -230,7 +230,8 @@ RunPosition RunCheckpoints::load_newest(const RunTensors& tensors) {
     if (group_.rank() == 0) log_warning("checkpoint ", candidate, " is not usable: ", problem);
   }
   throw DataError(
-      cat("resume: of ", candidates_.size(), " checkpoints, none is usable; the newest: ", first));
+      cat("resume: of ", candidates_.size(),
+          " checkpoints, all are damaged or do not match; problem of the newest: ", first));
 }
 
 SaveNews RunCheckpoints::news() const {

@@ -47,7 +47,8 @@ TrainStep::TrainStep(Context& context, const comm::ShardGroups& groups, StepMode
   }
   if (options_.graphs && groups.hosted != nullptr) {
     throw ConfigError(
-        "step: CUDA graphs need one mesh rank per process; use as many processes, or no graphs");
+        "step: CUDA graphs need one mesh rank per process; start as many processes as mesh ranks, "
+        "or do not use graphs");
   }
   const StepOffload& offload = options_.offload;
   if (offload.optimizer || offload.activations || options_.local_steps) {

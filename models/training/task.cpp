@@ -12,8 +12,8 @@ void Task::cut(comm::Parallel& parallel) {
 
 std::unique_ptr<Module> Task::make_model() const {
   throw ConfigError(
-      "parallel: this task makes one model (Task::make_model), so a process hosts one rank of "
-      "--tensor and --context; use as many processes as ranks");
+      "parallel: this task does not implement Task::make_model(), so a process can host only one "
+      "rank of --tensor and --context; start as many processes as ranks");
 }
 
 std::vector<Module*> Task::models() {
@@ -32,11 +32,11 @@ Tensor Task::own_rows(const Tensor& field) const {
 }
 
 Tensor Task::run_pieces(const comm::PieceRange&, const Tensor&, const DeviceBatch&) {
-  throw InternalError("task: its model is no list of pieces");
+  throw InternalError("task: the model has no list of pieces (Task::pieces())");
 }
 
 Shape Task::boundary(int64_t) const {
-  throw InternalError("task: its model is no list of pieces");
+  throw InternalError("task: the model has no list of pieces (Task::pieces())");
 }
 
 }  // namespace shale::models

@@ -83,7 +83,9 @@ Trainer::Trainer(const RunConfig& config, const ConfigSpec& spec, Task& task, co
   world.set_places(places_of(config, parallel_layout(config, world.size())));
   check_same_task();
   if (config.numa_ranks > 1 && group_->backend() == "nccl") {
-    throw ConfigError("--numa-ranks: NCCL finds its own ways between GPUs; use --comm mpi");
+    throw ConfigError(
+        "--numa-ranks above 1 is incompatible with NCCL, which chooses the paths between GPUs "
+        "itself; use --comm mpi");
   }
   check_graphs(config_, context_.device(), *group_);
   dtype_of_flag(config_.dtype, context_.device());  // throws if the device does not support --dtype
@@ -179,7 +181,8 @@ void Trainer::resume(const ConfigSpec& spec) {
   done_steps_ = first_step_ = start.step;
   int64_t most = 0;  // maximum number of samples that so many steps can have used
   if (__builtin_mul_overflow(start.step, layout_.largest_batch(), &most)) {
-    throw DataError(cat("resume: ", start.step, " steps were done, which cannot be"));
+    throw DataError(cat("resume: ", start.step,
+                        " steps and more samples than fit 64 bits; the checkpoint is not valid"));
   }
   layout_.origin = start.samples - layout_.samples_before(start.step);
   if (checkpoints_->resumes()) step_->resume(start.history);

@@ -74,9 +74,9 @@ void Trainer::report_data_wait(double run_s) const {
   constexpr double kWorthAWord = 0.02;
   const double share = accounts_.data_wait_seconds() / run_s;
   if (!(share > kWorthAWord)) return;
-  log_info("data is a limit: ", std::lround(100 * share),
+  log_info("data loading limits the speed: ", std::lround(100 * share),
            "% of the time rank 0 waited for batches; --workers ", config_.workers + 1,
-           " or more may help, where there are cores for them");
+           " or more may help if there are free cores");
 }
 
 // Sends results to the other ranks. busy_s distinguishes a slow rank from those that wait for it.

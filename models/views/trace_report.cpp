@@ -306,7 +306,7 @@ std::string trace_report(std::span<const TraceRecord> ranks) {
     RankWalk(record, sums);
     hosts.insert(record.host);
   }
-  if (sums.steps == 0) throw DataError("trace: expected steps, found none that is whole");
+  if (sums.steps == 0) throw DataError("trace: expected at least one complete step, found none");
   const double step = sums.step / static_cast<double>(sums.steps);
   double kernels = 0;
   for (const auto& [name, ns] : sums.kernels) kernels += ns;

@@ -136,7 +136,8 @@ void HfWeights::check_head(const SafetensorsFolder::Tensor& head) const {
     file.file->check();
     if (std::memcmp(head_row.data(), row.data(), row.size() * sizeof(float)) != 0) {
       throw DataError(cat(head.file->path(), ": ", head.entry->name, " differs from ",
-                          file.entry->name, " in row ", r, "; the model ties the two"));
+                          file.entry->name, " in row ", r,
+                          "; expected equal tensors, because the model uses one for both"));
     }
   }
 }

@@ -53,7 +53,8 @@ AsyncFile::Ticket AsyncFile::begin(bool writes, int64_t offset, std::byte* memor
   const auto is_aligned = [](uint64_t value) { return value % kDirectAlignment == 0; };
   if (!is_aligned(uint64_t(offset)) || !is_aligned(bytes) || !is_aligned(uintptr_t(memory))) {
     throw InternalError(cat(path_, ": ", bytes, " bytes at ", offset,
-                            " or their address are no multiples of ", kDirectAlignment));
+                            ", expected bytes, offset and address to be multiples of ",
+                            kDirectAlignment));
   }
   const std::lock_guard lock(mutex_);
   const Ticket ticket = ++last_;

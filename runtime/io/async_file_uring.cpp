@@ -89,7 +89,8 @@ class IoUringEngine final : public AsyncFile::Engine {
     push();
     bool any = reap(file, done);
     while (block && !any) {
-      if (flying_ == 0) throw InternalError("io_uring: nothing is under way, and waited for");
+      if (flying_ == 0)
+        throw InternalError("io_uring: wait() was called without a pending request");
       if (enter(ring_.get(), 0, 1) < 0 && errno != EINTR) fail("wait");
       any = reap(file, done);
     }

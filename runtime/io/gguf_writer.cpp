@@ -88,12 +88,13 @@ int64_t bytes_of(GgufType type, int64_t elements) {
 void check(const GgufValues& values, const std::vector<GgufTensor>& tensors) {
   std::set<std::string> seen;
   for (const auto& [key, value] : values) {
-    if (!seen.insert(key).second) throw InternalError(cat("gguf: key ", key, " comes twice"));
+    if (!seen.insert(key).second)
+      throw InternalError(cat("gguf: the key ", key, " was given twice"));
   }
   seen.clear();
   for (const GgufTensor& tensor : tensors) {
     if (!seen.insert(tensor.name).second) {
-      throw InternalError(cat("gguf: tensor ", tensor.name, " comes twice"));
+      throw InternalError(cat("gguf: tensor ", tensor.name, " was given twice"));
     }
     if (tensor.name.size() > kMaxName) {
       throw ConfigError(cat("gguf: the name '", tensor.name, "' has ", tensor.name.size(),

@@ -163,7 +163,7 @@ class HeaderReader final : public JsonVisitor {
     const std::optional<int64_t> want = safetensors_bytes(*entry.type, entry.shape);
     entry.begin = offsets_[0];
     entry.bytes = offsets_[1] - offsets_[0];
-    if (!want) fail(cat(to_string(entry), " is no possible size"));
+    if (!want) fail(cat(to_string(entry), " has an impossible size"));
     if (entry.bytes != *want) {
       fail(cat(entry.bytes, " bytes of data, expected ", *want, " for ", to_string(entry)));
     }
@@ -190,7 +190,8 @@ void place(SafetensorsHeader& header, int64_t file_bytes, std::string_view sourc
   for (SafetensorsEntry& entry : header.entries) {
     if (entry.begin != expected) {
       throw DataError(cat(source, ": tensor '", excerpt(entry.name), "': data begins at ",
-                          entry.begin, ", expected ", expected, ", where the one before ends"));
+                          entry.begin, ", expected ", expected,
+                          ", where the previous tensor ends"));
     }
     expected += entry.bytes;  // cannot overflow: begin + bytes was parsed as one number
   }

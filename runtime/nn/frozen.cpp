@@ -60,7 +60,8 @@ void LinearWeights::keep_as(FrozenDType dtype) {
   if (kept_as_ != FrozenDType::kCompute || weight.sharding.share != Share::kWhole ||
       weight.value.impl().storage != nullptr) {
     throw InternalError(
-        cat(full_name(), ": is kept in another dtype already, is cut, or has its memory"));
+        cat(full_name(),
+            ": cannot change its dtype: it has been changed already, is sharded, or has memory"));
   }
   kept_as_ = dtype;
   if (dtype == FrozenDType::kCompute) return;

@@ -73,7 +73,8 @@ Tensor LinearWeights::product(const Tensor& x, const Tensor& residual) const {
 
 void LinearWeights::adapt(const LoraOptions& options, uint32_t dropout_site) {
   if (!is_adaptable || adapter_ != nullptr) {
-    throw InternalError(cat(full_name(), ": takes no adapter, or has one"));
+    throw InternalError(
+        cat(full_name(), ": cannot get an adapter: it does not support one, or already has one"));
   }
   adapter_ = std::make_unique<Lora>(*this, options, dropout_site);
 }

@@ -271,8 +271,9 @@ const amp::Precision* Module::precision() const {
 
 void Module::set_recompute(Recompute level) {
   if (!runs()) {
-    throw ConfigError(cat("recompute: ", full_name(), " does not run by itself; use a module ",
-                          "around it", parent_ != nullptr ? cat(": ", parent_->full_name()) : ""));
+    throw ConfigError(cat("recompute: ", full_name(), " has no forward of its own; use a ",
+                          "module that contains it",
+                          parent_ != nullptr ? cat(": ", parent_->full_name()) : ""));
   }
   recompute_ = level;
 }

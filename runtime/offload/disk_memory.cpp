@@ -129,11 +129,12 @@ void DiskMemory::free(void* memory, size_t) noexcept {
 
 int64_t DiskMemory::offset_of(const std::byte* memory) const {
   auto found = segments_.upper_bound(const_cast<std::byte*>(memory));
-  if (found == segments_.begin()) throw InternalError("offload: memory that lies in no file");
+  if (found == segments_.begin())
+    throw InternalError("offload: the memory is not in the offload file");
   --found;
   const auto at = memory - found->first;
   if (at >= static_cast<std::ptrdiff_t>(found->second.bytes)) {
-    throw InternalError("offload: memory that lies in no file");
+    throw InternalError("offload: the memory is not in the offload file");
   }
   return found->second.offset + at;
 }
@@ -227,7 +228,7 @@ void DiskMemory::release(std::span<std::byte> range, bool changed) {
   const auto found = ranges_.find(pages.data());
   if (pages.empty() || found == ranges_.end()) return;
   if (found->second.state != State::kHere) {
-    throw InternalError("offload: a range is released that was not acquired");
+    throw InternalError("offload: a range was released that had not been acquired");
   }
   if (!changed) return drop(found);
   found->second.state = State::kLeaving;

@@ -15,12 +15,13 @@ OptimizerOffload::OptimizerOffload(HostTier& tier, std::vector<OptimShard> shard
     if (!is_here(shards_[i].master)) continue;
     OptimShard& host = stepped_[i];
     if (host.fence == nullptr) {
-      throw InternalError(cat("offload: ", host.name, " has no fence for its readers to wait at"));
+      throw InternalError(cat("offload: ", host.name,
+                              " has no fence at which readers wait for the host's optimizer step"));
     }
     if (host.fence->has_stepper() || !host.is_whole()) {
       throw ConfigError(cat("offload: ", host.name,
-                            " is stepped by several optimizers; use one, "
-                            "with parameter options (set_parameter_options)"));
+                            " is updated by several optimizers; use one optimizer with parameter "
+                            "options (set_parameter_options)"));
     }
     if (!is_here(host.grad)) {
       host.grad =
@@ -57,8 +58,8 @@ OptimizerOffload::~OptimizerOffload() {
 void OptimizerOffload::step_during_backward(optim::Optimizer& optimizer) {
   if (optimizer.needs_all_gradients()) {
     throw ConfigError(
-        "offload: shards are to be stepped during backward, and the optimizer looks at all "
-        "gradients first; use step() alone");
+        "offload: this optimizer needs all gradients first, so it cannot update shards during "
+        "backward; call only step()");
   }
   finish();
   during_backward_ = true;
@@ -106,7 +107,7 @@ void OptimizerOffload::gradient_complete(size_t index, const Event& arrived) {
   const Tensor& grad = shards_[place.shard].grad;
   if (place.begun) {
     throw InternalError(cat("offload: ", shards_[place.shard].name,
-                            ": a gradient came after its step had begun; call "
+                            ": a gradient arrived after the shard's update had begun; call "
                             "step_during_backward() before the last backward of a step"));
   }
   place.downloaded = is_here(grad)

@@ -33,7 +33,8 @@ std::vector<Tensor> fused(const FusedFn& fn, const std::vector<Tensor>& inputs) 
     const ChainScope scope(context.autograd(), trace);
     results = fn(inputs);
   }
-  if (results.empty()) throw AutogradError("fused: the function returned nothing");
+  if (results.empty())
+    throw AutogradError("fused: the function returned no tensor, expected at least one");
   return run_chain(trace.chain(results));
 }
 

@@ -26,8 +26,8 @@ Adafactor::Adafactor(std::vector<OptimShard> shards, const AdafactorOptions& opt
     const OptimShard& shard = this->shards()[i];
     if (shard.fence != nullptr) {
       throw ConfigError(cat("adafactor: ", shard.name,
-                            " cannot be stepped during forward, as statistics over ranks come "
-                            "first; keep all on the device"));
+                            " cannot be updated during forward, because statistics over ranks are "
+                            "needed first; do not offload"));
     }
     // Spans that are empty on this rank get statistics too, because other ranks fill them.
     for (const OptimSpan& span : shard.spans) add_part(i, span);

@@ -68,8 +68,8 @@ void check_shard(const OptimShard& shard, const ShardPeers* peers) {
   const bool is_elsewhere = &shard.master.context() != &shard.grad.context();
   if (shard.fence != nullptr || is_elsewhere) {
     throw ConfigError(cat("lamb: ", shard.name,
-                          " cannot be stepped in host memory or during forward, as norms over "
-                          "ranks come first; keep all on the device"));
+                          " cannot be updated in host memory or during forward, because norms over "
+                          "ranks are needed first; do not offload"));
   }
   for (const OptimSpan& span : shard.spans) {
     const Parameter& parameter = *span.parameter;
@@ -95,9 +95,9 @@ Lamb::Lamb(std::vector<OptimShard> shards, const LambOptions& options)
       peers_(all_peers_of("lamb", this->shards())) {
   if (!(options.trust_min >= 0 && options.trust_max > 0 &&
         options.trust_min <= options.trust_max)) {
-    throw ConfigError(cat("lamb: the limits of the trust ratio are ", options.trust_min, " and ",
-                          options.trust_max,
-                          ", expected the first at least 0 and at most the second"));
+    throw ConfigError(cat("lamb: the limits of the trust ratio (trust_min, trust_max) are ",
+                          options.trust_min, " and ", options.trust_max,
+                          ", expected 0 <= trust_min <= trust_max"));
   }
   std::vector<float> adapts, lr_factors;
   for (const OptimShard& shard : this->shards()) {

@@ -22,7 +22,7 @@ std::shared_ptr<const ShardReplicas> replicas_over(const std::vector<OptimShard>
     }
     if (&shard.master.context() == &shard.grad.context()) continue;
     throw ConfigError(cat("1bit-adam: the masters of ", shard.name,
-                          " are not where its gradients are; offload nothing"));
+                          " are on another device than its gradients; do not offload"));
   }
   return shards.empty() ? nullptr : shards.front().replicas;
 }
@@ -70,7 +70,7 @@ void OneBitAdam::set_corrections(StepState& values, int64_t done) const {
 void OneBitAdam::correct_second_moments() {
   if (updates_done() == 0) {
     throw ConfigError(cat("1bit-adam: of the ", options_.freeze_step,
-                          " steps before the freeze, none was applied; use a larger freeze_step"));
+                          " steps before the freeze, all were skipped; use a larger freeze_step"));
   }
   const float scale = 1 / correction(options_.beta2, updates_done());
   for (size_t i = 0; i < shards().size(); ++i) {

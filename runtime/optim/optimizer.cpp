@@ -36,7 +36,7 @@ const Tensor& clipped_of(const OptimShard& shard) {
     throw ConfigError(cat("optimizer: in ", shard.name, " the gradients of ",
                           shard.spans.front().parameter->full_name(), " and ",
                           span.parameter->full_name(),
-                          " were clipped separately; use an optimizer for each"));
+                          " were clipped separately; use one optimizer for each"));
   }
   return first;
 }
@@ -128,7 +128,8 @@ void check_trainable(const Parameter& parameter) {
 
 void Optimizer::check_prepared() const {
   if (prepared_ != nullptr) return;
-  throw InternalError("optimizer: a step before prepare(), which sets the learning rate");
+  throw InternalError(
+      "optimizer: step() was called before prepare(), which sets the learning rate");
 }
 
 void Optimizer::prepare(Context& context, int64_t step, float lr) {
@@ -185,7 +186,7 @@ std::shared_ptr<const Storage> Optimizer::hold_values() {
     if (clipped_of(shard).impl_ptr() == clipped_of(shards_.front()).impl_ptr()) continue;
     throw ConfigError(
         cat("optimizer: ", shard.name, " and ", shards_.front().name,
-            " were clipped separately; use an optimizer for each when stepping in host memory"));
+            " were clipped separately; use one optimizer for each when stepping in host memory"));
   }
   if (!shards_.empty()) take_clipped(shards_.front());
   return prepared_->memory;
@@ -195,8 +196,8 @@ void Optimizer::step() {
   check_prepared();
   if (stepped_) {
     throw InternalError(cat("optimizer: a second step() after prepare() for step ", updates_done_,
-                            ", whose rate and bias corrections it would have; call "
-                            "prepare(context, step, lr) before each step()"));
+                            ", so it would repeat that step's learning rate and bias corrections; "
+                            "call prepare(context, step, lr) before each step()"));
   }
   complete_gradients(shards_);
   stepped_ = true;

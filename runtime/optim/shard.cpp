@@ -117,7 +117,7 @@ void set_parameter_options(std::vector<OptimShard>& shards, std::string_view pat
     }
   }
   if (found) return;
-  throw ConfigError(cat("optimizer: no parameter is called like \"", pattern,
+  throw ConfigError(cat("optimizer: no parameter name matches \"", pattern,
                         "\"; the first of the shards is ", first_name(shards)));
 }
 
@@ -127,8 +127,8 @@ const ShardPeers* peers_of(std::string_view what, const std::vector<OptimShard>&
     const bool same = (peers == nullptr) == (shard.peers == nullptr) &&
                       (peers == nullptr || peers->ranks == shard.peers->ranks);
     if (same) continue;
-    throw ConfigError(cat(what, ": ", shard.name, " is cut over other ranks than ",
-                          shards.front().name, ", expected each model's shards by themselves"));
+    throw ConfigError(cat(what, ": ", shard.name, " is sharded over other ranks than ",
+                          shards.front().name, ", expected the shards of one model"));
   }
   return peers;
 }

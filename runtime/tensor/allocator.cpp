@@ -194,9 +194,9 @@ CachingAllocator::Block* CachingAllocator::grow(const PoolKey& key, int64_t size
   };
   if (!fits()) {
     throw out_of_memory(
-        cat("memory: ", what, " asks for ", format_bytes(double(asked)), ", ",
-            format_bytes(double(std::max<int64_t>(0, stats_.budget - stats_.reserved))),
-            " are left of the ", name_, "'s budget of ", format_bytes(double(stats_.budget))));
+        cat("memory: ", what, " needs ", format_bytes(double(asked)), ", but only ",
+            format_bytes(double(std::max<int64_t>(0, stats_.budget - stats_.reserved))), " of the ",
+            name_, "'s budget of ", format_bytes(double(stats_.budget)), " are free"));
   }
   void* memory = nullptr;
   try {
@@ -207,7 +207,7 @@ CachingAllocator::Block* CachingAllocator::grow(const PoolKey& key, int64_t size
     try {
       memory = key.provider->allocate(static_cast<size_t>(bytes));
     } catch (const OutOfMemoryError& error) {
-      throw out_of_memory(cat(error.what(), " (", what, " asked)"));
+      throw out_of_memory(cat(error.what(), " (requested by ", what, ")"));
     }
   }
   auto owned = std::make_unique<Segment>();

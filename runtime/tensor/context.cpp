@@ -84,7 +84,7 @@ Context::~Context() {
   step_storage_.reset();
   counters_storage_.reset();
   if (const int64_t used = allocator_.stats().allocated; used > 0) {
-    log_error("context ", to_string(device()), " ends while ",
+    log_error("context ", to_string(device()), " is destroyed while ",
               format_bytes(static_cast<double>(used)),
               " of its memory are in use; it must outlive its tensors, models and optimizers");
   }

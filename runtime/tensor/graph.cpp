@@ -105,8 +105,8 @@ Graph::Graph(GraphMemory& memory, const std::function<void()>& work)
 void Graph::replay() {
   if (context_.exec().step != step_) {
     throw InternalError(
-        "graph: the per-step values have moved since the capture; nothing may hold them between "
-        "two replays");
+        "graph: the per-step values (StepState) have another address than during capture; nothing "
+        "may keep a reference to them between two replays");
   }
   graph_->launch(context_.exec().stream);
 }

@@ -65,7 +65,7 @@ Context& Tensor::context() const {
     const std::string_view name = name_of(*this);
     throw InternalError(cat("tensor: ", name.empty() ? "a parameter" : name, " ", shape(),
                             " has no memory yet: call materialize(), fully_shard() or DataParallel "
-                            "over a module that holds it, and over the root what is left"));
+                            "for a module that contains it, or for the root"));
   }
   return *impl_->context;
 }

@@ -187,7 +187,7 @@ TEST_CASE("a folder stands for a machine with GPUs", "[topology]") {
   CHECK(message("0000:19:00.0 89 -\n").find("line 1") != std::string::npos);
   CHECK(message("0000:19:00.0 89 1 A\n").find("numbers below 1") != std::string::npos);
   CHECK(message("0000:19:00.0 x - A\n").find("capability 'x'") != std::string::npos);
-  CHECK(message("").find("names no GPU") != std::string::npos);
+  CHECK(message("").find("lists no GPU") != std::string::npos);
   CHECK(test::message_of<ConfigError>([] { read_gpu_machine("/nowhere"); }).find("cannot read") !=
         std::string::npos);
 }

@@ -75,7 +75,7 @@ static void options(void) {
     int64_t unknown;
   } newer = {SHALE_RUNTIME_OPTIONS_INIT, 1};
   newer.known.size = sizeof newer;
-  FAILS(SHALE_ERROR_ARGUMENT, "later version",
+  FAILS(SHALE_ERROR_ARGUMENT, "a later interface version",
         FUNCTION(shale_runtime_create)(&newer.known, &runtime));
 }
 
@@ -89,8 +89,9 @@ static void handles(shale_runtime runtime) {
   FAILS(SHALE_ERROR_ARGUMENT, "x is NULL", FUNCTION(shale_unary)(SHALE_RELU, NULL, &y));
   FAILS(SHALE_ERROR_ARGUMENT, "out is NULL", FUNCTION(shale_unary)(SHALE_RELU, x, NULL));
   FAILS(SHALE_ERROR_ARGUMENT, "op is 99", FUNCTION(shale_unary)(99, x, &y));
-  FAILS(SHALE_ERROR_ARGUMENT, "no handle", FUNCTION(shale_unary)(SHALE_RELU, (shale_tensor)&x, &y));
-  FAILS(SHALE_ERROR_ARGUMENT, "no handle",
+  FAILS(SHALE_ERROR_ARGUMENT, "not a handle",
+        FUNCTION(shale_unary)(SHALE_RELU, (shale_tensor)&x, &y));
+  FAILS(SHALE_ERROR_ARGUMENT, "not a handle",
         FUNCTION(shale_unary)(SHALE_RELU, (shale_tensor)(uintptr_t)-1, &y));
   FAILS(SHALE_ERROR_ARGUMENT, "is a runtime, expected a tensor",
         FUNCTION(shale_unary)(SHALE_RELU, (shale_tensor)(void*)runtime, &y));
@@ -183,7 +184,7 @@ static void modules(shale_runtime runtime) {
         FUNCTION(shale_module_create)(runtime, root, "a.b", &child));
   SUCCEEDS(FUNCTION(shale_module_create)(runtime, root, "part", &child));
   SUCCEEDS(FUNCTION(shale_module_declare)(child, "weight", 2, shape, NULL));
-  FAILS(SHALE_ERROR_ARGUMENT, "\"weight\", declared a second time",
+  FAILS(SHALE_ERROR_ARGUMENT, "\"weight\", which is already declared",
         FUNCTION(shale_module_declare)(child, "weight", 2, shape, NULL));
   FAILS(SHALE_ERROR_ARGUMENT, "\"part\", and parent has a module of that name",
         FUNCTION(shale_module_create)(runtime, root, "part", &second));
@@ -213,7 +214,7 @@ static void modules(shale_runtime runtime) {
         FUNCTION(shale_module_run)(root, empty_body, NULL, 1, &x, 1, &y));
   FAILS(SHALE_ERROR_CONFIG, "nano",
         FUNCTION(shale_language_model_create)(runtime, "nanoo", NULL, &language));
-  FAILS(SHALE_ERROR_ARGUMENT, "no language model",
+  FAILS(SHALE_ERROR_ARGUMENT, "not a language model",
         FUNCTION(shale_language_model_loss)(root, x, x, &y));
   SUCCEEDS(FUNCTION(shale_optimizer_destroy)(optimizer));
   FAILS(SHALE_ERROR_ARGUMENT, "was destroyed", FUNCTION(shale_optimizer_step)(optimizer));

@@ -61,7 +61,7 @@ loses() {
     grep -qF "[rank $rank] no heartbeat from rank $lost$place for " "$work/stderr" ||
       fail "$signal $*: rank $rank does not name rank $lost$place"
   done
-  named=$(grep -oE 'no (heartbeat from |sign of |sign of the node of )ranks? [0-9,]+' "$work/stderr" |
+  named=$(grep -oE 'no (heartbeat from |message from |message from the node of )ranks? [0-9,]+' "$work/stderr" |
     sed 's/.* //' | sort -u | tr '\n' ' ')
   [[ $named == "$lost " ]] || fail "$signal $*: named ranks $named, expected $lost alone"
   [[ $(grep -c '^error: ' "$work/stderr") -eq 1 ]] || fail "$signal $*: not one line of error"

@@ -18,7 +18,7 @@ try() {
 run_training 2 small --device-memory $budget
 [[ $code == 71 ]] || fail "exit code $code without memory, expected 71"
 for word in parameters activations 'sum of parts' 'largest free block' \
-  'each of these is enough'; do
+  'each of these options is enough'; do
   grep -q "$word" "$work/stderr" || fail "the error does not say: $word"
 done
 mapfile -t remedies < <(sed -n 's/^  \(--.*\) ([0-9.]* [KM]iB).*/\1/p' "$work/stderr" | sort -u)
@@ -28,11 +28,11 @@ for remedy in "${remedies[@]}"; do try "$remedy"; done
 # A smaller budget, for which no single option suffices.
 budget=12MiB
 run_training 2 smaller --device-memory $budget
-remedy=$(sed -n 's/.*all of this is enough: \(.*\) ([0-9.]* MiB).*/\1/p' \
+remedy=$(sed -n 's/.*these options together are enough: \(.*\) ([0-9.]* MiB).*/\1/p' \
   "$work/stderr" | head -n 1)
 [[ -n $remedy ]] || fail 'no options together'
 [[ -z $remedy ]] || try "$remedy"
 
 run_training 1 least --micro-batch 64 --steps 1 --device-memory 2MiB
-grep -q 'too much even with: --recompute full' "$work/stderr" || fail 'a model that fits nowhere'
+grep -q 'not enough even with: --recompute full' "$work/stderr" || fail 'a model that fits nowhere'
 finish

@@ -200,7 +200,7 @@ plan --ranks 2 --rank 2
 grep -qF 'rank 2, expected 0 to 1' "$work/stderr" || fail "rank 2 of 2: no word of it"
 plan --model nano --zero 3 --offload "nvme:$work/disk"
 [[ $code -eq 64 ]] || fail "a disk: exit code $code, expected 64"
-grep -qF 'use --offload params' "$work/stderr" || fail "a disk: no word of what fits"
+grep -qF 'plan --offload params' "$work/stderr" || fail "a disk: no word of what fits"
 [[ ! -e $work/disk ]] || fail "a disk: its folder was made"
 plan --model nano --device-memory 1MiB
 [[ $code -eq 71 ]] || fail "1 MiB: exit code $code, expected 71"

@@ -56,8 +56,8 @@ check 2 out-of-memory 71 1 'error: out of memory (rank 1 of 2)'
 check 2 unknown-exception 70 1 'error: an exception of unknown type (rank 1 of 2)'
 check 2 second-world 64 1 'World: MPI runs already'
 check 3 disagree 76 1 "rank 1 calls all_reduce_sum 0 of fp32[7] for 'wte gradient'"
-check 3 missing 76 1 "no sign of rank 1 for 0.5 s in all_reduce_sum 1 of fp32[100000] for"
-check 3 a-ring-stalls 76 1 "no sign of rank 1 for 0.5 s in all_to_all_v 1 of fp32 for 'context ring'"
+check 3 missing 76 1 "no message from rank 1 for 0.5 s in all_reduce_sum 1 of fp32[100000] for"
+check 3 a-ring-stalls 76 1 "no message from rank 1 for 0.5 s in all_to_all_v 1 of fp32 for 'context ring'"
 check 3 leaves-with-an-error 65 1 "$bad_data 3)"
 check 3 leaves 76 1 "rank 1 has left while all_reduce_sum 1"
 check 2 leaves-a-link 76 1 "link 1 -> 0: rank 1 has left while rank 0 waits for forward 7 of chunk 1"
@@ -85,7 +85,7 @@ grep -q "$waits" "$output" || fail "stopped-on-link: no '$waits'"
 check 3 training-pipeline-stopped 76 1 'error: no heartbeat from rank 1 for 2 s, last seen in step 3'
 also training-pipeline-stopped '[rank 0] no heartbeat from rank 1' \
   '[rank 2] no heartbeat from rank 1' 'link 1 -> 2: waits for forward'
-check 3 hung-in-compute 76 1 'error: group '"'world'"': no sign of rank 1 for 2 s in all_reduce_sum 1'
+check 3 hung-in-compute 76 1 'error: group '"'world'"': no message from rank 1 for 2 s in all_reduce_sum 1'
 also hung-in-compute '[rank 1]   shale::test::hang_in_computation()' '[rank 0] main thread:'
 
 # Without a launcher there is one rank and no MPI, and the program answers immediately.

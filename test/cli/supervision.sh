@@ -91,7 +91,7 @@ code_is 64
 has "expected 'slots=' for host there, or its cores"
 run --elastic -- "$work/mpirun" --mca plm_rsh_agent "$work/remote_shell" --host gone train_lm
 code_is 69
-has 'no host answers'
+has 'no host responds'
 
 # ---- Training ----
 

@@ -72,7 +72,7 @@ refused() {  # arguments: WORDS FLAG...
 }
 refused 'ends in .json' --trace "$work/trace.txt"
 refused 'steps such as 3-5' --trace "$work/trace.json" --trace-steps 5-3
-refused 'and the run has 8 steps' --trace "$work/trace.json" --trace-steps 3-9
+refused 'but the run has 8 steps' --trace "$work/trace.json" --trace-steps 3-9
 refused 'no effect without --trace;' --trace-steps 3-5
 "$BIN_DIR/shale" trace report "$work/text.txt" >"$work/output" 2>&1
 [[ $? == 65 ]] || fail 'report of a text: expected exit code 65'

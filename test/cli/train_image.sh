@@ -165,7 +165,7 @@ refused 'expected operations, at most 16' 64 --randaugment 2
 refused 'their strength, at most 30' 64 --randaugment 2,31
 refused 'randaugment is 2.5,9' 64 --randaugment 2.5,9
 refused 'mixup' 64 --mixup 5
-refused 'is no range' 64 --data "$work/x-{3..1}.tar"
+refused 'is not a range' 64 --data "$work/x-{3..1}.tar"
 refused 'layer1.0.bn1.bias is F32\[64\], unknown' 65 --model vit-nano --init "$weights"
 refused 'three numbers of 0 to 1' 64 --mean 0.5,0.5
 refused 'use --mean 0.485' 64 --model resnet18-small --init "$work/sent_out" --mean 0.5,0.5,0.5

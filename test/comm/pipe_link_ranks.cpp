@@ -313,7 +313,7 @@ TEST_CASE("links refuse what cannot be, and ranks that ask for different ones", 
   if (too_few()) return;
   CHECK(contains(refusal({.sender = 0, .receiver = 1, .slots = 0}), "slots is 0"));
   CHECK(contains(refusal({.sender = 0, .receiver = 1, .capacity_bytes = -1}), "capacity_bytes"));
-  CHECK(contains(refusal({.sender = 0, .receiver = 1}), "it is there twice"));
+  CHECK(contains(refusal({.sender = 0, .receiver = 1}), "the link was given twice"));
   const int odd = ranks - 1;
   const std::string message = message_of<CommError>([&] {
     group->make_links(

@@ -89,7 +89,7 @@ took=$(($(milliseconds) - cut))
 # Ranks are placed on hosts in turn: ranks 0 and 2 are on the left.
 for rank in 0 1 2 3; do
   lost=$([[ $((rank % 2)) -eq 0 ]] && echo 1,3 || echo 0,2)
-  grep -qE "no (heartbeat from ranks|sign of the node of ranks) $lost for" "$work/out.$rank" ||
+  grep -qE "no (heartbeat from ranks|message from the node of ranks) $lost for" "$work/out.$rank" ||
     fail "rank $rank does not name ranks $lost"
 done
 # On each host the rank that ends first sets the exit code; mpirun may kill the other one together

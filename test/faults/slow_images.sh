@@ -33,7 +33,7 @@ run_training 1 far --workers 1
 [[ $code -eq 0 ]] || fail "far: exit code $code"
 far=$(waits far)
 [[ $far -gt 50 ]] || fail "far: waited $far% of the time, expected more than 50"
-grep -Eq 'data is a limit: [0-9]+% of the time .*--workers 2 or more may help' "$work/stdout" ||
+grep -Eq 'data loading limits the speed: [0-9]+% of the time .*--workers 2 or more may help' "$work/stdout" ||
   fail "far: no word of the limit"
 run_training 1 helped --workers 8
 [[ $code -eq 0 ]] || fail "helped: exit code $code"

@@ -63,7 +63,7 @@ TEST_CASE("numbers of any size are codes, and what is not finite is refused", "[
   for (const float bad : {std::numeric_limits<float>::infinity(), std::nanf("")}) {
     block[5] = bad;
     CHECK(test::contains(test::message_of<DataError>([&] { code_rows(code, block, 64); }),
-                         "expected finite ones"));
+                         "expected finite weights"));
   }
 }
 

@@ -365,7 +365,7 @@ TEST_CASE("pointwise names what does not fit", "[kernels][pointwise]") {
         kernels::pointwise(
             exec, {.program = &broken, .inputs = {a.view({4})}, .outputs = {a.view({4}, {1}, 4)}});
       }),
-      "is not sound"));
+      "outputs is not valid"));
   PointwiseGraph graph;
   std::vector<int> sum = {graph.input(DType::kF32)};
   for (int i = 0; i < kernels::kMaxPointwiseSteps; ++i) {

@@ -13,8 +13,8 @@ namespace {
 CutOptions checked(CutSequence& sequence, const Tensor& q, const AttentionOptions& options) {
   if (!options.causal || options.q_lengths.defined() || options.k_lengths.defined()) {
     throw ShapeError(
-        "attention: sequences that are cut have a causal mask, perhaps a window, first keys and a "
-        "softcap; expected no lengths");
+        "attention: with context parallelism, attention must be causal (a window, first_keys and a "
+        "softcap are allowed) and must not have lengths");
   }
   const int64_t n = sequence.parts().count;
   if (q.size(0) % n != 0 || q.size(1) != 2 * sequence.chunk_tokens()) {

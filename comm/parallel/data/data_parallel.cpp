@@ -183,8 +183,8 @@ DataParallel::~DataParallel() {
 FlatUnit& DataParallel::add_unit(Module& module, const UnitOptions& options) {
   for (const auto& unit : units_) {
     if (!is_inside(&module, &unit->module())) continue;
-    throw ConfigError(cat("data parallel: ", unit_name(module), " comes after ", unit->name(),
-                          ", which has its parameters already; shard inner modules first"));
+    throw ConfigError(cat("data parallel: ", unit_name(module), " was sharded after ", unit->name(),
+                          ", which already contains its parameters; shard inner modules first"));
   }
   std::vector<UnitPlan> plans = {plan_unit(module, taken_)};
   if (options_.reproducible) keep_ties_apart(plans);

@@ -69,7 +69,7 @@ void check_unit_options(const ShardingContext& shared, const UnitOptions& option
   const auto& [tier, gradients, parameters] = options.offload;
   const bool reproducible = shared.options.reproducible;
   if (tier != nullptr && &tier->device() != &shared.context) {
-    throw InternalError("data parallel: the host tier is that of another device");
+    throw InternalError("data parallel: the host tier belongs to another device");
   }
   const auto check_offload = [&](bool wanted, const char* what, int stage) {
     want(!wanted || (tier != nullptr && shared.options.stage >= stage), what,

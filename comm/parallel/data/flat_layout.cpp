@@ -78,8 +78,8 @@ void zero_padding(const FlatLayout& layout, const Tensor& buffer) {
 UnitPlan plan_unit(Module& module, const std::set<const Parameter*>& taken) {
   if (!module.runs()) {
     throw ConfigError(
-        cat("unit: ", module.full_name(), " does not run by itself, so that no hook ",
-            "of it fires; use a module around it",
+        cat("unit: ", module.full_name(),
+            " has no forward of its own, so its hooks never run; use ", "a module that contains it",
             module.parent() != nullptr ? cat(": ", module.parent()->full_name()) : ""));
   }
   std::set<const Parameter*> used_outside;
@@ -99,7 +99,7 @@ std::vector<UnitPlan> plan_units(Module& root, const std::vector<Module*>& modul
   std::set<const Module*> seen = {&root};
   for (Module* module : modules) {
     if (!is_inside(module, &root)) {
-      throw InternalError(cat("unit: ", module->full_name(), " lies outside the tree"));
+      throw InternalError(cat("unit: ", module->full_name(), " is outside the tree"));
     }
     if (seen.insert(module).second) plans.push_back({.module = module, .parameters = {}});
   }
@@ -107,7 +107,7 @@ std::vector<UnitPlan> plan_units(Module& root, const std::vector<Module*>& modul
   for_each_tie(root, [&](const Module& user, const Parameter& parameter) {
     if (is_inside(parameter.owner, &root)) return;
     throw InternalError(cat("unit: ", user.full_name(), " uses the parameter ",
-                            parameter.full_name(), ", which lies outside the tree"));
+                            parameter.full_name(), ", which is outside the tree"));
   });
 
   std::vector<UnitPlan*> inner_first;

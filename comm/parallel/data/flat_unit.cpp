@@ -115,10 +115,9 @@ void FlatUnit::reshard_after_forward() {
 
 bool FlatUnit::gradient_ready(const FlatEntry& entry) {
   if (reduced_) {
-    throw InternalError(
-        cat("unit ", name_, ": a gradient of ", entry.parameter->full_name(),
-            " came after the unit's gradients had been reduced; expected all uses of a "
-            "parameter in one backward graph"));
+    throw InternalError(cat("unit ", name_, ": a gradient of ", entry.parameter->full_name(),
+                            " arrived after the unit's gradients had been reduced; expected all "
+                            "uses of a parameter in one backward graph"));
   }
   const bool first_time = std::erase(unreached_, &entry) == 1;
   return first_time && ready();

@@ -41,15 +41,16 @@ FlatUnit& fully_shard(Module& module, Context& context, const ShardGroups& group
   if (!options.seed && before != nullptr) options.seed = before->parallel.options().seed;
   if (before == nullptr) {
     if (root.attachment() != nullptr) {
-      throw InternalError(cat("fully_shard: another layer keeps state with ", root.full_name()));
+      throw InternalError(
+          cat("fully_shard: another object is already attached to ", root.full_name()));
     }
     if (!options.seed) options.seed = context.next_model_seed();
     root.attach(std::make_unique<Sharded>(context, groups, options));
   }
   if (options.offload_share != 1) {
     throw ConfigError(cat("fully_shard: offload_share is ", options.offload_share,
-                          ", which is for units that are made together (DataParallel); use 1, "
-                          "and set `offload` in the units to be offloaded"));
+                          ", which only DataParallel supports, as it makes all units together; use "
+                          "1, and set `offload` in the units to be offloaded"));
   }
   DataParallel& parallel = find(root)->parallel;
   check_same(parallel, module, context, groups, options);

@@ -18,8 +18,8 @@ UnshardedGradient::UnshardedGradient(const BufferSpec& spec,
   for (const FlatEntry& entry : spec_.layout.entries) {
     const LeafState& state = spec_.leaf(entry);
     if (state.grad.defined() || state.allocate_grad != nullptr || !state.ready_hooks.empty()) {
-      throw InternalError(
-          cat("unit: ", entry.parameter->full_name(), " is in data parallelism already"));
+      throw InternalError(cat("unit: ", entry.parameter->full_name(),
+                              " already belongs to a unit of data parallelism"));
     }
   }
   for (const FlatEntry& entry : spec_.layout.entries) {

@@ -73,8 +73,8 @@ void GradientSync::backward_begins() {
 void GradientSync::backward_reaches() {
   if (std::exchange(reached_, true)) return;
   if (!announced_ && chunks_.size() > 1) {
-    throw InternalError(cat("data parallel: a backward of a model in ", chunks_.size(),
-                            " chunks; call begin_backward(), which says of which"));
+    throw InternalError(cat("data parallel: a backward of a model with ", chunks_.size(),
+                            " chunks; call begin_backward(last, chunk) first"));
   }
   if (last_) check_micro_batches();
   ++chunk().in_tree;

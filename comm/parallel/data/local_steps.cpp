@@ -39,7 +39,7 @@ LocalSteps::LocalSteps(DataParallel& parallel, offload::HostTier& tier,
   for (const OptimShard& shard : parallel.shards()) {
     if (&shard.master.context() != &parallel.shared().context) {
       throw ConfigError(cat("local steps: the masters of ", shard.name,
-                            " are not on the device; offload nothing"));
+                            " are not on the device; do not offload"));
     }
     FlatBuffer* const buffer = parallel.place_of(*shard.spans.front().parameter).buffer;
     const int64_t count = shard.master.numel();

@@ -108,7 +108,7 @@ void compare(const std::vector<Copy>& copies, Context& context, ProcessGroup& gr
     if (others.empty()) continue;
     throw CommError(
         cat("replicas differ: the copy of ", copies[i].parameter->full_name(), " on ",
-            rank_list(others), " is not that of the other ", hashes.size() - others.size(),
+            rank_list(others), " differs from that of the other ", hashes.size() - others.size(),
             hashes.size() - others.size() == 1 ? " rank" : " ranks",
             "; expected the same bits everywhere: suspect memory or a link of that host"));
   }

@@ -16,8 +16,8 @@ size_t model_of(const HostedModels& hosted, const Parameter& parameter) {
   const auto& models = hosted.models();
   const auto found = std::find(models.begin(), models.end(), &root_of(*parameter.owner));
   if (found != models.end()) return static_cast<size_t>(found - models.begin());
-  throw InternalError(
-      cat("sharded parameter: ", parameter.full_name(), " is of none of this process's models"));
+  throw InternalError(cat("sharded parameter: ", parameter.full_name(),
+                          " does not belong to a model of this process"));
 }
 
 bool is_on_this_stage(const PipelineStages* stages, const Parameter& first) {

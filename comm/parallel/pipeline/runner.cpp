@@ -128,7 +128,8 @@ void Pipeline::run_backward(const Action& action, PipelineWork& work) {
     now.root = Tensor();
     if (now.dx == nullptr) return;
     if (!now.dx->defined()) {
-      throw InternalError(cat("pipeline: ", describe(action), " has made no gradient of its input"));
+      throw InternalError(
+          cat("pipeline: ", describe(action), " has computed no gradient of its input"));
     }
     made[rank] = std::move(*now.dx);
   });

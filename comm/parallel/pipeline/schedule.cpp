@@ -158,7 +158,7 @@ List make_list(ScheduleKind kind, int rank, const Schedule& schedule) {
     case ScheduleKind::kZbH1: return zb_h1_list(rank, ranks, schedule.micros);
     case ScheduleKind::kZbV: return zbv_list(rank, ranks, schedule.micros);
   }
-  throw InternalError("pipeline schedule: of a kind that is not known here");
+  throw InternalError("pipeline schedule: unknown kind");
 }
 
 }  // namespace

@@ -196,8 +196,8 @@ Tensor LeavingRows::sum(const Tensor& part) {
   const bool is_that = part.data() == mine_.data() && part.shape() == mine_.shape();
   if (!is_that || arrivals_.size() + 1 != static_cast<size_t>(exchange_.ranks())) {
     throw InternalError(
-        "across: the residual went to an op whose result is not the layer's; pass it to the "
-        "op that makes the layer's result, or do not use it");
+        "across: the residual was passed to an op whose result is not the result of the layer; "
+        "pass it to the last op of the layer, or do not use it");
   }
   const int64_t others = exchange_.ranks() - 1;
   std::vector<Tensor> of_ranks(static_cast<size_t>(exchange_.ranks()));

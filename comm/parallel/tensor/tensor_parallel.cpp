@@ -13,7 +13,7 @@ void tensor_parallel(Module& model, ProcessGroup& group, const Exchange& exchang
     text += cat(" ", parameter->full_name(), parameter->whole, static_cast<int>(split.share),
                 split.dim, "/", split.groups);
     if (split.share != Share::kWhole) continue;
-    throw ConfigError(cat("tensor: no layer says how ranks share ", parameter->full_name(),
+    throw ConfigError(cat("tensor: no layer declares how ranks share ", parameter->full_name(),
                           parameter->whole,
                           "; set its Parameter::split (nn/sharding.h), or use one tensor rank"));
   }

@@ -33,7 +33,7 @@ const cudnn::ConvPlan* plan_for(const char* op, const Exec& exec, const ConvGrap
   if (aligned) plan = cudnn::conv_plan(exec.device.index, graph);
   if (plan == nullptr && cudnn::is_asked_for()) {
     throw UnavailableError(cat(
-        op, ": cuDNN ", cudnn::version(), ", which SHALE_CUDNN asks for, has no engine for ",
+        op, ": cuDNN ", cudnn::version(), ", which SHALE_CUDNN requests, has no engine for ",
         dtype_name(graph.dtype), " [", graph.images, ",", graph.rows, ",", graph.cols, ",",
         graph.channels, "] to ", graph.outs, " channels whose sums are in f32 and always the same",
         aligned ? "" : ": images are not 16-byte aligned"));

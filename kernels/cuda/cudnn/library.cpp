@@ -85,7 +85,7 @@ const Library* library() {
   if (all.error.empty()) return &all.library;
   if (!is_asked_for()) return nullptr;
   throw UnavailableError(
-      cat("conv: cuDNN, which SHALE_CUDNN asks for, cannot be used: ", all.error));
+      cat("conv: cuDNN, which SHALE_CUDNN requests, cannot be used: ", all.error));
 }
 
 std::string version() {

@@ -254,7 +254,8 @@ void run(const Exec& exec, const GemmArgs& args) {
   const GemmPlan plan =
       args.plan != nullptr ? *args.plan : gemm_plan(problem, gemm_means(exec.device));
   if (plan.engine == GemmEngine::kVendor) {
-    throw UnavailableError("gemm: cuBLASLt is asked for, which this build or device does not have");
+    throw UnavailableError(
+        "gemm: cuBLASLt was requested, but this build or device does not have it");
   }
   gemm_by_plan(exec, problem, plan);
 }

@@ -49,8 +49,8 @@ Library load() {
   }
   throw UnavailableError(
       cat("fused: NVIDIA's NVRTC, which compiles chains of ops, cannot be loaded: ", tried,
-          "; install it (it is part of CUDA), name its file in SHALE_NVRTC, or set that to \"off\" "
-          "to have the GPU interpret them"));
+          "; install it (it is part of CUDA), name its file in SHALE_NVRTC, or set SHALE_NVRTC to "
+          "\"off\" to interpret chains on the GPU"));
 }
 
 }  // namespace

@@ -18,7 +18,8 @@ BusyNode::BusyNode(int others) {
     const pid_t pid = fork();
     if (pid < 0) {
       throw UnavailableError(
-          cat("plan: the system refused a process to measure beside: ", std::strerror(errno)));
+          cat("plan: the system refused a second process, which the measurement needs: ",
+              std::strerror(errno)));
     }
     if (pid > 0) {
       others_.push_back(pid);

@@ -88,9 +88,9 @@ double fit(FittedLink& link, std::span<const MeasuredTime> times) {
   // If all sizes or all times are equal, the fit is determined by rounding errors only.
   const bool has_sizes = determinant > kLeast * uu * vv;
   if (!has_sizes || !(of_byte * times.back().bytes > kLeast * times.back().seconds)) {
-    throw ConfigError(
-        cat("links: ", comm::op_name(link.op), " of ", link.axis,
-            ": the larger message was not slower; measure two sizes that show the bandwidth"));
+    throw ConfigError(cat("links: ", comm::op_name(link.op), " of ", link.axis,
+                          ": the larger message was not slower, so no bandwidth can be fitted; "
+                          "measure larger messages"));
   }
   link.latency_s = latency;
   link.bandwidth = 1 / of_byte;

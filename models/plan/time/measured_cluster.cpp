@@ -66,8 +66,8 @@ Cluster measured_cluster(comm::World& world, int threads) {
   group->all_reduce_max(make_view(unequal, {3}), {.tag = "cluster"});
   if (unequal[0] != -unequal[1] || unequal[2] != 0) {
     throw ConfigError(
-        "--cluster here needs the same number of ranks on each host, in order of hosts; start "
-        "ranks that way, or use a cluster file");
+        "--cluster here needs the same number of consecutive ranks on each host; start the ranks "
+        "in this order, or use a cluster file");
   }
   Cluster cluster{.device = "rank of this machine",
                   .source = "measured",

@@ -178,7 +178,7 @@ void LaunchCommand::keep_hosts(const std::vector<LaunchHost>& kept, const std::s
     while (ranks > 0 && batch % (micro * ranks) != 0) --ranks;
   }
   if (ranks == 0) {
-    throw UnavailableError(cat("no ranks can run on the ", kept.size(), " hosts that answer (",
+    throw UnavailableError(cat("no ranks can run on the ", kept.size(), " hosts that respond (",
                                list, ") with this --global-batch and --micro-batch"));
   }
   if (const auto given = launcher_option(kHosts)) {

@@ -18,7 +18,7 @@ TraceWindow window_of(const StepTrace::Options& options) {
     return {.first = options.first_step + 3, .last = options.first_step + 5};
   const TraceWindow window = parse_trace_steps(options.steps);
   if (window.last > options.total_steps) {
-    throw ConfigError(cat("--trace-steps is ", options.steps, ", and the run has ",
+    throw ConfigError(cat("--trace-steps is ", options.steps, ", but the run has ",
                           options.total_steps, " steps"));
   }
   return {.first = std::max(window.first, options.first_step + 1), .last = window.last};

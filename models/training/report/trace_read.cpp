@@ -62,7 +62,8 @@ std::vector<TraceRecord> sorted(std::map<int64_t, Reading> ranks, const std::str
     }
     records.push_back(std::move(rank.record));
   }
-  if (records.empty()) throw DataError(cat(source, ": a trace without ranks"));
+  if (records.empty())
+    throw DataError(cat(source, ": the trace has no ranks, expected at least one"));
   std::sort(records.begin(), records.end(),
             [](const TraceRecord& a, const TraceRecord& b) { return a.rank < b.rank; });
   return records;
@@ -134,7 +135,7 @@ class ChromeReader {
     const auto track = tracks_.find({pid, integer(event, "tid")});
     if (track == tracks_.end()) {
       throw DataError(
-          cat(source_, ": an event on a track without a name: ", excerpt(event.dump())));
+          cat(source_, ": an event refers to a track that has no name: ", excerpt(event.dump())));
     }
     Slice slice{.begin = nanoseconds(event, "ts")};
     slice.end = slice.begin + nanoseconds(event, "dur");
@@ -158,7 +159,7 @@ class ChromeReader {
   }
   void read_count(const Json& event) {
     const Json& value = at(at(event, "args"), "value");
-    if (!value.is_number()) throw DataError(cat(source_, ": a counter without a number"));
+    if (!value.is_number()) throw DataError(cat(source_, ": a counter has no value"));
     ranks_[integer(event, "pid")].record.counters[text(event, "name")].push_back(
         {.time = nanoseconds(event, "ts"), .value = value.get<double>()});
   }
@@ -272,7 +273,7 @@ class PerfettoReader {
       }
     }
     const auto found = tracks_.find(uuid);
-    if (found == tracks_.end()) throw DataError(cat(source_, ": an event without a track"));
+    if (found == tracks_.end()) throw DataError(cat(source_, ": an event has no track"));
     Track& track = found->second;
     Reading& rank = ranks_[track.sequence];
     if (type == perfetto::kCount) {
@@ -282,7 +283,8 @@ class PerfettoReader {
                         .name = rank.place_of(names_[{packet.sequence, name}])};
       track.open.emplace_back(slice, std::move(about));
     } else if (type == perfetto::kEnd) {
-      if (track.open.empty()) throw DataError(cat(source_, ": a slice ends that has not begun"));
+      if (track.open.empty())
+        throw DataError(cat(source_, ": an event ends a slice that has not begun"));
       auto [slice, what] = std::move(track.open.back());
       track.open.pop_back();
       if (packet.time < slice.begin) {

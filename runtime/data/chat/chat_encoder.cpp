@@ -249,7 +249,9 @@ ChatEncoder::ChatEncoder(std::shared_ptr<const StoredTokenizer> tokenizer,
   }
   const auto found = special ? special : other ? other : tokenizer_->end_of_document;
   if (!found) {
-    throw DataError(cat(tokenizer_->path, ": no end-of-turn token for the assistant found"));
+    throw DataError(cat(tokenizer_->path,
+                        ": the chat template writes no token after an assistant's answer, expected "
+                        "a special token that ends the turn"));
   }
   end_ = *found;
 }
@@ -357,7 +359,8 @@ JinjaText ChatEncoder::rendered_turn(Messages messages, const Json& tools) const
     written.generations = {{begin, written.text.size()}};
   }
   if (written.generations.empty()) {
-    throw DataError("the chat template does not write the messages of the assistant");
+    throw DataError(
+        "the chat template does not write the assistant's messages; use another --chat-template");
   }
   return written;
 }

@@ -42,7 +42,7 @@ class LineReader {
 
   std::vector<MaskedTokens> read(std::string_view line) {
     const Json object = Json::parse(line, kLineLimits, place_);
-    if (!object.is_object()) fail("is no object");
+    if (!object.is_object()) fail("is not a JSON object");
     std::vector<MaskedTokens> examples;
     try {
       if (options_.kind == ExampleKind::kPreferences) {
@@ -370,8 +370,8 @@ ExampleSplits read_examples(const ExampleOptions& options) {
                     skipped.describe(), describe(blocks, "ignored keys", &Findings::ignored),
                     describe(blocks, "special tokens that stay text", &Findings::marks));
   if (train->size() == 0) {
-    throw DataError(
-        cat(options.paths.front(), ": no examples are left for training, of ", splits.examples));
+    throw DataError(cat(options.paths.front(), ": no examples are left for training, out of ",
+                        splits.examples));
   }
   splits.train = std::move(train);
   if (val->size() > 0) splits.val = std::move(val);

@@ -193,7 +193,7 @@ size_t BatchReader::find_end(const CorpusFile& file) {
     }
     throw DataError(cat(file.path, ": ", format_bytes(static_cast<double>(kMaxPartBytes)),
                         " from byte ", at_.offset,
-                        " on have no place at which this tokenizer's text can be cut; use smaller "
+                        " on cannot be cut without changing tokens of this tokenizer; use smaller "
                         "documents, as lines of jsonl"));
   }
 }

@@ -312,7 +312,9 @@ class Pipeline {
   void write(const DocumentBatch& batch, const TokenBlock& block) {
     int64_t done = std::exchange(skip_, 0);
     if (done > std::ssize(block.tokens)) {
-      throw DataError(cat(folder_, ": the inputs have changed; remove the folder to begin anew"));
+      throw DataError(cat(
+          folder_,
+          ": the inputs have changed since tokenization began; remove the folder to start again"));
     }
     for (const TokenBlock::Part& part : block.parts) {
       ShardWriter& writer = part.is_validation ? val_ : train_;
@@ -422,8 +424,9 @@ TokenizeProgress tokenize(const TokenizeJob& asked) {
   if (!state) state = TokenizeState{.job = description};
   TokenizeJob job = asked;
   if (state->next.file > std::ssize(job.inputs)) {
-    throw DataError(
-        cat(partial, ": its progress is beyond the inputs; remove the folder to begin anew"));
+    throw DataError(cat(
+        partial,
+        ": its saved progress is beyond the end of the inputs; remove the folder to start again"));
   }
   TokenizeProgress progress = progress_of(*state);
   if (!state->is_complete) {

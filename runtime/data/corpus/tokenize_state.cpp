@@ -79,7 +79,8 @@ std::optional<TokenizeState> read_state(const std::string& folder) {
                          .val_tokens = count(json, "val_tokens"),
                          .is_complete = json["complete"].boolean()};
   } catch (const DataError&) {
-    throw DataError(cat(path, ": not a folder that shale tokenize wrote; remove it to begin anew"));
+    throw DataError(
+        cat(path, ": not a folder written by shale tokenize; remove it to start again"));
   }
 }
 

@@ -54,7 +54,7 @@ int64_t read_next(const ImageDataset& images, int64_t index, Image& to, DamagedI
     if (read_image(images, index, to, damaged)) return index;
     index = (index + 1) % images.size();
   }
-  throw DataError("images: none can be read");
+  throw DataError("images: all images are damaged, expected at least one that can be read");
 }
 
 }  // namespace

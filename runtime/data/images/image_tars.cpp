@@ -156,8 +156,8 @@ std::vector<std::string> expand(const std::string& pattern) {
   const auto last = dots == range.npos ? first : parse_int(range.substr(dots + 2));
   if (dots == range.npos || !first || !last || *first < 0 || *last < *first ||
       *last - *first >= static_cast<int64_t>(kMostFiles)) {
-    throw ConfigError(
-        cat("--data ", pattern, ": {", range, "} is no range, expected one as {000000..000009}"));
+    throw ConfigError(cat("--data ", pattern, ": {", range,
+                          "} is not a range, expected one such as {000000..000009}"));
   }
   std::vector<std::string> names;
   for (int64_t number = *first; number <= *last; ++number) {
@@ -218,7 +218,8 @@ ImageSplits open(const ImageDataOptions& options) {
   for (const auto& [file, is_val] : files) (is_val ? val : train)->add(file);
   check_damage(*train, *val, options.max_damaged);
   if (train->size() == std::ssize(train->damaged())) {
-    throw MissingInputError(cat(options.path, ": no sample of an image and a .cls in its tars"));
+    throw MissingInputError(
+        cat(options.path, ": its tar files have no sample with an image and a .cls file"));
   }
   ImageSplits splits{
       .format = ImageFormat::kWebdataset,

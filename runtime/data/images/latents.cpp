@@ -91,7 +91,7 @@ struct LatentFolder {
         view.dtype == DType::kF32 || view.dtype == DType::kF16 || view.dtype == DType::kBF16;
     if (!is_float || view.ndim() != 4 || view.size(2) != view.size(3) || view.numel() == 0) {
       throw DataError(cat(path, ": 'latents' is ", view,
-                          ", expected f32, f16 or bf16 of [n, C, H, H], and some of them"));
+                          ", expected f32, f16 or bf16 [n, C, H, H] with n of at least 1"));
     }
     if (all.files_.empty()) all.channels_ = view.size(1), all.pixels_ = view.size(2);
     if (view.size(1) != all.channels_ || view.size(2) != all.pixels_) {

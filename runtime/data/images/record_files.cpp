@@ -212,7 +212,7 @@ std::optional<Records> idx_records(const fs::path& folder, const std::string& sp
   const IdxHeader pixels = idx_header(*records.pixels, 3);
   const IdxHeader classes = idx_header(*records.labels, 1);
   if (pixels.sizes[0] != classes.sizes[0]) {
-    throw DataError(cat(labels->string(), ": ", classes.sizes[0], " labels, and ", images->string(),
+    throw DataError(cat(labels->string(), ": ", classes.sizes[0], " labels, but ", images->string(),
                         " has ", pixels.sizes[0], " images"));
   }
   records.count = pixels.sizes[0];

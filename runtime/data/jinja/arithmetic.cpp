@@ -104,7 +104,7 @@ Value real_arithmetic(Run& run, Operator op, double a, double b) {
     default: break;
   }
   const double power = std::pow(a, b);
-  if (std::isnan(power)) run.fail("the power is not a real number");
+  if (std::isnan(power)) run.fail("the result of ** is not a real number");
   return power;
 }
 
@@ -167,7 +167,7 @@ std::string format(Run& run, std::string_view text, const List& values) {
     if (kind == '%') {
       out += '%';
     } else if (kind != 's' && kind != 'd') {
-      run.fail("a format has '%' without s, d or % behind it, which is not supported");
+      run.fail("a format has '%' before another character than s, d or %, which is not supported");
     } else if (next == values.size()) {
       run.fail(cat("a format needs more than ", values.size(), " values"));
     } else {

@@ -142,8 +142,8 @@ class Renderer {
   void execute_generation(const Statement& statement) {
     if (captures_ > 0) {
       run_.fail(
-          "a generation block inside a macro, a block with a value or another generation "
-          "block has no place in the text; it is not supported");
+          "a generation block inside a macro, inside a block whose text is assigned, or inside "
+          "another generation block is not supported");
     }
     ++captures_;
     const size_t begin = text_.size();
@@ -333,7 +333,9 @@ class Renderer {
     const Statement& macro = *function.macro;
     const auto& parameters = macro.parameters;
     std::shared_ptr<Scope> around = function.scope.lock();
-    if (!around) run_.fail(cat("macro '", function.name, "' is called outside of its block"));
+    if (!around)
+      run_.fail(
+          cat("macro '", function.name, "' is called after the end of the block that defines it"));
     if (given.positional.size() > parameters.size()) {
       run_.fail(cat("macro '", function.name, "' takes at most ", parameters.size(),
                     " arguments, found ", given.positional.size()));
@@ -342,7 +344,7 @@ class Renderer {
     for (const auto& [name, value] : given.named) {
       const auto place = std::ranges::find(parameters, name) - parameters.begin();
       if (place == std::ssize(parameters) || place < std::ssize(given.positional)) {
-        run_.fail(cat("macro '", function.name, "' has no argument '", excerpt(name), "' left"));
+        run_.fail(cat("macro '", function.name, "' has no argument '", excerpt(name), "'"));
       }
       scope_->set(name, value);
     }

@@ -259,7 +259,7 @@ class Lexer {
     }
     const bool is_octal = c >= '0' && c <= '7';
     const size_t digits = c == 'x' ? 2 : c == 'u' ? 4 : c == 'U' ? 8 : 0;
-    if (c == 'N') fail("escapes with names, '\\N{...}', are not supported; use '\\u....'");
+    if (c == 'N') fail("named characters, '\\N{...}', are not supported; use '\\u....'");
     if (digits == 0 && !is_octal) {
       out += '\\';
       return 0;
@@ -277,7 +277,7 @@ class Lexer {
     }
     const bool is_character = code < 0xd800 || (code >= 0xe000 && code < 0x110000);
     if ((!is_octal && at < end) || !is_character) {
-      fail(cat("the escape '\\", excerpt(text.substr(0, at), 12), "' is no character"));
+      fail(cat("the escape '\\", excerpt(text.substr(0, at), 12), "' is not a character"));
     }
     tokenizer_internal::append_utf8(code, out);
     return at;

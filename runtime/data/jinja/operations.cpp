@@ -354,7 +354,7 @@ std::string cased(Run& run, std::string_view text, Case to) {
   run.spend_bytes(std::ssize(text));
   std::optional<std::string> out = with_case(text, to);
   if (!out) {
-    run.fail("upper and lower case are supported for ASCII letters alone, found other ones");
+    run.fail("changing case is supported only for ASCII letters, found others");
   }
   return std::move(*out);
 }

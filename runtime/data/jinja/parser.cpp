@@ -102,7 +102,7 @@ class Parser : private ExpressionParser {
   void for_tag(Statement& made) {
     made.kind = StatementKind::kFor;
     made.target = target();
-    if (!made.target.attribute.empty()) fail("a loop assigns to names");
+    if (!made.target.attribute.empty()) fail("expected names between 'for' and 'in'");
     expect_word("in");
     made.expressions.push_back(tuple(&Parser::disjunction));
     if (skip_word("if")) made.expressions.push_back(expression());
@@ -185,7 +185,7 @@ class Parser : private ExpressionParser {
   void break_tag(Statement& made) { leave(made, StatementKind::kBreak, "break"); }
   void continue_tag(Statement& made) { leave(made, StatementKind::kContinue, "continue"); }
   void leave(Statement& made, StatementKind kind, std::string_view name) {
-    if (loops_ == 0) fail(cat("'", name, "' is outside of a loop"));
+    if (loops_ == 0) fail(cat("'", name, "' is not inside a loop"));
     made.kind = kind;
     end_tag();
   }

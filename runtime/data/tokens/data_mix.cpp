@@ -56,7 +56,7 @@ class PartReader {
  public:
   PartReader(const Json& part, const std::string& file, size_t index)
       : part_(part), place_(cat(file, ": source ", index)) {
-    if (!part.is_object()) fail("is no object");
+    if (!part.is_object()) fail("is not a JSON object");
     for (const auto& [key, value] : part.items()) {
       static constexpr std::array kKeys = {"path", "weight", "epochs", "format", "dtype"};
       if (std::find(kKeys.begin(), kKeys.end(), key) == kKeys.end()) {

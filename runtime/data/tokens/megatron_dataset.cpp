@@ -51,7 +51,7 @@ Index read_index(const std::string& path) {
   Index index{.file = MappedFile(path)};
   const auto bytes = static_cast<int64_t>(index.file.bytes().size());
   if (bytes < kHeaderBytes || !index.file.text().starts_with(kMagic)) {
-    throw DataError(cat(path, ": not an index of Megatron-LM"));
+    throw DataError(cat(path, ": not an index file of Megatron-LM"));
   }
   if (const auto version = value_at<uint64_t>(index.file, 9); version != kVersion) {
     throw DataError(cat(path, ": version ", version, ", expected ", kVersion));
@@ -62,7 +62,7 @@ Index read_index(const std::string& path) {
   const auto room = static_cast<uint64_t>(bytes - kHeaderBytes);
   if (sequences == 0 || sequences > room / 12 || documents > (room - 12 * sequences) / 8) {
     throw DataError(cat(path, ": ", sequences, " sequences and ", documents,
-                        " documents do not fit its ", bytes, " bytes, expected at least one"));
+                        " documents do not fit into its ", bytes, " bytes, expected at least one"));
   }
   index.sequences = static_cast<int64_t>(sequences);
   return index;

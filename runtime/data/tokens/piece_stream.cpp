@@ -62,7 +62,8 @@ void check_file(const TokenPiece& piece) {
                           effective_bound(vocab_bound), ", the size of the vocabulary"));
     }
   }
-  throw DataError(cat(excerpt(piece.name, kLongestName), ": the file changes while it is read"));
+  throw DataError(
+      cat(excerpt(piece.name, kLongestName), ": the file was changed while it was read"));
 }
 
 }  // namespace
@@ -142,7 +143,7 @@ void PieceStream::copy_tokens(const TokenPiece& piece, int64_t first,
   if (options_.separator && std::find(out.begin(), out.end(), *options_.separator) != out.end()) {
     throw DataError(cat(excerpt(piece.name, kLongestName), ": byte ", *options_.separator,
                         " near position ", piece.first_token + first,
-                        ", where there was none when it was opened"));
+                        ", which the file did not contain when it was opened"));
   }
   const auto count = static_cast<int64_t>(out.size());
   // Checks the copy, not the file, which might change between check and use.

@@ -28,7 +28,7 @@ std::string_view value_of(std::string_view dictionary, std::string_view key,
                           const std::string& path) {
   const size_t at = dictionary.find(cat("'", key, "':"));
   if (at == dictionary.npos) {
-    throw DataError(cat(path, ": the header of numpy has no '", key, "'"));
+    throw DataError(cat(path, ": the NumPy header has no key '", key, "'"));
   }
   std::string_view value = dictionary.substr(at + key.size() + 3);
   value.remove_prefix(std::min(value.find_first_not_of(' '), value.size()));
@@ -66,7 +66,7 @@ NumpyHeader parse_numpy_header(std::string_view file, const std::string& path) {
   uint32_t bytes = 0;
   if (file.size() >= begin) std::memcpy(&bytes, file.data() + kFixed, begin - kFixed);
   if (file.size() < begin || bytes > file.size() - begin) {
-    throw DataError(cat(path, ": ", file.size(), " bytes, less than its header of numpy"));
+    throw DataError(cat(path, ": ", file.size(), " bytes, less than its NumPy header"));
   }
   const std::string_view dictionary = file.substr(begin, bytes);
   const NumpyHeader header{width_of(value_of(dictionary, "descr", path), path),

@@ -149,7 +149,7 @@ DataSource resolve(const std::string& path) {
     std::vector<std::string> files = match_pattern(path);
     std::erase_if(files, [](const std::string& file) { return file.ends_with(".idx"); });
     if (!files.empty()) return {path, false, std::move(files)};
-    throw MissingInputError(cat(path, ": no file has a name of this pattern"));
+    throw MissingInputError(cat(path, ": no file name matches this pattern"));
   }
   throw MissingInputError(cat(path, ": no such file or folder, expected token data or text"));
 }

@@ -235,7 +235,7 @@ TEST_CASE("a checkpoint has its name only when it is committed", "[io]") {
   writer.write(std::vector<std::byte>(3));
   add_shard(manifest, writer.finish());
   CHECK(contains(message_of<InternalError>([&] { folder.commit(manifest, "one"); }),
-                 "elements 3 to 3 of a box are in no file"));
+                 "elements 3 to 3 of a box are not in any file"));
   CHECK(folder.steps().empty());
   folder.discard(5, "one");
   folder.discard(5, "one");

@@ -68,9 +68,9 @@ TEST_CASE("gaps, overlaps and strays are found", "[io]") {
   // Errors in parts of boxes.
   CHECK(contains(complaint([](T& t) { t.boxes[0].parts[1].first = 6; }), "begins at element 6"));
   CHECK(contains(complaint([](T& t) { t.boxes[0].parts[1].first = 4; }), "begins at element 4"));
-  CHECK(contains(complaint([](T& t) { t.boxes[0].parts[1].count = 6; }), "in no file"));
+  CHECK(contains(complaint([](T& t) { t.boxes[0].parts[1].count = 6; }), "not in any file"));
   CHECK(contains(complaint([](T& t) { t.boxes[0].parts[1].count = 8; }), "has 8 elements"));
-  CHECK(contains(complaint([](T& t) { t.boxes[1].parts.clear(); }), "in no file"));
+  CHECK(contains(complaint([](T& t) { t.boxes[1].parts.clear(); }), "not in any file"));
   CHECK(contains(complaint([](T& t) { t.boxes[1].parts[0].file = 2; }), "in file 2"));
   CHECK(contains(complaint([](T& t) { std::swap(t.boxes[0].parts[0], t.boxes[0].parts[1]); }),
                  "begins at element 5"));
@@ -81,8 +81,9 @@ TEST_CASE("gaps, overlaps and strays are found", "[io]") {
   CHECK(contains(complaint([](T& t) { t.boxes[1].box.size[1] = 4; }), "with 4 elements"));
   CHECK(contains(complaint([](T& t) { t.boxes[1].box.size[0] = 3; }), "is cut at 0"));
   CHECK(contains(complaint([](T& t) { t.boxes[1].box.begin.push_back(0); }), "dimensions"));
-  CHECK(contains(complaint([](T& t) { std::swap(t.boxes[0], t.boxes[1]); }), "not in order"));
-  CHECK(contains(complaint([](T& t) { t.boxes[1] = t.boxes[0]; }), "not in order"));
+  CHECK(contains(complaint([](T& t) { std::swap(t.boxes[0], t.boxes[1]); }),
+                 "not in ascending order"));
+  CHECK(contains(complaint([](T& t) { t.boxes[1] = t.boxes[0]; }), "not in ascending order"));
   // The grid lacks one cell, although boxes cover each dimension.
   CHECK(contains(complaint([](T& t) {
                    t.boxes[0] = {{{0, 3}, {2, 3}}, {{0, 0, 6}}};
@@ -91,8 +92,8 @@ TEST_CASE("gaps, overlaps and strays are found", "[io]") {
                  "2 boxes, expected the 4"));
   // Errors in shapes of tensors.
   CHECK(contains(complaint([](T& t) { t.shape.assign(9, 1); }), "9 dimensions"));
-  CHECK(contains(complaint([](T& t) { t.shape.assign(3, int64_t{1} << 30); }), "no possible size"));
-  CHECK(contains(complaint([](T& t) { t.shape = {-1, 6}; }), "no possible size"));
+  CHECK(contains(complaint([](T& t) { t.shape.assign(3, int64_t{1} << 30); }), "impossible size"));
+  CHECK(contains(complaint([](T& t) { t.shape = {-1, 6}; }), "impossible size"));
 }
 
 TEST_CASE("each part of a tensor has a name of its own", "[io]") {

@@ -261,7 +261,8 @@ TEST_CASE("mesh ranks of a process that call different collectives are named wit
   const std::string kinds = mismatch([](HostedExchange& exchange, const Tensor& x) {
     exchange.rank() == 0 ? exchange.gather(x) : exchange.sum_slices(x);
   });
-  CHECK(contains(kinds, "rank 1 of this process is in tensor sum, and rank 0 in tensor gather"));
+  CHECK(
+      contains(kinds, "rank 1 of this process called tensor sum, but rank 0 called tensor gather"));
   const std::string shifts = mismatch([](HostedExchange& exchange, const Tensor& x) {
     if (exchange.rank() == 0) {
       exchange.gather(x);
@@ -269,7 +270,7 @@ TEST_CASE("mesh ranks of a process that call different collectives are named wit
       exchange.begin_shift(x, empty_like(x), 1, ShiftOf::kRows).get();
     }
   });
-  CHECK(contains(shifts, "in tensor gather by 1, and rank 0 in tensor gather;"));
+  CHECK(contains(shifts, "called tensor gather by 1, but rank 0 called tensor gather;"));
   const std::string shapes = mismatch([](HostedExchange& exchange, const Tensor& x) {
     exchange.gather(exchange.rank() == 0 ? x : full(x.context(), {1, 2, 3}, DType::kF32, 1));
   });

@@ -61,7 +61,7 @@ TEST_CASE("remedies are enough, and what they say they hold") {
     CHECK(bytes_within(limit, flags, remedy.flags, 2) == remedy.bytes);
   }
   const std::string text = describe(found, limit);
-  CHECK(test::contains(text, "each of these is enough"));
+  CHECK(test::contains(text, "each of these options is enough"));
   CHECK(test::contains(text, found.alternatives.back().flags));
 }
 
@@ -77,12 +77,12 @@ TEST_CASE("where nothing is enough by itself remedies are one together, or none"
   REQUIRE(found.together_fits);
   CHECK(test::contains(found.together.flags, "--recompute full --micro-batch 1"));
   CHECK(bytes_within(limit, flags, found.together.flags, 1) == found.together.bytes);
-  CHECK(test::contains(describe(found, limit), "all of this is enough"));
+  CHECK(test::contains(describe(found, limit), "these options together are enough"));
 
   found = find_remedies(parsed(flags, 1), 0, 1, 3 * kMiB, 1e9);
   CHECK_FALSE(found.together_fits);
   CHECK(found.together.bytes > 3 * kMiB);
-  CHECK(test::contains(describe(found, 3 * kMiB), "too much even with: --recompute full"));
+  CHECK(test::contains(describe(found, 3 * kMiB), "not enough even with: --recompute full"));
 }
 
 TEST_CASE("remedies that ran out of time say that options were not planned") {
@@ -110,7 +110,7 @@ TEST_CASE("remedies know what is no part of the training") {
   const Remedies found = find_remedies(parsed({"--model", "nano"}, 1), 0, 1, 4096 * kMiB, 1e9);
   CHECK(found.fits);
   CHECK(found.alternatives.empty());
-  CHECK(test::contains(describe(found, 4096 * kMiB), "was used by something else"));
+  CHECK(test::contains(describe(found, 4096 * kMiB), "was in use by something else"));
 }
 
 }  // namespace shale::models

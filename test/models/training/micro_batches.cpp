@@ -265,7 +265,7 @@ TEST_CASE("a replay whose gradients are not those of its capture is an error") {
   std::vector<bool> flags = graphs.parallel().gradient_flags();
   flags.flip();
   graphs.parallel().set_gradient_flags(flags);
-  CHECK(contains(message_of<InternalError>([&] { graphs.step(); }), "other gradients have values"));
+  CHECK(contains(message_of<InternalError>([&] { graphs.step(); }), "other gradients are set"));
 }
 
 }  // namespace shale::test

@@ -81,7 +81,7 @@ TEST_CASE("nothing of a module that does not run is recomputed: an error, not si
   Module root;
   nn::FeedForward mlp(&root, "mlp", {.width = 4, .hidden = 8});
   CHECK(contains(message_of<ConfigError>([&] { mlp.up.set_recompute(Recompute::kFull); }),
-                 "mlp.c_fc does not run by itself; use a module around it: mlp"));
+                 "mlp.c_fc has no forward of its own; use a module that contains it: mlp"));
 }
 
 TEST_CASE("initial values are a function of seed, name and element") {

@@ -95,7 +95,7 @@ TEST_CASE("Adafactor refuses shards whose step goes on beside forward") {
   const std::string message =
       message_of<ConfigError>([&] { optim::Adafactor refused(shards, {}); });
   CHECK(contains(message, shards.front().name));
-  CHECK(contains(message, "keep all on the device"));
+  CHECK(contains(message, "do not offload"));
 }
 
 // Divides a matrix into two shards.

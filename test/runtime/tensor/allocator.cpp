@@ -131,7 +131,7 @@ TEST_CASE("the budget bounds what is held, and cached memory is given back befor
   f.allocator.free(f.take(10 * kMiB));
   auto* block = f.take(14 * kMiB);  // fits only if the cached 10 MiB are given back
   const std::string message = message_of<OutOfMemoryError>([&] { f.take(4 * kMiB); });
-  CHECK(contains(message, "test asks for 4.0 MiB"));
+  CHECK(contains(message, "test needs 4.0 MiB"));
   CHECK(contains(message, "budget of 16.0 MiB\n  memory of "));
   CHECK_FALSE(message.ends_with('\n'));
   CHECK(contains(message, "activations"));

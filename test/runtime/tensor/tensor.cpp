@@ -73,7 +73,7 @@ TEST_CASE("a context that ends before its tensors says so") {
   process_log().listen({});
   set_process_log({});
   CHECK(orphan->defined());
-  CHECK(contains(heard, "context cpu ends while 4.0 KiB of its memory are in use"));
+  CHECK(contains(heard, "context cpu is destroyed while 4.0 KiB of its memory are in use"));
 }
 
 TEST_CASE("errors about a parameter name it") {

@@ -76,7 +76,7 @@ const Loaded& loaded() {
   static const Loaded once = [] {
     Loaded result = load();
     if (!result.library) {
-      log_info("cuBLASLt is not used, products run on Shale's own kernels: ", result.error);
+      log_info("cuBLASLt is not used, GEMMs run on Shale's own kernels: ", result.error);
     }
     return result;
   }();

@@ -200,8 +200,9 @@ void check(const BpeTrainerOptions& options) {
     const bool is_visible =
         std::all_of(token.begin(), token.end(), [](char c) { return c > ' ' && c < '\x7f'; });
     if (token.size() < 2 || !is_visible || !seen.insert(token).second) {
-      throw ConfigError(cat("special token '", excerpt(token),
-                            "', expected two visible characters of ASCII or more, once"));
+      throw ConfigError(
+          cat("special token '", excerpt(token),
+              "', expected at least two visible ASCII characters, and no repetition"));
     }
   }
 }

@@ -75,15 +75,15 @@ class ModelReader {
       throw DataError(
           cat(source_, ": piece ", id, " is '", excerpt(piece.text, 40), "', expected ", want));
     };
-    if (piece.text.empty()) fail("one that is not empty");
+    if (piece.text.empty()) fail("a piece that is not empty");
     if (piece.text.size() > kMaxPieceBytes) fail(cat("at most ", kMaxPieceBytes, " bytes"));
     if (tokenizer_internal::find_broken_utf8(piece.text) != std::string::npos) fail("UTF-8");
-    if (piece.score != piece.score) fail("a score that is a number");
+    if (piece.score != piece.score) fail("a score that is a finite number");
     if (piece.type < kNormal || piece.type > kByte || piece.type == kUnused) {
-      fail("one that is normal, unknown, control, user-defined or a byte");
+      fail("a type of normal, unknown, control, user-defined or byte");
     }
     if (id == kMaxTokens) fail(cat("at most ", kMaxTokens, " pieces"));
-    if (!texts_.insert(piece.text).second) fail("one that is not there twice");
+    if (!texts_.insert(piece.text).second) fail("a piece that occurs only once");
     model_.has_user_defined |= piece.type == kUserDefined;
     model_.pieces.push_back(std::move(piece));
   }
@@ -113,16 +113,16 @@ void check_kind(const Model& model, const std::string& source) {
   const auto require = [&source](bool holds, const char* what) {
     if (!holds) throw DataError(cat(source, ": a SentencePiece model ", what));
   };
-  require(model.model_type == 2, "of another kind, expected BPE");
-  require(!model.has_rules, "with rules of normalization, expected the identity");
+  require(model.model_type == 2, "of another type than BPE, expected BPE");
+  require(!model.has_rules, "with normalization rules, expected the identity");
   require(!model.extra_whitespaces_removed,
-          "that removes extra spaces, expected one that keeps them");
-  require(model.escapes, "that leaves spaces as they are, expected one that escapes them");
+          "that removes extra spaces, expected a model that keeps them");
+  require(model.escapes, "that does not escape spaces, expected a model that does");
   // SentencePiece adds the dummy prefix only at the start of a text, and not after user-defined
   // pieces within it.
   require(!model.has_user_defined || !model.dummy_prefix,
-          "with a dummy prefix and user-defined pieces, expected one of the two");
-  require(!model.suffix_spaces, "with spaces behind words, expected them before");
+          "with a dummy prefix and user-defined pieces, expected at most one of the two");
+  require(!model.suffix_spaces, "with spaces after words, expected spaces before words");
 }
 
 // Two pieces merge if their concatenation is a piece; the highest score of a result merges first.

@@ -72,10 +72,9 @@ TokenizerSpec read_tiktoken(std::string_view text, const std::string& path) {
     for (const auto& [id, token] : kind.special) added.push_back({.id = id, .text = token});
     return parse_tiktoken(text, kind.pattern, std::move(added), path);
   }
-  throw DataError(cat(path,
-                      ": neither a tokenizer.json nor a SentencePiece model; as a file of "
-                      "tiktoken it has ",
-                      lines, " lines, expected ", known));
+  throw DataError(
+      cat(path, ": neither a tokenizer.json nor a SentencePiece model; as a tiktoken file it has ",
+          lines, " lines, expected ", known));
 }
 
 // Finds the end-of-document token by name, only among special tokens, because an ordinary token may
@@ -99,7 +98,7 @@ Json read_object(const fs::path& path) {
 
 [[noreturn]] void refuse_end(const fs::path& file, const std::string& key, const Json& value) {
   throw DataError(cat(file.string(), ": ", key, " is ", excerpt(value.dump()),
-                      ", which is no token of the tokenizer beside it"));
+                      ", which is not a token of the tokenizer in the same folder"));
 }
 
 // Returns the end-of-document token that the tokenizer's files in the folder declare.

@@ -53,7 +53,8 @@ void read_line(std::string_view line, const std::string& place, TokenizerSpec& s
   }
   const auto id = static_cast<size_t>(rank);
   if (spec.tokens.size() <= id) spec.tokens.resize(id + 1);
-  if (!spec.tokens[id].empty()) throw DataError(cat(place, ": rank ", rank, " is there twice"));
+  if (!spec.tokens[id].empty())
+    throw DataError(cat(place, ": rank ", rank, " occurs twice, expected each rank once"));
   spec.tokens[id] = std::move(*token);
 }
 

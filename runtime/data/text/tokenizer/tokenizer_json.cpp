@@ -41,7 +41,7 @@ class ModelReader {
  private:
   void refuse_extras() const {
     if (model_.has("dropout") && model_["dropout"].real() != 0) {
-      model_["dropout"].fail("none: tokens must not be random");
+      model_["dropout"].fail("no dropout: tokens must not be random");
     }
     for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
       if (model_.has(key) && !model_[key].text().empty()) model_[key].fail("none");
@@ -55,7 +55,8 @@ class ModelReader {
       if (spec_.tokens.size() <= at) spec_.tokens.resize(at + 1);
       if (token.empty()) node.fail("a token that is not empty");
       if (!spec_.tokens[at].empty()) {
-        node.fail(cat("an id of its own; '", excerpt(spec_.tokens[at], 40), "' has it too"));
+        node.fail(cat("an id that no other token has; '", excerpt(spec_.tokens[at], 40),
+                      "' has the same id"));
       }
       spec_.tokens[at] = token;
       ids_[token] = id;
@@ -65,7 +66,7 @@ class ModelReader {
   int32_t id_of(const std::string& token, const char* key) const {
     const auto it = ids_.find(token);
     if (it == ids_.end()) {
-      model_[key].fail(cat("tokens of the vocabulary; '", excerpt(token, 40), "' is none"));
+      model_[key].fail(cat("tokens of the vocabulary; '", excerpt(token, 40), "' is not one"));
     }
     return it->second;
   }

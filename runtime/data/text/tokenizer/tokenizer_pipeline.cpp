@@ -69,7 +69,7 @@ void read_split(const JsonNode& node, TokenizerSpec& spec) {
   }
   const JsonNode regex = pattern["Regex"];
   const std::optional<SplitPattern> known = find_pattern(regex.text());
-  if (!known) regex.fail("that of GPT-2, cl100k, Llama 3, Qwen or o200k");
+  if (!known) regex.fail("the regular expression of GPT-2, cl100k, Llama 3, Qwen or o200k");
   // The known patterns match all text, so the pieces are the matches.
   const bool keeps_matches =
       behavior == SplitBehavior::kIsolated || (behavior == SplitBehavior::kRemoved && invert);
@@ -97,7 +97,7 @@ MetaspaceSplit read_metaspace(const JsonNode& node) {
 }
 
 void read_pre_tokenizer(const JsonNode& node, TokenizerSpec& spec) {
-  if (spec.of_bytes) node.fail("nothing behind ByteLevel");
+  if (spec.of_bytes) node.fail("no step after ByteLevel");
   const std::string type = node["type"].text();
   if (type == "Split") {
     read_split(node, spec);
@@ -149,7 +149,8 @@ class DecoderReader {
   void read(const JsonNode& node) {
     const std::string type = node["type"].text();
     if (type == "ByteLevel") {
-      if (!spec_.of_bytes) node.fail("none of bytes: the pre-tokenizer is not ByteLevel");
+      if (!spec_.of_bytes)
+        node.fail("no ByteLevel decoder, because the pre-tokenizer is not ByteLevel");
     } else if (type == "Replace") {
       const JsonNode from = node["pattern"]["String"];
       if (from.text().empty()) from.fail("a string that is not empty");
@@ -172,7 +173,7 @@ class DecoderReader {
 
  private:
   void read_strip(const JsonNode& node) {
-    if (!is_fused_) node.fail("Strip behind Fuse");
+    if (!is_fused_) node.fail("Strip after Fuse");
     if (node["stop"].integer(0, INT32_MAX) != 0) node["stop"].fail("0");
     strip(node["content"].text(), node["start"].integer(0, INT32_MAX));
   }
@@ -245,7 +246,7 @@ void read_pipeline(const JsonNode& root, TokenizerSpec& spec) {
     each_of(root["decoder"], "decoders", [&](const JsonNode& node) { reader.read(node); });
   }
   if (spec.of_bytes && (!spec.decoded.empty() || spec.decodes_bytes || spec.strip_most > 0)) {
-    root["decoder"].fail("ByteLevel, as the pre-tokenizer is");
+    root["decoder"].fail("ByteLevel, like the pre-tokenizer");
   }
   check_growth(spec);
 }

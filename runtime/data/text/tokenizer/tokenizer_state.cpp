@@ -53,7 +53,7 @@ Tokenizer::State::State(TokenizerSpec spec_of_file)
   for (const auto* ids : {&spec.before, &spec.behind}) {
     for (const int32_t id : *ids) {
       if (id < 0 || id >= known || !exists[static_cast<size_t>(id)]) {
-        throw DataError(cat(spec.source, ": the template names id ", id, ", which no token has"));
+        throw DataError(cat(spec.source, ": the template has the id ", id, ", which no token has"));
       }
     }
   }
@@ -78,7 +78,7 @@ void Tokenizer::State::fill_merges() {
   for (const MergeRule& rule : spec.merges) {
     for (const int32_t id : {rule.left, rule.right, rule.result}) {
       if (id < 0 || id >= tokens) {
-        throw DataError(cat(spec.source, ": a merge of id ", id, ", which no token has"));
+        throw DataError(cat(spec.source, ": a merge has the id ", id, ", which no token has"));
       }
     }
     // If a pair has two rules, the first one is used.

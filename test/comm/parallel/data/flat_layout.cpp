@@ -110,8 +110,8 @@ TEST_CASE("a unit that would never run is an error that names the module around 
     nn::FeedForward mlp;
   } net;
   CHECK(message_of<ConfigError>([&] { comm::plan_unit(net.mlp.up, {}); }) ==
-        "unit: mlp.c_fc does not run by itself, so that no hook of it fires; use a module around "
-        "it: mlp");
+        "unit: mlp.c_fc has no forward of its own, so its hooks never run; use a module that "
+        "contains it: mlp");
   CHECK_FALSE(message_of<ConfigError>([&] { comm::plan_units(net, {&net.mlp.down}); }).empty());
   CHECK(names(comm::plan_unit(net.mlp, {})).size() == 4);
 }

@@ -269,7 +269,7 @@ TEST_CASE("local steps need replicas, and numbers that can be") {
   RunLayout offloaded = layout_of({});
   offloaded.offload = {.optimizer = true, .during_backward = false};
   CHECK(contains(message_of<ConfigError>([&] { TinyRun(replicas.groups, *all, offloaded); }),
-                 "; offload nothing"));
+                 "; do not offload"));
 }
 
 }  // namespace shale::test

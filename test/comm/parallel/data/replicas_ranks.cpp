@@ -56,7 +56,7 @@ TEST_CASE("one flipped bit of a parameter is found, and its rank and parameter n
     const std::string message = message_after_flip(groups, *fresh, stage, bad_rank);
     CAPTURE(message);
     CHECK(contains(message, "replicas differ: the copy of h.0."));
-    CHECK(contains(message, cat("on rank ", bad_rank, " is not that of the other")));
+    CHECK(contains(message, cat("on rank ", bad_rank, " differs from that of the other")));
   }
 }
 
@@ -79,7 +79,7 @@ TEST_CASE("a shard that differs from its replica's is found by the ranks that ho
   const bool sees_it = world().rank() % 2 == 1;
   const std::string message = message_after_flip(hybrid, *group, 3, 3);
   CAPTURE(message);
-  CHECK(contains(message, "on rank 3 is not that of the other 1 rank") == sees_it);
+  CHECK(contains(message, "on rank 3 differs from that of the other 1 rank") == sees_it);
 }
 
 }  // namespace shale::test

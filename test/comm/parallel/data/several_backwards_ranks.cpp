@@ -303,7 +303,7 @@ TEST_CASE("units that come too late or differ where they must not are refused") 
     comm::fully_shard(net, context, *group, options);
     const std::string message =
         message_of<ConfigError>([&] { comm::fully_shard(net.a, context, *group, options); });
-    CHECK(contains(message, "a comes after root"));
+    CHECK(contains(message, "a was sharded after root"));
     CHECK(contains(message, "inner modules first"));
 
     comm::fully_shard(second.a, context, *group, options);

@@ -244,10 +244,11 @@ TEST_CASE("whatever reads rows first finds all of them, and the sum has what the
   CHECK(!kept.defined());
   CHECK(to_host<float>(linear(x, weight, {}, kept)) == to_host<float>(linear(x, weight)));
   if (n == 1) return;
-  CHECK_THROWS_WITH(sum_of([&](const Tensor& rows, const Tensor& residual) {
-                      return scale(linear(rows, weight, {}, residual), 2);
-                    }),
-                    Catch::Matchers::Contains("went to an op whose result is not the layer"));
+  CHECK_THROWS_WITH(
+      sum_of([&](const Tensor& rows, const Tensor& residual) {
+        return scale(linear(rows, weight, {}, residual), 2);
+      }),
+      Catch::Matchers::Contains("passed to an op whose result is not the result of the layer"));
 }
 
 TEST_CASE("pieces of rows have the same bits for mesh ranks of one process and of several",
@@ -439,7 +440,7 @@ TEST_CASE("layers that ranks cannot share say what does fit", "[tensor]") {
   refused(4, as_it_is, "expected a divisor of 4");
   refused(
       1, [](Module& model) { model.find_parameter("ln_f.weight")->split = {}; },
-      "no layer says how ranks share ln_f.weight");
+      "no layer declares how ranks share ln_f.weight");
 }
 
 TEST_CASE("a model that ranks share is not taken for one that each of them has", "[tensor]") {

@@ -98,11 +98,11 @@ TEST_CASE("what is no trace is named with its file", "[trace_file]") {
     }
     return "nothing";
   };
-  CHECK(test::contains(problem(""), "the file: a trace without ranks"));
+  CHECK(test::contains(problem(""), "the file: the trace has no ranks"));
   CHECK(test::contains(problem("{}"), "traceEvents"));
   CHECK(test::contains(problem("{\"traceEvents\":[1]}"), "without \"ph\""));
   CHECK(test::contains(problem("{\"traceEvents\":[{\"ph\":\"X\",\"pid\":0,\"tid\":1}]}"),
-                       "track without a name"));
+                       "track that has no name"));
   CHECK(test::contains(problem("{\"traceEvents\":[{\"ph\":\"M\",\"pid\":0,\"tid\":0,\"name\":"
                                "\"process_name\",\"args\":{\"name\":\"firefox\"}}]}"),
                        "found firefox"));

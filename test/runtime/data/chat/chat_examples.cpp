@@ -484,7 +484,7 @@ TEST_CASE("what is wrong with an example is said, with its line", "[data]") {
       read_examples({.paths = {good}, .kind = kind, .tokenizer = marks, .val_fraction = 0});
     });
   };
-  CHECK(contains(error("[1]"), "x.jsonl:2: is no object"));
+  CHECK(contains(error("[1]"), "x.jsonl:2: is not a JSON object"));
   CHECK(contains(error("{"), "x.jsonl:2"));
   CHECK(contains(error("{\"text\": 3}"), "'text' is 3"));
   CHECK(contains(error("{\"body\": \"x\"}"), "expected 'messages'"));

@@ -93,7 +93,7 @@ TEST_CASE("what is wrong with an index of Megatron-LM is said", "[data]") {
     options.validate = validate;
     return message_of<DataError>([&] { open_dataset(options); });
   };
-  CHECK(contains(error("x"), "not an index of Megatron-LM"));
+  CHECK(contains(error("x"), "not an index file of Megatron-LM"));
   CHECK(contains(error(MegatronIndex{.version = 2}.bytes()), "version 2"));
   CHECK(contains(error(MegatronIndex{.dtype = 7}.bytes()), "type 7"));
   CHECK(contains(error(MegatronIndex().bytes().substr(0, 50)), "do not fit"));

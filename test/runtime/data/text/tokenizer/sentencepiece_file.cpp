@@ -79,12 +79,12 @@ TEST_CASE("models of SentencePiece that are not BPE as it stands are refused", "
   const auto message = [](const SmallModel& model) {
     return message_of<DataError>([&] { parse_tokenizer(model.bytes(), "small.model"); });
   };
-  CHECK(contains(message({.model_type = 1}), "small.model: a SentencePiece model of another kind"));
+  CHECK(contains(message({.model_type = 1}), "small.model: a SentencePiece model of another type"));
   CHECK(contains(message({.removes_spaces = true}), "removes extra spaces"));
-  CHECK(contains(message({.rules = "x"}), "rules of normalization"));
-  CHECK(
-      contains(message({.more = {{"ab", 1}}}), "piece 8 is 'ab', expected one that is not there"));
-  CHECK(contains(message({.more = {{"c", 5}}}), "piece 8 is 'c', expected one that is normal"));
+  CHECK(contains(message({.rules = "x"}), "normalization rules"));
+  CHECK(contains(message({.more = {{"ab", 1}}}),
+                 "piece 8 is 'ab', expected a piece that occurs only once"));
+  CHECK(contains(message({.more = {{"c", 5}}}), "piece 8 is 'c', expected a type of normal"));
   CHECK(contains(message({.more = {{"\xff", 1}}}), "expected UTF-8"));
   CHECK(contains(message({.more = {{std::string(5000, 'a'), 1}}}), "at most 4096 bytes"));
   const std::string bytes = SmallModel().bytes();
@@ -110,7 +110,7 @@ TEST_CASE("a small model whose tokenizer.json would have gigabytes is refused", 
 
 TEST_CASE("a file of tiktoken is known by its tokens, or refused", "[tokenizer]") {
   CHECK(contains(message_of<DataError>([] { parse_tokenizer("YQ== 0\nYg== 1\n", "t"); }),
-                 "t: neither a tokenizer.json nor a SentencePiece model; as a file of tiktoken it "
+                 "t: neither a tokenizer.json nor a SentencePiece model; as a tiktoken file it "
                  "has 2 lines, expected 50256 (r50k_base), 100256 (cl100k_base)"));
   CHECK_FALSE(message_of<DataError>([] { parse_tokenizer("", "t"); }).empty());
 }

@@ -97,7 +97,7 @@ TEST_CASE("the end of a document is the declared token, else a special one", "[t
   CHECK(read_tokenizer(copy.file("tokenizer.json"))->end_of_document == 264);
   dir.write("tokenizer_config.json", R"({"eos_token": "<|none|>"})");
   CHECK(test::contains(test::message_of<DataError>([&] { end(); }),
-                       "tokenizer_config.json: eos_token is \"<|none|>\", which is no token"));
+                       "tokenizer_config.json: eos_token is \"<|none|>\", which is not a token"));
   dir.write("tokenizer_config.json", "{}");
   dir.write("special_tokens_map.json", "{}");
   dir.write("config.json", R"({"eos_token_id": 300})");
@@ -171,12 +171,13 @@ TEST_CASE("a tokenizer.json that is not understood is refused by name", "[tokeni
   CHECK(with("/model/type", "WordPiece") ==
         "t.json: 'model.type' is \"WordPiece\", expected BPE, the only supported model");
   CHECK(with("/model/dropout", 0.1) ==
-        "t.json: 'model.dropout' is 0.1, expected none: tokens must not be random");
+        "t.json: 'model.dropout' is 0.1, expected no dropout: tokens must not be random");
   CHECK(with("/model/vocab/a", 5'000'000) ==
         "t.json: 'model.vocab.a' is 5000000, expected an integer from 0 to 4194303");
   CHECK(with("/model/vocab/a", 261) ==
-        "t.json: 'model.vocab.b' is 261, expected an id of its own; 'a' has it too");
-  CHECK(test::contains(with("/model/merges/0", "a x"), "'x' is none"));
+        "t.json: 'model.vocab.b' is 261, expected an id that no other token has; 'a' has the same "
+        "id");
+  CHECK(test::contains(with("/model/merges/0", "a x"), "'x' is not one"));
   CHECK(test::contains(with("/model/vocab/<0x00>", nullptr), "'model.vocab.<0x00>' is null"));
   CHECK(with("/normalizer", {{"type", "Lowercase"}}) ==
         "t.json: 'normalizer.type' is \"Lowercase\", expected one of NFC, Prepend, Replace, "
@@ -188,11 +189,13 @@ TEST_CASE("a tokenizer.json that is not understood is refused by name", "[tokeni
                       {"behavior", "Isolated"},
                       {"invert", false}};
   CHECK(with("/pre_tokenizer", regex) ==
-        "t.json: 'pre_tokenizer.pattern.Regex' is \"\\\\w+\", expected that of GPT-2, cl100k, "
+        "t.json: 'pre_tokenizer.pattern.Regex' is \"\\\\w+\", expected the regular expression of "
+        "GPT-2, "
+        "cl100k, "
         "Llama 3, "
         "Qwen or o200k");
   CHECK(with("/post_processor/special_tokens/<s>/ids/0", 999) ==
-        "t.json: the template names id 999, which no token has");
+        "t.json: the template has the id 999, which no token has");
   CHECK(with("/decoder", {{"type", "WordPiece"}}).starts_with("t.json: 'decoder.type' is"));
   CHECK(with("/model", 3) == "t.json: 'model' is 3, expected an object");
 }
