@@ -47,16 +47,13 @@ void describe(ConfigSpec& spec, BenchConfig& c) {
                   {"all", "all_reduce_sum", "reduce_scatter_sum", "all_gather", "broadcast",
                    "reduce_sum", "gather", "all_to_all"},
                   "collective to measure");
-  spec.add_size("min-bytes", c.min_bytes, "size of the smallest message",
-                {.min = 64, .max = 1 << 30});
-  spec.add_size("max-bytes", c.max_bytes,
-                "size of the largest message; sizes grow by a factor of 4",
+  spec.add_size("min-bytes", c.min_bytes, "smallest message", {.min = 64, .max = 1 << 30});
+  spec.add_size("max-bytes", c.max_bytes, "size of the largest message; sizes grow fourfold",
                 {.min = 64, .max = 1 << 30, .help = {.default_text = "64MiB; 256MiB with --axes"}});
   spec.add("repeats", c.repeats, "repetitions of each measurement; collectives take turns",
            {.min = 1, .help = {.default_text = "by size: 5 to 300"}});
   spec.add("threads", c.threads, "CPU threads of a reduction", {.min = 1, .max = 256});
-  spec.add("json", c.json, "JSON file for the results",
-           {.is_path = true, .help = {.metavar = "FILE"}});
+  spec.add("json", c.json, "JSON results file", {.is_path = true, .help = {.metavar = "FILE"}});
   spec.section("Axes");
   spec.add("axes", c.axes,
            "measure the collectives along each axis of a mesh, in all groups at once, and fit "

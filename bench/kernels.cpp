@@ -35,8 +35,7 @@ void describe(ConfigSpec& spec, BenchConfig& c) {
   spec.add_choice(
       "device", c.device, device_names(),
       "device of the kernels; emu: GPU kernels emulated on the CPU, to test the benchmark");
-  spec.add("filter", c.filter, "measure only cases whose name matches",
-           {.help = {.metavar = "REGEX"}});
+  spec.add("filter", c.filter, "regular expression of case names", {.help = {.metavar = "REGEX"}});
   spec.add_choice("dtype", c.dtype, {"all", "fp32", "bf16", "fp16"},
                   "measure only cases of this dtype; all: fp32 and bf16");
   spec.add_choice("family", c.family,
@@ -51,8 +50,7 @@ void describe(ConfigSpec& spec, BenchConfig& c) {
   spec.add("min-time", c.min_time_s, "minimum time to measure a case",
            {.min = 0, .exclude_min = true, .help = {.metavar = "SECONDS", .unit = "s"}});
   spec.add("list", c.list, "print the names of the cases and exit");
-  spec.add("json", c.json, "JSON file for the results",
-           {.is_path = true, .help = {.metavar = "FILE"}});
+  spec.add("json", c.json, "JSON results file", {.is_path = true, .help = {.metavar = "FILE"}});
   spec.add("tune", c.tune,
            "time all GEMM implementations, and write the fastest to this file, usually "
            "kernels/gemm_table.inc",
@@ -247,8 +245,7 @@ void drop_missing(std::vector<KernelCase>& cases, BenchDevice& device) {
 
 int run(int argc, char** argv) {
   BenchConfig config;
-  ConfigSpec spec("bench_kernels",
-                  "times kernels, and compares them with the machine's peak rates");
+  ConfigSpec spec("bench_kernels", "compares the kernels with the machine's peak");
   describe(spec, config);
   const ParseResult parsed = parse_config(spec, argc, argv);
   if (parsed.should_exit) {

@@ -47,8 +47,7 @@ int run(int argc, char** argv) {
            {.required = true, .is_path = true, .help = {.metavar = "DIR"}});
   spec.add("out", out, "file to write; without it the page goes to standard output",
            {.is_path = true, .help = {.metavar = "FILE"}});
-  spec.add("commit", facts.commit, "commit of the source tree that was built",
-           {.help = {.metavar = "HASH"}});
+  spec.add("commit", facts.commit, "commit that was built", {.help = {.metavar = "HASH"}});
   spec.add("mpi", facts.mpi, "name and version of MPI", {.help = {.metavar = "TEXT"}});
   spec.example("bench_report --rows rows/ --out results.md --commit $(git rev-parse --short HEAD)");
   const ParseResult parsed = parse_config(spec, argc, argv);

@@ -26,8 +26,7 @@ void describe(ConfigSpec& spec, BenchConfig& c) {
   spec.add("ranks", c.job.ranks, "ranks of the simulated job", {.min = 2, .max = 100'000});
   spec.add("zero", c.job.stage, "ZeRO stage of the job", {.min = 0, .max = 3});
   spec.add("layers", c.job.layers, "number of layers of the model", {.min = 1, .max = 1000});
-  spec.add("width", c.job.width, "width of the model, a multiple of 64",
-           {.min = 64, .max = 1 << 16});
+  spec.add("width", c.job.width, "model width, a multiple of 64", {.min = 64, .max = 1 << 16});
   spec.add("out", c.out, "new folder for a checkpoint; it is removed at the end",
            {.is_path = true, .help = {.metavar = "DIR"}});
   spec.example("bench_scale --ranks 4096 --out /dev/shm/scale");

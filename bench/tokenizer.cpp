@@ -27,8 +27,7 @@ void describe(ConfigSpec& spec, BenchConfig& c) {
            {.required = true, .is_path = true, .help = {.metavar = "FILE"}});
   spec.add("text", c.text, "text file to tokenize, as one document",
            {.required = true, .is_path = true, .help = {.metavar = "FILE"}});
-  spec.add("repeats", c.repeats, "repetitions of each measurement, of which the median is reported",
-           {.min = 1});
+  spec.add("repeats", c.repeats, "runs, of which the median is reported", {.min = 1});
   spec.add("json", c.json, "JSON file to which the results are written too",
            {.is_path = true, .help = {.metavar = "FILE"}});
 }

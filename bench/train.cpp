@@ -90,8 +90,7 @@ void describe(ConfigSpec& spec, BenchConfig& c) {
   spec.add("memory", c.memory,
            "measure the memory of all combinations of --zero, --dtype, recomputation and offload "
            "instead");
-  spec.add("json", c.json, "JSON file for the results",
-           {.is_path = true, .help = {.metavar = "FILE"}});
+  spec.add("json", c.json, "JSON results file", {.is_path = true, .help = {.metavar = "FILE"}});
 
   spec.example("bench_train --threads 2 --dtype bf16");
   spec.example("bench_train --model resnet50 --micro-batch 32 --threads 2");

@@ -22,8 +22,7 @@ float largest_of(const float* block) {
   float largest = 0;
   for (int64_t i = 0; i < kCodeBlock; ++i) {
     if (!std::isfinite(block[i])) {
-      throw DataError(
-          cat("quantized weights: a weight is ", block[i], ", expected finite weights"));
+      throw DataError(cat("quantize: a weight is ", block[i], ", expected finite weights"));
     }
     largest = std::max(largest, std::abs(block[i]));
   }

@@ -64,8 +64,7 @@ void check_args(const QuantizeFp8Args& a) {
         cat(kOp, ": rows and columns have other blocks or formats, expected the same"));
   }
   if (one.format == Fp8Format::kE5M2 && one.blocks != Fp8Blocks::kTensor) {
-    throw DTypeError(
-        cat(kOp, ": E5M2 is requested with scales per block, expected one scale for the tensor"));
+    throw DTypeError(cat(kOp, ": E5M2 is requested in blocks, expected one scale per tensor"));
   }
 }
 
@@ -77,11 +76,9 @@ void check_args(const Fp8GemmArgs& a) {
   if (a.a.blocks == Fp8Blocks::kSquares) {
     throw ShapeError(cat(kOp, ": a has square blocks, expected b to have square blocks or none"));
   }
-  if (a.b.format != Fp8Format::kE4M3)
-    throw DTypeError(cat(kOp, ": b has the format E5M2, expected E4M3"));
+  if (a.b.format != Fp8Format::kE4M3) throw DTypeError(cat(kOp, ": b is E5M2, expected E4M3"));
   if (a.a.format == Fp8Format::kE5M2 && a.b.blocks == Fp8Blocks::kLines) {
-    throw DTypeError(cat(
-        kOp, ": a has the format E5M2 and b has blocks of lines, expected square blocks or none"));
+    throw DTypeError(cat(kOp, ": a is E5M2 and b has blocks of lines, expected square ones"));
   }
 }
 

@@ -109,8 +109,7 @@ bool find_outputs(const SlotCall& call, const Slot<Args>& slot, Views& out) {
   if constexpr (requires { kOutputs(*args); }) {
     out = kOutputs(*args);
   } else {
-    throw InternalError(
-        cat(slot.name(), ": kernel_call.cpp has no entry for the memory that this kernel writes"));
+    throw InternalError(cat(slot.name(), ": kernel_call.cpp defines no outputs of this kernel"));
   }
   return true;
 }

@@ -192,7 +192,7 @@ std::string describe(const Remedies& remedies, int64_t limit_bytes) {
                size(limit_bytes), "; other memory of the device was in use by something else");
   }
   const std::string unknown =
-      remedies.is_cut_short ? "; there was no time to plan all options" : "";
+      remedies.is_cut_short ? "; not all options were planned, for lack of time" : "";
   const std::string wanted =
       cat("this run needs ", size(remedies.planned_bytes), " per rank, found ", size(limit_bytes));
   if (!remedies.alternatives.empty()) {

@@ -417,8 +417,8 @@ TEST_CASE("fp8_gemm says what is wrong with its operands, and where it has no ke
   CHECK(contains(message(exec, square, b.operand()), "a has square blocks"));
   Fp8Operand gradient = a.operand();
   gradient.format = Fp8Format::kE5M2;
-  CHECK(contains(message(exec, gradient, b.operand()), "a has the format E5M2"));
-  CHECK(contains(message(exec, gradient, gradient), "b has the format E5M2, expected E4M3"));
+  CHECK(contains(message(exec, gradient, b.operand()), "a is E5M2"));
+  CHECK(contains(message(exec, gradient, gradient), "b is E5M2, expected E4M3"));
   for (const Exec& gpu : devices_with({&kernels::fp8_gemm})) {
     if (gpu.device.type == DeviceType::kCpu || gpu.device.arch == 90) continue;
     CHECK(contains(message(gpu, a.operand(), b.operand()), "compute capability 9.0"));

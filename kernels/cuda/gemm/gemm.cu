@@ -254,8 +254,7 @@ void run(const Exec& exec, const GemmArgs& args) {
   const GemmPlan plan =
       args.plan != nullptr ? *args.plan : gemm_plan(problem, gemm_means(exec.device));
   if (plan.engine == GemmEngine::kVendor) {
-    throw UnavailableError(
-        "gemm: cuBLASLt was requested, but this build or device does not have it");
+    throw UnavailableError("gemm: cuBLASLt was requested, but this build or device lacks it");
   }
   gemm_by_plan(exec, problem, plan);
 }

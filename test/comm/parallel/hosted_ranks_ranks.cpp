@@ -261,8 +261,7 @@ TEST_CASE("mesh ranks of a process that call different collectives are named wit
   const std::string kinds = mismatch([](HostedExchange& exchange, const Tensor& x) {
     exchange.rank() == 0 ? exchange.gather(x) : exchange.sum_slices(x);
   });
-  CHECK(
-      contains(kinds, "rank 1 of this process called tensor sum, but rank 0 called tensor gather"));
+  CHECK(contains(kinds, "process called tensor sum, but rank 0 called tensor gather"));
   const std::string shifts = mismatch([](HostedExchange& exchange, const Tensor& x) {
     if (exchange.rank() == 0) {
       exchange.gather(x);

@@ -55,8 +55,8 @@ class ModelReader {
       if (spec_.tokens.size() <= at) spec_.tokens.resize(at + 1);
       if (token.empty()) node.fail("a token that is not empty");
       if (!spec_.tokens[at].empty()) {
-        node.fail(cat("an id that no other token has; '", excerpt(spec_.tokens[at], 40),
-                      "' has the same id"));
+        node.fail(
+            cat("an id that no other token has; '", excerpt(spec_.tokens[at], 40), "' has it too"));
       }
       spec_.tokens[at] = token;
       ids_[token] = id;

@@ -130,13 +130,11 @@ TEST_CASE("damaged samples of tars are counted and named, and one by one cannot 
 
 TEST_CASE("patterns and tars that are not there are errors that say so") {
   const TempDir dir;
-  CHECK(
-      contains(message_of<ConfigError>([&] { open(dir.file("a-{1-3}.tar")); }), "is not a range"));
+  CHECK(contains(message_of<ConfigError>([&] { open(dir.file("a-{1-3}.tar")); }), "not a range"));
   CHECK(
       contains(message_of<MissingInputError>([&] { open(dir.file("a-{1..3}.tar")); }), "a-1.tar"));
   const std::string empty = dir.write("b.tar", kEnd);
-  CHECK(contains(message_of<MissingInputError>([&] { open(empty); }),
-                 "have no sample with an image"));
+  CHECK(contains(message_of<MissingInputError>([&] { open(empty); }), "no sample with an image"));
 }
 
 TEST_CASE("pax headers say how large a member is, and which extensions belong to it") {

@@ -175,8 +175,7 @@ TEST_CASE("a tokenizer.json that is not understood is refused by name", "[tokeni
   CHECK(with("/model/vocab/a", 5'000'000) ==
         "t.json: 'model.vocab.a' is 5000000, expected an integer from 0 to 4194303");
   CHECK(with("/model/vocab/a", 261) ==
-        "t.json: 'model.vocab.b' is 261, expected an id that no other token has; 'a' has the same "
-        "id");
+        "t.json: 'model.vocab.b' is 261, expected an id that no other token has; 'a' has it too");
   CHECK(test::contains(with("/model/merges/0", "a x"), "'x' is not one"));
   CHECK(test::contains(with("/model/vocab/<0x00>", nullptr), "'model.vocab.<0x00>' is null"));
   CHECK(with("/normalizer", {{"type", "Lowercase"}}) ==
@@ -190,10 +189,7 @@ TEST_CASE("a tokenizer.json that is not understood is refused by name", "[tokeni
                       {"invert", false}};
   CHECK(with("/pre_tokenizer", regex) ==
         "t.json: 'pre_tokenizer.pattern.Regex' is \"\\\\w+\", expected the regular expression of "
-        "GPT-2, "
-        "cl100k, "
-        "Llama 3, "
-        "Qwen or o200k");
+        "GPT-2, cl100k, Llama 3, Qwen or o200k");
   CHECK(with("/post_processor/special_tokens/<s>/ids/0", 999) ==
         "t.json: the template has the id 999, which no token has");
   CHECK(with("/decoder", {{"type", "WordPiece"}}).starts_with("t.json: 'decoder.type' is"));
