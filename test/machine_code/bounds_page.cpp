@@ -203,22 +203,30 @@ std::string bounds_page(const std::string& objects, const std::string& cuda_vers
   return cat(
       R"(# What machine code allows: upper bounds
 
-The program `machine_code_bounds` has written this page from kernels compiled with CUDA )",
-      cuda_version, R"(.
-Nothing in it was measured on a GPU.
+This page predicts how fast the GPU kernels can be at most, from the instructions of their machine
+code. It is for people who tune kernels. After a build with CUDA, for which no GPU is needed, this
+command writes it:
 
-**All shares are upper bounds, shared-memory port not counted.** Tensor-core instructions of an H100
-read operands from shared memory through a port of 128 bytes a cycle, which also takes what TMA
-writes there. That port alone limits the 128 x 128 ping-pong GEMM to 80% of the tensor cores'
-peak, where the table says 100%: for 64 of k the tensor cores need 512 cycles and the port 640, of
-which 384 are for operands and 256 for TMA. Other kernels whose operands come from shared memory
-are limited too.
+```text
+build/release/test/machine_code_bounds > docs/contributing/bounds.md
+```
 
-Each loop's instructions are counted by the pipe of a multiprocessor that they keep busy
-([bounds.cpp](../../test/machine_code/bounds.cpp) has the rates). The higher share assumes that all
-pipes work in parallel, so that the busiest one is the limit. The lower share assumes that nothing
-runs beside the tensor cores, so that their time and the next busiest pipe's add up. Not counted
-either: waits for memory and barriers, a tile's beginning and end, clocks that fall under load.
+The kernels of this page were compiled with CUDA )",
+      cuda_version, R"(. Nothing on it was measured on a GPU.
+
+**All shares are upper bounds, and do not count the port of shared memory.** Tensor-core
+instructions of an H100 read operands from shared memory through a port of 128 bytes a cycle, which
+also takes what TMA writes there. That port alone limits the 128 x 128 ping-pong GEMM to 80% of the
+tensor cores' peak, where the table says 100%: for 64 of k the tensor cores need 512 cycles and the
+port 640, of which 384 are for operands and 256 for TMA. Other kernels whose operands come from
+shared memory are limited too.
+
+For each pipe (execution unit) of a multiprocessor, the loop's instructions that it executes are
+counted ([bounds.cpp](../../test/machine_code/bounds.cpp) has the rates). The higher share assumes
+that all pipes work in parallel, so that the busiest one is the limit. The lower share assumes that
+nothing runs beside the tensor cores, so that their time and the next busiest pipe's add up. Not
+counted are waits for memory and barriers, a tile's beginning and end, and clocks that fall under
+load.
 
 ## Products and attention: upper bounds
 
