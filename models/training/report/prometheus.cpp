@@ -11,7 +11,9 @@
 #include <string_view>
 #include <utility>
 
+#include "shale/base/error.h"
 #include "shale/base/log.h"
+#include "shale/base/parse.h"
 #include "shale/base/text.h"
 
 namespace shale::models {
@@ -146,6 +148,32 @@ void PrometheusFile::update(const RunGauges& gauges, bool at_once) {
   if (std::exchange(warned_, true)) return;
   log_warning(path_, ": cannot be written: ", std::strerror(error),
               "; training continues without metrics for Prometheus");
+}
+
+bool is_prometheus_file(const std::string& where) {
+  if (where.ends_with(".prom") && names_a_path(where)) return true;
+  if (!is_http_address(where)) {
+    throw ConfigError(
+        cat("--prometheus: expected NAME.prom, PORT or IPV4:PORT, found ", excerpt(where)));
+  }
+  return false;
+}
+
+PrometheusServer::PrometheusServer(const std::string& address)
+    : server_(address, [this](std::string_view path) -> std::optional<HttpServer::Page> {
+        if (path != "/metrics" && path != "/") return std::nullopt;
+        RunGauges gauges;
+        {
+          const std::lock_guard lock(mutex_);
+          gauges = gauges_;
+        }
+        return HttpServer::Page{"text/plain; version=0.0.4; charset=utf-8",
+                                prometheus_text(gauges)};
+      }) {}
+
+void PrometheusServer::update(const RunGauges& gauges) {
+  const std::lock_guard lock(mutex_);
+  gauges_ = gauges;
 }
 
 }  // namespace shale::models

@@ -5,9 +5,8 @@
 #include <mutex>
 #include <optional>
 #include <string>
-#include <string_view>
-#include <thread>
 
+#include "shale/models/training/report/http_server.h"
 #include "shale/models/training/report/metrics.h"
 
 namespace shale::models {
@@ -46,33 +45,19 @@ class PrometheusFile {
 // PrometheusServer. Throws ConfigError if it is neither.
 bool is_prometheus_file(const std::string& where);
 
-// Serves GET and HEAD of /metrics over HTTP, on a thread that sleeps between requests. A client has
-// two seconds for its whole request; neither other clients nor the destructor wait for it. On the
-// loopback interface, requests with a Host header other than localhost are refused, so that pages
-// of other sites cannot read metrics through a browser.
+// Serves /metrics over HTTP (http_server.h).
 class PrometheusServer {
  public:
-  // `address`: "PORT" on the loopback interface, or "IPV4:PORT"; port 0 chooses a free one. Throws
-  // ConfigError for invalid text, UnavailableError if it cannot listen.
+  // Throws what HttpServer does.
   explicit PrometheusServer(const std::string& address);
-  ~PrometheusServer();
-  PrometheusServer(const PrometheusServer&) = delete;
-  PrometheusServer& operator=(const PrometheusServer&) = delete;
 
-  int port() const { return port_; }
+  int port() const { return server_.port(); }
   void update(const RunGauges& gauges);
 
  private:
-  void serve();
-  std::string answer(std::string_view request);
-
-  int listener_ = -1;
-  int wake_[2] = {-1, -1};  // pipe whose end of file ends the thread
-  int port_ = 0;
-  bool serves_loopback_ = false;
   std::mutex mutex_;
   RunGauges gauges_;
-  std::thread thread_;
+  HttpServer server_;  // last: its thread uses the members above
 };
 
 }  // namespace shale::models

@@ -1,3 +1,5 @@
+#include "shale/models/training/report/http_server.h"
+
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -15,19 +17,20 @@
 
 #include "shale/base/error.h"
 #include "shale/base/parse.h"
-#include "shale/models/training/report/prometheus.h"
 
 namespace shale::models {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::chrono::seconds kClientTime{2};          // from connection to end of answer
+constexpr std::chrono::seconds kRequestTime{2};         // from connection to end of request
+constexpr std::chrono::seconds kAnswerTime{30};         // to send the answer
 constexpr std::chrono::milliseconds kAcceptPause{100};  // after accept() failed
 constexpr size_t kMostClients = 64;
 constexpr size_t kLongestRequest = 8192;
 
-sockaddr_in address_of(const std::string& text) {
+// nullopt: the text is no address.
+std::optional<sockaddr_in> address_of(const std::string& text) {
   const size_t colon = text.rfind(':');
   const std::string host = colon == text.npos ? "127.0.0.1" : text.substr(0, colon);
   const auto port = parse_int(colon == text.npos ? text : text.substr(colon + 1));
@@ -35,22 +38,17 @@ sockaddr_in address_of(const std::string& text) {
   address.sin_family = AF_INET;
   if (!port || *port < 0 || *port > 65535 ||
       inet_pton(AF_INET, host.c_str(), &address.sin_addr) != 1) {
-    throw ConfigError(
-        cat("--prometheus: expected NAME.prom, PORT or IPV4:PORT, found ", excerpt(text)));
+    return std::nullopt;
   }
   address.sin_port = htons(static_cast<uint16_t>(*port));
   return address;
 }
 
-UnavailableError cannot_listen(const std::string& address, int error) {
-  return UnavailableError(cat("--prometheus ", address, ": cannot listen there: ",
-                              std::strerror(error), " (errno ", error, ")"));
-}
-
-std::string response(std::string_view status, std::string_view body) {
-  return cat("HTTP/1.1 ", status,
-             "\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\nContent-Length: ",
-             body.size(), "\r\nConnection: close\r\n\r\n", body);
+std::string response(std::string_view status, std::string_view body,
+                     std::string_view type = "text/plain; charset=utf-8") {
+  return cat("HTTP/1.1 ", status, "\r\nContent-Type: ", type, "\r\nContent-Length: ", body.size(),
+             "\r\nCache-Control: no-store\r\nX-Content-Type-Options: nosniff",
+             "\r\nConnection: close\r\n\r\n", body);
 }
 
 // Returns the header `Host` without the port; empty if there is none.
@@ -75,7 +73,7 @@ bool is_loopback_name(const std::string& host) {
 // Connected client. Never blocks: poll() says when to continue.
 class Client {
  public:
-  explicit Client(int socket) : socket_(socket), deadline_(Clock::now() + kClientTime) {}
+  explicit Client(int socket) : socket_(socket), deadline_(Clock::now() + kRequestTime) {}
   ~Client() { close(socket_); }
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
@@ -98,32 +96,37 @@ class Client {
     const bool is_whole = request_.find("\r\n\r\n") != request_.npos;
     if (!is_whole && request_.size() < kLongestRequest) return true;
     answer_ = answer(request_);
+    deadline_ = Clock::now() + kAnswerTime;
     return send_more();
   }
 
  private:
   bool send_more() {
-    const ssize_t sent = send(socket_, answer_.data(), answer_.size(), MSG_NOSIGNAL);
+    const auto left = std::string_view(answer_).substr(sent_);
+    const ssize_t sent = send(socket_, left.data(), left.size(), MSG_NOSIGNAL);
     if (sent < 0) return errno == EAGAIN || errno == EINTR;
-    answer_.erase(0, static_cast<size_t>(sent));
-    return !answer_.empty();
+    sent_ += static_cast<size_t>(sent);
+    return sent_ < answer_.size();
   }
 
   const int socket_;
-  const Clock::time_point deadline_;
+  Clock::time_point deadline_;
   std::string request_, answer_;
+  size_t sent_ = 0;  // bytes of the answer
 };
 
 }  // namespace
 
-bool is_prometheus_file(const std::string& where) {
-  if (where.ends_with(".prom") && names_a_path(where)) return true;
-  static_cast<void>(address_of(where));
-  return false;
+bool is_http_address(const std::string& text) {
+  return address_of(text).has_value();
 }
 
-PrometheusServer::PrometheusServer(const std::string& address) {
-  sockaddr_in where = address_of(address);
+HttpServer::HttpServer(const std::string& address, Pages pages) : pages_(std::move(pages)) {
+  const auto parsed = address_of(address);
+  if (!parsed) {
+    throw ConfigError(cat("expected PORT or IPV4:PORT, found ", excerpt(address)));
+  }
+  sockaddr_in where = *parsed;
   serves_loopback_ = (ntohl(where.sin_addr.s_addr) >> 24) == 127;
   listener_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   const int yes = 1;
@@ -135,25 +138,21 @@ PrometheusServer::PrometheusServer(const std::string& address) {
       pipe(wake_) != 0) {
     const int error = errno;
     if (listener_ >= 0) close(listener_);
-    throw cannot_listen(address, error);
+    throw UnavailableError(cat("cannot listen on ", address, ": ", std::strerror(error), " (errno ",
+                               error, "); use another port"));
   }
   port_ = ntohs(where.sin_port);
   thread_ = std::thread([this] { serve(); });
 }
 
-PrometheusServer::~PrometheusServer() {
+HttpServer::~HttpServer() {
   close(wake_[1]);
   thread_.join();
   close(wake_[0]);
   close(listener_);
 }
 
-void PrometheusServer::update(const RunGauges& gauges) {
-  const std::lock_guard lock(mutex_);
-  gauges_ = gauges;
-}
-
-void PrometheusServer::serve() {
+void HttpServer::serve() {
   std::list<Client> clients;
   Clock::time_point pause_ends{};  // until then no connection is accepted
   while (true) {
@@ -191,26 +190,21 @@ void PrometheusServer::serve() {
   }
 }
 
-std::string PrometheusServer::answer(std::string_view request) {
-  const std::string_view line = request.substr(0, request.find("\r\n"));
+std::string HttpServer::answer(std::string_view request) const {
+  std::string_view line = request.substr(0, request.find("\r\n"));
   const bool is_head = line.starts_with("HEAD ");
   if (!is_head && !line.starts_with("GET ")) {
     return response("405 Method Not Allowed", "expected GET or HEAD\n");
   }
-  const std::string_view path = line.substr(line.find(' ') + 1);
   std::string whole;
-  if (!path.starts_with("/metrics ") && !path.starts_with("/ ")) {
-    whole = response("404 Not Found", "expected /metrics\n");
-  } else if (serves_loopback_ && !is_loopback_name(host_of(request))) {
+  if (serves_loopback_ && !is_loopback_name(host_of(request))) {
     // Prevents DNS rebinding: a page of another site may use a name that resolves to this host.
     whole = response("403 Forbidden", "expected the Host localhost, or an IPv4 address\n");
   } else {
-    RunGauges gauges;
-    {
-      const std::lock_guard lock(mutex_);
-      gauges = gauges_;
-    }
-    whole = response("200 OK", prometheus_text(gauges));
+    line.remove_prefix(line.find(' ') + 1);
+    const std::optional<Page> page = pages_(line.substr(0, line.find(' ')));
+    whole = page ? response("200 OK", page->body, page->type)
+                 : response("404 Not Found", "there is no such page\n");
   }
   return is_head ? whole.substr(0, whole.find("\r\n\r\n") + 4) : whole;
 }
