@@ -140,6 +140,12 @@ void write_owner(int fd, const std::string& path) {
   if (!written) throw DiskError(cat(path, ": writing failed: ", std::strerror(errno)));
 }
 
+// Returns true if the owner of a lock file is known to be gone. locked: this process could lock it.
+bool is_gone(const std::optional<LockOwner>& owner, bool locked, const std::string& path) {
+  if (!locked) return false;
+  return owner && is_this_host(*owner) ? !is_alive(*owner) : locks_hold_everywhere(path);
+}
+
 bool is_still_at(int fd, const std::string& path) {
   struct stat mine {
   }, there{};
@@ -175,9 +181,7 @@ std::string OutputLock::try_to_take() {
   if (held) return describe(owner);
   // Another run has removed the file at its end, or replaced it.
   if (!is_still_at(file.get(), path_)) return "another run, which has just begun or ended";
-  const bool is_gone = owner && is_this_host(*owner) ? locked && !is_alive(*owner)
-                                                     : locked && locks_hold_everywhere(path_);
-  if (!is_new && !text.empty() && !is_gone) {
+  if (!is_new && !text.empty() && !is_gone(owner, locked, path_)) {
     return cat(describe(owner), ", which may still run, as this cannot be checked from here");
   }
   // Without file locks, another run may be about to write its name to an empty file.
@@ -204,6 +208,17 @@ OutputLock::OutputLock(const std::string& folder, double patience_s)
 OutputLock::~OutputLock() {
   // Removed while locked: a process that opened the file earlier detects that it was replaced.
   if (is_still_at(file_.get(), path_)) unlink(path_.c_str());
+}
+
+std::optional<bool> is_in_use(const std::string& folder) {
+  const std::string path = file_in(folder, "lock");
+  const FileHandle file(open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK));
+  if (!file.is_open()) return errno == ENOENT ? std::optional(false) : std::nullopt;
+  const bool locked = flock(file.get(), LOCK_SH | LOCK_NB) == 0;  // until the file is closed
+  if (!locked && errno == EWOULDBLOCK) return true;
+  const std::optional<LockOwner> owner = parse_owner(read_all(file.get()));
+  if (is_gone(owner, locked, path)) return false;
+  return owner && is_this_host(*owner) && is_alive(*owner) ? std::optional(true) : std::nullopt;
 }
 
 }  // namespace shale::models

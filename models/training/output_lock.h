@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "shale/runtime/io/file.h"
@@ -43,5 +44,9 @@ class OutputLock {
   std::string path_;
   FileHandle file_;
 };
+
+// Returns whether a run is writing to the folder, without taking its lock; nullopt: that cannot be
+// found out on this host.
+std::optional<bool> is_in_use(const std::string& folder);
 
 }  // namespace shale::models

@@ -61,7 +61,10 @@ TEST_CASE("a folder has one owner, and after it none", "[lock]") {
     CHECK(contains(message, cat("process ", getpid(), " on host \"", this_process().host, "\"")));
     CHECK(contains(message, dir.file("lock")));
     CHECK(contains(message, "remove "));
+    CHECK(is_in_use(dir.path()) == true);
+    CHECK_THROWS_AS(OutputLock(dir.path(), 0), ConfigError);  // asking has released nothing
   }
+  CHECK(is_in_use(dir.path()) == false);
   CHECK(std::filesystem::is_empty(dir.path()));
   CHECK_NOTHROW(OutputLock(dir.path(), 0));
 }
@@ -78,8 +81,10 @@ TEST_CASE("a killed owner is followed, a stopped one is not", "[lock]") {
   kill(owner.pid(), SIGSTOP);
   CHECK(contains(message_of<ConfigError>([&] { OutputLock(dir.path(), 0); }),
                  cat("process ", owner.pid())));
+  CHECK(is_in_use(dir.path()) == true);
   owner.end(SIGKILL);
   CHECK(std::filesystem::exists(dir.file("lock")));
+  CHECK(is_in_use(dir.path()) == false);
   CHECK_NOTHROW(OutputLock(dir.path(), 0));
 }
 
@@ -134,8 +139,10 @@ TEST_CASE("a living process of this host is believed by its number and start", "
   LockOwner owner = this_process();
   dir.write("lock", owner_text(owner));
   CHECK(contains(message_of<ConfigError>([&] { OutputLock(dir.path(), 0); }), "in use"));
+  CHECK(is_in_use(dir.path()) == true);
   owner.boot = "another start of this host";
   dir.write("lock", owner_text(owner));
+  CHECK(is_in_use(dir.path()) == false);
   CHECK_NOTHROW(OutputLock(dir.path(), 0));
 }
 
