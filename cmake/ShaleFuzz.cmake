@@ -26,6 +26,7 @@ list(APPEND sources comm/parallel/pipeline/schedule.cpp comm/parallel/pipeline/s
                     kernels/slot.cpp models/weights/hf_export.cpp models/weights/hf_extras.cpp
                     models/weights/hf_weights.cpp)
 add_library(shale_parsers STATIC ${sources})
+shale_add_page(shale_parsers)
 target_include_directories(shale_parsers PUBLIC ${shale_include_dir})
 target_link_libraries(
   shale_parsers

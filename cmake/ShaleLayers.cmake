@@ -77,3 +77,19 @@ function(shale_add_layer name)
   set_target_properties(${target} PROPERTIES EXPORT_NAME ${name})
   add_library(shale::${name} ALIAS ${target})
 endfunction()
+
+# shale_add_page(<target>): embeds models/views/page as text (models/views/page_text.h).
+function(shale_add_page target)
+  set(html "@page.html@")
+  foreach(file IN ITEMS page.html page.css charts.js page.js)
+    set(path ${PROJECT_SOURCE_DIR}/models/views/page/${file})
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${path})
+    file(READ ${path} text)
+    string(REPLACE "@${file}@" "${text}" html "${html}")
+  endforeach()
+  string(REPLACE "@feed@" ")page\";\nconst char* const kPageEnd = R\"page(" html "${html}")
+  file(GENERATE OUTPUT ${PROJECT_BINARY_DIR}/page_text.cpp CONTENT
+    "#include \"shale/models/views/page_text.h\"\n\nnamespace shale::models {
+const char* const kPageStart = R\"page(${html})page\";\n}  // namespace shale::models\n")
+  target_sources(${target} PRIVATE ${PROJECT_BINARY_DIR}/page_text.cpp)
+endfunction()

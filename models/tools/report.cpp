@@ -10,8 +10,8 @@
 #include "shale/base/error.h"
 #include "shale/models/tools/tool_table.h"
 #include "shale/models/tools/tools.h"
-#include "shale/models/views/html_report.h"
 #include "shale/models/views/run_data.h"
+#include "shale/models/views/run_page.h"
 #include "shale/runtime/io/atomic_file.h"
 #include "shale/runtime/io/mapped_file.h"
 
@@ -47,8 +47,8 @@ int run_report(int argc, const char* const* argv) {
     throw ConfigError(
         "shale report: expected run folders, found none; for example: shale report out");
   std::vector<RunData> data;
-  for (const std::string& run : runs) data.push_back(read_run(run));
-  write_file_atomically(out, html_report(data));
+  for (const std::string& run : runs) data.push_back(RunReader(run).read());
+  write_file_atomically(out, run_page(run_feed(data)));
   std::printf("wrote %s\n", out.c_str());
   return 0;
 }

@@ -4,44 +4,60 @@
 #include <cmath>
 
 namespace shale::models {
-namespace {
-
-void add(CurvePoints& points, int64_t step, double value) {
-  if (std::abs(value) <= kLargestValue) points.push_back({step, value});
-}
-
-template <typename Value>
-CurvePoints column_of(const RunData& run, std::optional<Value> StepMetrics::*column) {
-  CurvePoints points;
-  for (const StepMetrics& row : run.steps) {
-    if (row.*column) add(points, row.step, static_cast<double>(*(row.*column)));
+void Column::add(int64_t step, std::optional<double> value) {
+  if (step <= newest_step_) drop_from(step);
+  newest_step_ = step;
+  newest_ = value && std::abs(*value) <= kLargestValue ? value : std::nullopt;
+  if (!newest_) return;
+  const double known = newest_known_ = *newest_;
+  if (points_.empty() || points_.back().first / width_ != step / width_) {
+    points_.push_back({step, step, known, known, known, 1});
+    while (points_.size() > kMostPoints) merge_neighbours();
+    return;
   }
-  return points;
+  Point& point = points_.back();
+  point = {point.first,
+           step,
+           point.sum + known,
+           std::min(point.least, known),
+           std::max(point.most, known),
+           point.count + 1};
 }
 
-}  // namespace
-
-CurvePoints curve_of(const RunData& run, std::optional<double> StepMetrics::*column) {
-  return column_of(run, column);
+void Column::drop_from(int64_t step) {
+  while (!points_.empty() && points_.back().first >= step) points_.pop_back();
+  newest_step_ = std::min(newest_step_, step - 1);
+  newest_.reset();
+  newest_known_ = points_.empty() ? 0 : points_.back().mean();
 }
 
-CurvePoints curve_of(const RunData& run, std::optional<int64_t> StepMetrics::*column) {
-  return column_of(run, column);
+void Column::merge_neighbours() {
+  width_ *= 2;
+  size_t kept = 0;
+  for (const Point& point : points_) {
+    Point* const before = kept > 0 ? &points_[kept - 1] : nullptr;
+    if (before == nullptr || before->first / width_ != point.first / width_) {
+      points_[kept++] = point;
+    } else {
+      *before = {before->first,
+                 point.last,
+                 before->sum + point.sum,
+                 std::min(before->least, point.least),
+                 std::max(before->most, point.most),
+                 before->count + point.count};
+    }
+  }
+  points_.resize(kept);
 }
 
-CurvePoints loss_curve(const RunData& run) {
-  CurvePoints points;
-  for (const StepMetrics& row : run.steps) add(points, row.step, double{row.loss});
-  return points;
+CurvePoints curve_of(const Column& column) {
+  CurvePoints curve;
+  for (const Column::Point& point : column.points()) curve.push_back({point.last, point.mean()});
+  return curve;
 }
 
-CurvePoints validation_curve(const RunData& run) {
-  CurvePoints points;
-  for (const EvalMetrics& row : run.evals) add(points, row.step, double{row.val_loss});
-  return points;
-}
-
-CurvePoints smoothed(const CurvePoints& points, double decay) {
+CurvePoints smoothed(const CurvePoints& points) {
+  const double decay = 1 - 1 / std::max(1.0, static_cast<double>(points.size()) / 100);
   struct Mean {
     double sum = 0, weights = 0;
   };
@@ -63,20 +79,6 @@ CurvePoints smoothed(const CurvePoints& points, double decay) {
     const Mean &a = before[i], &b = after[points.size() - 1 - i];
     result.push_back(
         {points[i].step, (a.sum + points[i].value + b.sum) / (a.weights + 1 + b.weights)});
-  }
-  return result;
-}
-
-CurvePoints thinned(const CurvePoints& points, size_t buckets) {
-  if (points.size() <= 2 * buckets) return points;
-  CurvePoints result;
-  const auto by_value = [](const CurvePoint& a, const CurvePoint& b) { return a.value < b.value; };
-  for (size_t i = 0; i < buckets; ++i) {
-    const auto begin = points.begin() + static_cast<ptrdiff_t>(i * points.size() / buckets);
-    const auto end = points.begin() + static_cast<ptrdiff_t>((i + 1) * points.size() / buckets);
-    const auto [least, most] = std::minmax_element(begin, end, by_value);
-    result.push_back(*std::min(least, most));
-    if (least->value != most->value) result.push_back(*std::max(least, most));
   }
   return result;
 }

@@ -3,10 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
-#include <string>
 #include <vector>
-
-#include "shale/models/views/run_data.h"
 
 namespace shale::models {
 
@@ -14,7 +11,45 @@ namespace shale::models {
 // are finite.
 inline constexpr double kLargestValue = 1e200;
 
-// A value at a step of a run. Steps ascend; no value exceeds kLargestValue.
+// Values of one key of metrics.jsonl over the steps, in bounded memory: beyond kMostPoints, points
+// of neighbouring steps are merged.
+class Column {
+ public:
+  static constexpr size_t kMostPoints = 1024;
+
+  // Steps `first` to `last`, which have `count` known values.
+  struct Point {
+    int64_t first = 0, last = 0;
+    double sum = 0, least = 0, most = 0;
+    int64_t count = 0;
+
+    double mean() const { return sum / static_cast<double>(count); }
+  };
+
+  // Steps are at least 0. A step that is not larger than the one before drops the rows from it on,
+  // as a resumed run makes them again. A value that is missing, NaN or beyond kLargestValue is
+  // unknown.
+  void add(int64_t step, std::optional<double> value);
+  void drop_from(int64_t step);
+
+  const std::vector<Point>& points() const { return points_; }
+  // Step of the newest row, -1 if there is none, and its value; nullopt: unknown.
+  int64_t newest_step() const { return newest_step_; }
+  std::optional<double> newest() const { return newest_; }
+  // Unlike points().back(), the newest known value is never a mean. points() must not be empty.
+  double newest_known() const { return newest_known_; }
+
+ private:
+  void merge_neighbours();
+
+  std::vector<Point> points_;
+  int64_t width_ = 1;  // a point covers the steps [k * width_, (k + 1) * width_)
+  int64_t newest_step_ = -1;
+  std::optional<double> newest_;
+  double newest_known_ = 0;
+};
+
+// A value at a step of a run.
 struct CurvePoint {
   int64_t step = 0;
   double value = 0;
@@ -23,20 +58,12 @@ struct CurvePoint {
 };
 using CurvePoints = std::vector<CurvePoint>;
 
-// Returns the values of a column. Omits rows without a value, with NaN, or beyond kLargestValue.
-CurvePoints curve_of(const RunData& run, std::optional<double> StepMetrics::*column);
-CurvePoints curve_of(const RunData& run, std::optional<int64_t> StepMetrics::*column);
-// Return the training losses, and the validation losses.
-CurvePoints loss_curve(const RunData& run);
-CurvePoints validation_curve(const RunData& run);
+// Returns the means of a column's points.
+CurvePoints curve_of(const Column& column);
 
-// Replaces each value by a weighted mean of all values; those n points away have weight decay^n.
-// Using both sides keeps the result from lagging behind the curve.
-CurvePoints smoothed(const CurvePoints& points, double decay);
-
-// Returns at most 2 * `buckets` points: the minimum and maximum of each range of steps, in step
-// order. A picture of width `buckets` cannot show more.
-CurvePoints thinned(const CurvePoints& points, size_t buckets);
+// Replaces each value by a weighted mean of all values; about a hundredth of the points on each
+// side count most. Using both sides keeps the result from lagging behind the curve.
+CurvePoints smoothed(const CurvePoints& points);
 
 // Returns the position of `value` between `low` (0) and `high` (1), clamped to [0, 1]; 0.5 unless
 // low < high.

@@ -1,57 +1,71 @@
 #pragma once
 
+#include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
-#include "shale/models/training/report/metrics.h"
-#include "shale/models/training/report/run_status.h"
-#include "shale/models/training/report/samples_file.h"
-#include "shale/models/training/report/starts_file.h"
+#include "shale/base/json.h"
+#include "shale/models/views/curve.h"
 
 namespace shale::models {
 
-// A line of warnings.jsonl.
-struct RunWarning {
-  std::string time;  // time of the warning, UTC
-  int rank = 0;
-  std::string level;  // "warning" or "error"
-  std::string text;
+// The newest lines of a file, JSON objects.
+struct RunLines {
+  Json::Array newest;
+  int64_t left_out = 0;    // number of older lines
+  int64_t unreadable = 0;  // number of damaged lines, as a killed rank leaves them
 };
 
-// Option names and values as text, sorted by name.
-using RunOptions = std::vector<std::pair<std::string, std::string>>;
-
-// Contents of a run's folder, for the report and the terminal.
+// Contents of a run's folder, for the page and the terminal.
 struct RunData {
-  std::string name;                // path or name that the user gave
-  std::vector<StepMetrics> steps;  // steps, evaluations and ranks have ascending steps
-  std::vector<EvalMetrics> evals;
-  std::vector<RanksMetrics> ranks;
-  std::optional<RunStatus> status;  // nullopt: no status.json
-  std::vector<RunWarning> warnings;
-  int64_t warnings_left_out = 0;    // number of warnings beyond kMostWarnings, the oldest
-  int64_t warnings_unreadable = 0;  // number of damaged lines, as a killed rank leaves them
-  std::vector<Sample> samples;
-  std::vector<RunStart> starts;
-  std::vector<int64_t> checkpoints;  // steps of the existing checkpoints, ascending
-  RunOptions options;                // empty if there is no config.json
+  std::string name;  // path or name that the user gave
+  // The numbers of metrics.jsonl by key, such as "loss", "val_loss" and "tokens_per_s".
+  std::map<std::string, Column, std::less<>> columns;
+  std::vector<std::pair<int64_t, uint32_t>> loss_bits;  // of each step
+  // "running", "saved", "done", "failed"; "killed": status.json says running, but no process does;
+  // "unknown": there is no status.json, or the run is on another host.
+  std::string state = "unknown";
+  double silent_s = 0;   // since metrics.jsonl was written
+  Json status, options;  // status.json, config.json; null: no such file
+  RunLines samples, starts, warnings;
+  std::vector<int64_t> checkpoints;   // steps of the existing checkpoints, ascending
+  std::vector<std::string> pictures;  // paths of the newest samples/step_N.png, the newest last
 
-  static constexpr size_t kMostWarnings = 200;
+  const Column* column(std::string_view key) const;          // null: no row has the key
+  std::optional<double> newest(std::string_view key) const;  // newest known value
+  std::string item() const;  // what the run counts: "tokens"; "items" if it is not known
+  std::optional<int64_t> steps_wanted() const;  // --steps
+  std::optional<double> seconds_left() const;   // at the pace of the newest steps; only if running
 };
 
-// Sorts the rows of metrics.jsonl by kind and step, and keeps the last row of a step: joined or
-// copied files may have a step twice.
-RunData run_of(const std::vector<MetricsRow>& rows);
+// Adds a line of metrics.jsonl. A step that the run has already drops all rows from that step on,
+// as a resumed run makes them again. Throws DataError, which begins with `where`, for a malformed
+// line, and for more than 1,000 keys.
+void add_metrics_row(RunData& run, std::string_view line, const std::string& where);
 
-// Reads a run's folder, or only a metrics.jsonl. The run may still be writing. Throws
-// MissingInputError if there are no metrics, DataError with path and line for malformed lines.
-RunData read_run(const std::string& run);
+// Reads a run that may still be writing, again and again, each time only the new rows of
+// metrics.jsonl.
+class RunReader {
+ public:
+  explicit RunReader(std::string run);  // a run's folder, or only a metrics.jsonl
 
-// Reads the options of a run's folder; empty if there is no config.json. Throws DataError.
-RunOptions read_run_options(const std::string& run);
+  // Returns the run as it is now. Throws MissingInputError if there are no metrics, DataError with
+  // path and line for malformed lines.
+  const RunData& read();
+
+ private:
+  void read_metrics();
+
+  const std::string run_, metrics_;
+  RunData data_;
+  size_t read_ = 0;  // bytes of metrics.jsonl
+  int64_t lines_ = 0;
+  std::string newest_line_;  // another line at its place: the file was replaced
+};
 
 // Converts the lines of a metrics.jsonl to CSV (RFC 4180): a header with all keys in order of their
 // first occurrence, then one row per line; missing and null values are empty. Ignores a last line

@@ -9,7 +9,6 @@
 
 #include "shale/base/error.h"
 #include "shale/base/parse.h"
-#include "shale/models/views/chart.h"
 
 namespace shale::models {
 namespace {
@@ -65,9 +64,10 @@ class Picture {
     text(kLeft + kWidth, static_cast<int64_t>(ranks) * kRow + 18, "end",
          cat(pixels(static_cast<double>(end - begin) / 1e6), " ms"));
   }
+  // words: without characters that XML reserves
   void text(double x, int64_t y, std::string_view anchor, std::string_view words) {
-    svg_ += cat("<text x=\"", pixels(x), "\" y=\"", y, "\" text-anchor=\"", anchor, "\">",
-                escaped_html(words), "</text>\n");
+    svg_ += cat("<text x=\"", pixels(x), "\" y=\"", y, "\" text-anchor=\"", anchor, "\">", words,
+                "</text>\n");
   }
   void box(const Slice& slice, int64_t y, int height, std::string_view color, int64_t number = 0) {
     const double x = kLeft + static_cast<double>(slice.begin - begin_) * scale_;

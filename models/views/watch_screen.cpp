@@ -3,17 +3,19 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdio>
 #include <string_view>
 
 #include "shale/base/parse.h"
 #include "shale/base/text.h"
+#include "shale/models/training/report/progress.h"
 
 namespace shale::models {
 namespace {
 
 constexpr std::string_view kBold = "\x1b[1m", kBlue = "\x1b[34m", kRed = "\x1b[31m",
                            kPlain = "\x1b[0m";
-constexpr int kLabelColumns = 12;  // width of the axis labels, left of a curve
+constexpr int kLabelColumns = 10;  // width of the y axis and its labels
 constexpr int kMostCells = 1000;   // limit of columns and rows
 
 // Returns U+2800 plus the dots of `bits`, in UTF-8.
@@ -28,80 +30,232 @@ size_t dot_at(double position, double dots) {
   return static_cast<size_t>(std::lround(position * (dots - 1)));
 }
 
-// Truncates a line of ASCII to the terminal's width and adds the colour.
+// Truncates a line to the terminal's width and adds the colour. Characters of three and more bytes
+// count as two columns, which some take.
 std::string line_of(const Terminal& terminal, std::string_view text, std::string_view color = {}) {
-  const std::string cut(text.substr(0, static_cast<size_t>(terminal.columns)));
+  size_t bytes = 0;
+  for (int columns = 0; bytes < text.size();) {
+    const size_t next = utf8_start(text.substr(bytes)).bytes;
+    columns += next > 2 ? 2 : 1;
+    if (columns > terminal.columns) break;
+    bytes += next;
+  }
+  const std::string cut(text.substr(0, bytes));
   return terminal.has_color && !color.empty() ? cat(color, cut, kPlain) : cut;
+}
+
+// Steps and values that a plot shows.
+struct PlotFrame {
+  double first = 0, last = 0;  // steps
+  double low = 0, high = 0;    // values
+
+  double end() const { return std::max(last, first + 1); }
+};
+
+// points must not be empty.
+PlotFrame frame_of(const CurvePoints& points, const CurvePoints& marks) {
+  const auto step_of = [](const CurvePoint& point) { return static_cast<double>(point.step); };
+  PlotFrame frame{step_of(points.front()), step_of(points.front()), points.front().value,
+                  points.front().value};
+  for (const CurvePoint& point : points) {
+    frame.first = std::min(frame.first, step_of(point));
+    frame.last = std::max(frame.last, step_of(point));
+  }
+  for (const CurvePoints* const list : {&points, &marks}) {
+    for (const CurvePoint& point : *list) {
+      frame.low = std::min(frame.low, point.value);
+      frame.high = std::max(frame.high, point.value);
+    }
+  }
+  return frame;
 }
 
 std::string left_padded(const std::string& text, size_t width) {
   return cat(std::string(width > text.size() ? width - text.size() : 0, ' '), text);
 }
 
-std::string newest(const RunData& run) {
-  if (run.steps.empty()) return "no step yet";
-  const StepMetrics& row = run.steps.back();
-  std::string text = cat("step ", row.step, "  loss ", format_number(double{row.loss}));
-  if (!run.evals.empty()) {
-    text += cat("  validation ", format_number(double{run.evals.back().val_loss}));
-  }
-  if (row.lr) text += cat("  lr ", format_number(*row.lr));
-  if (row.items_per_s)
-    text += cat("  ", format_number(std::round(*row.items_per_s)), " ", row.item, "/s");
-  if (row.mfu) text += cat("  mfu ", format_number(std::round(1000 * *row.mfu) / 10), "%");
-  if (row.device_peak_bytes) {
-    text += cat("  mem ", format_bytes(static_cast<double>(*row.device_peak_bytes)));
-  }
-  return text;
+// Returns the member of an object as text that is safe to print; empty if there is none.
+std::string text_in(const Json& object, std::string_view key) {
+  const Json* const value = object.find(key);
+  if (value == nullptr || value->is_null()) return {};
+  return excerpt(value->is_string() ? value->text() : value->dump(), 200);
 }
 
 std::string state_text(const RunData& run) {
-  constexpr std::array kWords = {"running", "saved", "done", "failed"};
-  if (!run.status) return cat(excerpt(run.name), ": no status.json");
-  std::string text = cat(excerpt(run.name), ": ", kWords[static_cast<size_t>(run.status->state)]);
-  if (run.status->checkpoint_step) text += cat(", checkpoint at ", *run.status->checkpoint_step);
-  if (!run.status->message.empty()) text += cat(", ", excerpt(run.status->message, 200));
-  return text;
+  std::string text = cat(excerpt(run.name), ": ", excerpt(run.state));
+  if (run.state == "killed") text += ", no process writes to the folder";
+  const bool may_run = run.state == "running" || run.state == "unknown";
+  if (may_run && run.silent_s > 60) text += cat(", silent for ", format_duration(run.silent_s));
+  const std::string checkpoint = text_in(run.status, "checkpoint_step");
+  const std::string message = text_in(run.status, "message");
+  if (!checkpoint.empty()) text += ", checkpoint at " + checkpoint;
+  return message.empty() ? text : cat(text, ", ", message);
 }
 
-void add_curve(std::vector<std::string>& lines, const Terminal& terminal, std::string_view title,
-               const CurvePoints& points, int rows) {
-  const int columns = terminal.columns - kLabelColumns;
-  if (points.empty() || rows < 1 || columns < 1) return;
-  const auto [least, most] = std::minmax_element(
-      points.begin(), points.end(), [](const auto& a, const auto& b) { return a.value < b.value; });
-  lines.push_back(line_of(
-      terminal, cat(title, ", steps ", points.front().step, " to ", points.back().step), kBold));
-  const std::vector<std::string> plot = braille_plot(points, columns, rows);
-  for (int row = 0; row < rows; ++row) {
-    const std::string mark = row == 0          ? format_number(most->value)
-                             : row == rows - 1 ? format_number(least->value)
-                                               : std::string();
-    const std::string& dots = plot[static_cast<size_t>(row)];
-    lines.push_back(cat(left_padded(mark, kLabelColumns - 1), " ",
-                        terminal.has_color ? cat(kBlue, dots, kPlain) : dots));
+// Returns the newest figures, each a few words.
+std::vector<std::string> newest_figures(const RunData& run) {
+  const Column* const losses = run.column("loss");
+  if (losses == nullptr) return {"no step yet"};
+  std::vector<std::string> figures = {cat("step ", losses->newest_step())};
+  if (const auto wanted = run.steps_wanted()) {
+    figures.back() += cat(" of ", *wanted, ", ",
+                          100 * losses->newest_step() / std::max<int64_t>(1, *wanted), "%");
   }
+  const auto add = [&](std::string_view name, std::string_view key, double scale,
+                       std::string_view unit) {
+    const std::optional<double> value = run.newest(key);
+    if (!value) return;
+    std::array<char, 32> digits{};
+    std::snprintf(digits.data(), digits.size(), "%.4g", scale * *value);
+    figures.push_back(cat(name, " ", digits.data(), unit));
+  };
+  add("epoch", "epoch", 1, "");
+  if (const auto left = run.seconds_left()) figures.push_back(format_duration(*left) + " left");
+  if (losses->newest()) {
+    figures.push_back(cat("loss ", format_number(*losses->newest())));
+  } else {
+    figures.emplace_back("loss nan");
+  }
+  add("validation", "val_loss", 1, "");
+  add("top-1", "val_top1", 100, "%");
+  add("lr", "lr", 1, "");
+  if (const auto speed = run.newest(run.item() + "_per_s")) {
+    figures.push_back(cat(format_number(std::round(*speed)), " ", run.item(), "/s"));
+  }
+  add("mfu", "mfu", 100, "%");
+  for (const std::string_view kind : {"device", "host"}) {
+    const auto bytes = run.newest(cat(kind, "_peak_bytes"));
+    if (bytes) figures.push_back(cat(kind, " memory ", format_bytes(*bytes)));
+  }
+  return figures;
 }
 
-void add_ranks(std::vector<std::string>& lines, const Terminal& terminal, const RunData& run) {
-  if (run.ranks.empty()) return;
-  const RanksMetrics& all = run.ranks.back();
-  lines.push_back(line_of(
-      terminal, cat(all.ranks, " ranks at step ", all.step, ": least (rank), median, most (rank)"),
-      kBold));
-  for (const auto& [name, spread] : all.figures) {
-    if (!spread) continue;
+// Adds the figures, as many on a line as fit.
+void add_wrapped(std::vector<std::string>& lines, const Terminal& terminal,
+                 const std::vector<std::string>& figures) {
+  std::string line;
+  for (const std::string& figure : figures) {
+    if (!line.empty() && line.size() + 2 + figure.size() > size_t(terminal.columns)) {
+      lines.push_back(line_of(terminal, line));
+      line.clear();
+    }
+    line += cat(line.empty() ? "" : "  ", figure);
+  }
+  lines.push_back(line_of(terminal, line));
+}
+
+// Returns the labels of a y axis with `rows` rows, and its line.
+std::vector<std::string> y_axis(double low, double high, int rows) {
+  std::vector<std::string> labels(static_cast<size_t>(rows));
+  for (const double mark : axis_marks(low, high)) {
+    const size_t row = dot_at(1 - position_in(mark, low, high), 4.0 * rows) / 4;
+    if (labels[row].empty()) labels[row] = format_number(mark);
+  }
+  for (std::string& label : labels) {
+    label = label.substr(0, kLabelColumns - 1);
+    label = left_padded(label, kLabelColumns - 1) + (label.empty() ? "│" : "┤");
+  }
+  return labels;
+}
+
+// Adds an x axis of steps.
+void add_x_axis(std::vector<std::string>& lines, const PlotFrame& frame, int columns) {
+  std::vector<std::string_view> line(static_cast<size_t>(columns), "─");
+  std::string labels(static_cast<size_t>(columns + kLabelColumns), ' ');
+  size_t end = 0;  // of the label before
+  for (const double mark : axis_marks(frame.first, frame.end())) {
+    if (mark != std::floor(mark)) continue;
+    const size_t place = dot_at(position_in(mark, frame.first, frame.end()), 2.0 * columns) / 2;
+    line[place] = "┬";
+    const std::string text = format_number(mark);
+    const size_t centre = place + kLabelColumns;
+    const size_t begin = std::min(centre - std::min(centre, text.size() / 2),
+                                  labels.size() - std::min(labels.size(), text.size()));
+    if (begin < end + 1) continue;
+    labels.replace(begin, text.size(), text);
+    end = begin + text.size();
+  }
+  std::string axis = std::string(kLabelColumns - 1, ' ') + "└";
+  for (const std::string_view cell : line) axis += cell;
+  lines.push_back(axis);
+  lines.push_back(labels.substr(0, static_cast<size_t>(columns + kLabelColumns)));
+}
+
+// Curve of a column with a title. `marks` are drawn over it.
+struct Plot {
+  std::string title;
+  CurvePoints points;
+  CurvePoints marks = {};
+};
+
+void add_plot(std::vector<std::string>& lines, const Terminal& terminal, const Plot& plot, int rows,
+              bool has_x_axis) {
+  const int columns = terminal.columns - kLabelColumns;
+  if (rows < 1 || columns < 1) return;
+  const PlotFrame frame = frame_of(plot.points, plot.marks);
+  lines.push_back(line_of(terminal,
+                          cat(plot.title, plot.marks.empty() ? "" : ", o: validation", ", steps ",
+                              frame.first, " to ", frame.last),
+                          kBold));
+  const std::vector<std::string> dots = braille_plot(plot.points, columns, rows, plot.marks);
+  const std::vector<std::string> labels = y_axis(frame.low, frame.high, rows);
+  for (size_t row = 0; row < dots.size(); ++row) {
     lines.push_back(
-        line_of(terminal, cat("  ", name, "  ", format_number(spread->least), " (",
-                              spread->least_rank, ")  ", format_number(spread->median), "  ",
-                              format_number(spread->most), " (", spread->most_rank, ")")));
+        cat(labels[row], terminal.has_color ? cat(kBlue, dots[row], kPlain) : dots[row]));
+  }
+  if (has_x_axis) add_x_axis(lines, frame, columns);
+}
+
+// Returns the plots of the columns that the run has.
+std::vector<Plot> plots_of(const RunData& run) {
+  const std::string speed = run.item() + "_per_s";
+  std::vector<Plot> plots = {{.title = "Loss", .points = {}},
+                             {.title = "Gradient norm", .points = {}},
+                             {.title = cat(excerpt(run.item(), 20), " per second"), .points = {}}};
+  const std::array<std::string_view, 3> keys = {"loss", "grad_norm", speed};
+  for (size_t i = 0; i < plots.size(); ++i) {
+    if (const Column* const column = run.column(keys[i])) {
+      plots[i].points = smoothed(curve_of(*column));
+    }
+  }
+  if (const Column* const column = run.column("val_loss")) plots[0].marks = curve_of(*column);
+  std::erase_if(plots, [](const Plot& plot) { return plot.points.empty(); });
+  return plots;
+}
+
+// Adds the newest figures of all ranks.
+void add_ranks(std::vector<std::string>& lines, const Terminal& terminal, const RunData& run) {
+  constexpr std::string_view kMedian = "_median";
+  const std::optional<double> ranks = run.newest("ranks");
+  if (!ranks || *ranks < 2) return;
+  lines.push_back(
+      line_of(terminal,
+              cat(format_number(*ranks), " ranks at step ", run.column("ranks")->newest_step(),
+                  ": least (rank), median, most (rank)"),
+              kBold));
+  for (const auto& [key, column] : run.columns) {
+    if (!key.ends_with(kMedian) || !column.newest()) continue;
+    const std::string name = key.substr(0, key.size() - kMedian.size());
+    const auto shown = [&](std::string_view ending) {
+      const double value = run.newest(name + std::string(ending)).value_or(0);
+      if (ending.ends_with("_rank")) return cat(" (", format_number(value), ")");
+      return name.ends_with("_bytes") ? format_bytes(value)
+             : name.find("share") == name.npos
+                 ? format_number(value)
+                 : cat(format_number(std::round(1000 * value) / 10), "%");
+    };
+    lines.push_back(
+        line_of(terminal, cat("  ", excerpt(name, 60), "  ", shown("_min"), shown("_min_rank"),
+                              "  ", shown(kMedian), "  ", shown("_max"), shown("_max_rank"))));
   }
 }
 
 }  // namespace
 
-std::vector<std::string> braille_plot(const CurvePoints& points, int columns, int rows) {
+std::vector<std::string> braille_plot(const CurvePoints& points, int columns, int rows,
+                                      const CurvePoints& marks) {
   columns = std::max(columns, 0), rows = std::max(rows, 0);
+  constexpr unsigned kMark = 0x100;  // beside the eight dots
   constexpr std::array<std::array<unsigned, 4>, 2> kDot = {
       {{0x01, 0x02, 0x04, 0x40}, {0x08, 0x10, 0x20, 0x80}}};
   if (points.empty() || columns == 0 || rows == 0) {
@@ -110,25 +264,19 @@ std::vector<std::string> braille_plot(const CurvePoints& points, int columns, in
   }
   std::vector<std::vector<unsigned>> letters(static_cast<size_t>(rows),
                                              std::vector<unsigned>(static_cast<size_t>(columns)));
-  double low = points.front().value, high = low;
-  auto first = static_cast<double>(points.front().step), last = first;
-  for (const CurvePoint& point : points) {
-    low = std::min(low, point.value);
-    high = std::max(high, point.value);
-    first = std::min(first, static_cast<double>(point.step));
-    last = std::max(last, static_cast<double>(point.step));
-  }
-  last = std::max(last, first + 1);
-  for (const CurvePoint& point : points) {
+  const PlotFrame frame = frame_of(points, marks);
+  const auto draw = [&](const CurvePoint& point, bool is_mark) {
     const double step = static_cast<double>(point.step);
-    const size_t x = dot_at(position_in(step, first, last), 2.0 * columns);
-    const size_t y = dot_at(1 - position_in(point.value, low, high), 4.0 * rows);
-    letters[y / 4][x / 2] |= kDot[x % 2][y % 4];
-  }
+    const size_t x = dot_at(position_in(step, frame.first, frame.end()), 2.0 * columns);
+    const size_t y = dot_at(1 - position_in(point.value, frame.low, frame.high), 4.0 * rows);
+    letters[y / 4][x / 2] |= is_mark ? kMark : kDot[x % 2][y % 4];
+  };
+  for (const CurvePoint& point : points) draw(point, false);
+  for (const CurvePoint& mark : marks) draw(mark, true);
   std::vector<std::string> lines;
   for (const auto& row : letters) {
     std::string& line = lines.emplace_back();
-    for (const unsigned bits : row) line += braille(bits);
+    for (const unsigned bits : row) line += bits >= kMark ? "o" : braille(bits);
   }
   return lines;
 }
@@ -137,24 +285,30 @@ std::vector<std::string> watch_screen(const RunData& run, const Terminal& wanted
   Terminal terminal = wanted;
   terminal.columns = std::clamp(terminal.columns, 0, kMostCells);
   terminal.rows = std::clamp(terminal.rows, 0, kMostCells);
-  const bool has_failed = run.status && run.status->state == RunState::kFailed;
-  std::vector<std::string> lines = {line_of(terminal, state_text(run), has_failed ? kRed : kBold),
-                                    line_of(terminal, newest(run))};
-  const int curves = 3;
-  // Reserves lines for the header, for ranks and warnings (4), and for the title of each curve.
-  const int rows = std::clamp((terminal.rows - 6) / curves - 1, 1, 12);
-  add_curve(lines, terminal, "Loss", loss_curve(run), rows);
-  add_curve(lines, terminal, "Gradient norm", curve_of(run, &StepMetrics::grad_norm), rows);
-  add_curve(lines, terminal, "Items per second", curve_of(run, &StepMetrics::items_per_s), rows);
-  add_ranks(lines, terminal, run);
-  const size_t shown = std::min<size_t>(run.warnings.size(), 3);
-  for (size_t i = run.warnings.size() - shown; i < run.warnings.size(); ++i) {
-    const RunWarning& warning = run.warnings[i];
-    lines.push_back(line_of(
-        terminal,
-        cat(excerpt(warning.level), " of rank ", warning.rank, ": ", excerpt(warning.text, 200)),
-        kRed));
+  const bool has_failed = run.state == "failed" || run.state == "killed";
+  std::vector<std::string> lines = {line_of(terminal, state_text(run), has_failed ? kRed : kBold)};
+  add_wrapped(lines, terminal, newest_figures(run));
+  std::vector<std::string> last;
+  add_ranks(last, terminal, run);
+  const Json::Array& warnings = run.warnings.newest;
+  for (size_t i = warnings.size() - std::min<size_t>(warnings.size(), 3); i < warnings.size();
+       ++i) {
+    last.push_back(line_of(terminal,
+                           cat(text_in(warnings[i], "level"), " of rank ",
+                               text_in(warnings[i], "rank"), ": ", text_in(warnings[i], "text")),
+                           kRed));
   }
+  // Of the lines between, each curve has a title and the last one an x axis. The loss has half of
+  // the rest.
+  const std::vector<Plot> plots = plots_of(run);
+  const int between = terminal.rows - static_cast<int>(lines.size() + last.size());
+  const int rows = between - static_cast<int>(plots.size()) - 2;
+  for (const Plot& plot : plots) {
+    const bool is_loss = plot.title == "Loss";
+    add_plot(lines, terminal, plot, std::clamp(rows / (is_loss ? 2 : 4), 1, is_loss ? 20 : 10),
+             &plot == &plots.back());
+  }
+  lines.insert(lines.end(), last.begin(), last.end());
   if (lines.size() > static_cast<size_t>(terminal.rows)) {
     lines.resize(static_cast<size_t>(terminal.rows));
   }

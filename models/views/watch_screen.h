@@ -8,10 +8,12 @@
 
 namespace shale::models {
 
-// Plots a curve in text, with 2 x 4 dots per character (Unicode Braille patterns): returns `rows`
-// strings of `columns` characters, blank if there are no points. The minimum and the maximum touch
-// the edges; a single value is in the middle. Steps may have any order.
-std::vector<std::string> braille_plot(const CurvePoints& points, int columns, int rows);
+// Plots a curve in text, with 2 x 4 dots per character (Unicode Braille patterns), and `marks` as
+// the letter o over it: returns `rows` strings of `columns` characters, blank if there are no
+// points. The minimum and the maximum touch the edges; a single value is in the middle. Steps may
+// have any order.
+std::vector<std::string> braille_plot(const CurvePoints& points, int columns, int rows,
+                                      const CurvePoints& marks = {});
 
 // Capabilities of a terminal.
 struct Terminal {
@@ -21,7 +23,7 @@ struct Terminal {
 };
 
 // Renders a run as lines that fit the terminal's width and height: state, newest figures, curves of
-// loss, gradient norm and throughput, ranks, newest warnings.
+// loss with validations, gradient norm and throughput, ranks, newest warnings.
 std::vector<std::string> watch_screen(const RunData& run, const Terminal& terminal);
 
 }  // namespace shale::models

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Opens a report in a real browser, in light and dark mode: nothing is wider than the page at any
-# width, no texts overlap, and the browser logs no errors. Also takes screenshots at two widths and
-# prints the page.
+# Opens the page of shale report and of shale watch --web in a real browser, in light and dark mode:
+# the charts and their values are right, the first screen holds all charts, nothing is wider than the
+# page at any width, no texts overlap, and the browser logs no errors. Also takes screenshots at two
+# widths and prints the page.
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 
 browser=$(command -v chromium || command -v chromium-browser || command -v google-chrome)
@@ -12,10 +13,10 @@ fi
 
 # Creates two longer runs with everything a report can show, with long names and very different
 # magnitudes.
-run() {  # arguments: FOLDER RATE
+run() {  # arguments: FOLDER RATE STEPS
   mkdir "$work/$1"
-  awk -v rate="$2" 'BEGIN {
-    for (step = 1; step <= 1200; ++step) {
+  awk -v rate="$2" -v steps="$3" 'BEGIN {
+    for (step = 1; step <= steps; ++step) {
       printf "{\"step\": %d, \"loss\": %.6f, \"loss_bits\": \"40%06x\", \"grad_norm\": %.3f, " \
              "\"lr\": %g, \"tokens\": %d, \"tokens_per_s\": %.1f, \"step_ms\": %.3f, " \
              "\"comm_exposed_ms\": %.3f, \"mfu\": 0.4%d, \"device_peak_bytes\": 6200000000, " \
@@ -34,7 +35,7 @@ run() {  # arguments: FOLDER RATE
   printf '{"state": "failed", "step": 1200, "checkpoint_step": 1200, "checkpoint": "x", %s' \
     '"exit_code": 76, "message": "rank 7 of 1024 on node-0123456789.cluster.example.org is lost"}' \
     >"$work/$1/status.json"
-  printf '{"data": "/data/%s", "out": "%s", "lr": %s}' \
+  printf '{"data": "/data/%s", "out": "%s", "lr": %s, "steps": 1200}' \
     a_very_long_path_of_a_file_that_has_no_blank_in_it_anywhere_at_all_and_goes_on "$1" "$2" \
     >"$work/$1/config.json"
   printf '{"time": "2026-11-23T00:24:55.123Z", "host": "h", "rank": 1023, "level": "error", %s\n' \
@@ -43,8 +44,8 @@ run() {  # arguments: FOLDER RATE
   printf '{"step": 1200, "tag": "samples/end", "text": "Once <upon> a time\\n%s"}\n' \
     "$(printf 'x%.0s' {1..300})" >"$work/$1/samples.jsonl"
 }
-run a-run-with-a-name-of-some-length 1
-run another_run_whose_name_is_long_too 2
+run a-run-with-a-name-of-some-length 1 1200
+run another_run_whose_name_is_long_too 2 900
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 cd "$work" || exit 1
@@ -65,6 +66,104 @@ for scheme in 0 1; do  # dark, light
   grep -q '<p id="result">nothing wrong</p>' dom || fail "layout, scheme $scheme"
   grep CONSOLE browser.log >output && fail "console, scheme $scheme"
 done
+
+# probe PAGE FLAG...: opens the page and prints, a line each: the titles of its charts; what the
+# first chart shows at its right end, by pointer and by key; where the last chart ends.
+probe() {
+  local page=$1
+  shift
+  sed 's|</body>|<script src="probe.js"></script></body>|
+       s|script-src|script-src file:|' "$page" >probed.html
+  look probed.html 1 --dump-dom --virtual-time-budget=5000 --window-size=1280,800 "$@" >dom
+  grep CONSOLE browser.log >output && fail "console of $page"
+  sed -n '/id="probe"/,/<\/pre>/p' dom | sed 's/<[^>]*>//g; s/&lt;/</g; s/&gt;/>/g'
+}
+cat >probe.js <<'SCRIPT'
+const first = document.querySelector('#charts svg:not(.key)'), lines = [];
+const tip = document.getElementById('tip');
+const words = () => [...tip.children].map((line) => line.textContent).join('; ');
+lines.push([...document.querySelectorAll('#charts b')].map((node) => node.textContent).join('|'));
+if (first) {
+  const box = first.getBoundingClientRect(), at = {clientX: box.right, clientY: box.top + 9};
+  first.dispatchEvent(new PointerEvent('pointermove', at));
+  lines.push(words());
+  first.dispatchEvent(new PointerEvent('pointerleave'));
+  lines.push(tip.hidden);
+  first.dispatchEvent(new KeyboardEvent('keydown', {key: 'ArrowLeft'}));
+  lines.push(words());
+}
+const ends = [...document.querySelectorAll('figure')].map((f) => f.getBoundingClientRect().bottom);
+lines.push(Math.max(0, ...ends) <= 800 ? 'one screen' : `charts end at ${Math.max(...ends)}`);
+for (const row of document.querySelectorAll('#runs tr')) {
+  lines.push([...row.children].map((cell) => cell.textContent).join('|'));
+}
+document.body.append(Object.assign(document.createElement('pre'),
+                                   {id: 'probe', textContent: lines.join('\n')}));
+SCRIPT
+expect() {  # WORDS: the output has them
+  grep -qF -- "$1" output || fail "the page does not say: $1"
+}
+probe report.html >output
+expect 'Loss|Validation loss|Throughput|MFU|Step time|Memory, rank 0|Gradient norm|Learning rate|'
+expect 'Skipped steps|Device busy, all ranks'
+expect 'step 1200, in nats per token; a-run-with-a-name-of-some-length training 2.2067'
+expect 'another_run_whose_name_is_long_too training 2.2044; '
+expect 'a-run-with-a-name-of-some-length validation 2.5'
+expect 'one screen'
+expect '|failed, exit code 76rank 7 of 1024 on node-0123456789.cluster.example.org is lost|1200 of'
+expect '|5.774 GiB|1024|16m 19s|'
+
+# One run, without what only some have.
+mkdir short && head -n 40 a-run-with-a-name-of-some-length/metrics.jsonl >short/metrics.jsonl
+"$BIN_DIR/shale" report short -o short.html >/dev/null || fail "report: exit code $?"
+probe short.html >output
+expect 'step 40, in nats per token; training 2.3951'
+expect 'step 39, in nats per token; training 2.4'
+expect 'true'
+
+# A run of no step, of one step, of losses that are not finite, and one whose texts are HTML.
+mkdir empty one nan && : >empty/metrics.jsonl
+head -n 1 short/metrics.jsonl >one/metrics.jsonl
+cp one/metrics.jsonl nan/metrics.jsonl
+printf '{"step": 2, "loss": null, "loss_bits": "7fc00000", "lr": 1e-3}\n{"step": 3, "lo' \
+  >>nan/metrics.jsonl
+hostile='</script><img src=x onerror=document.title=1>é漢'
+cp -r short "$work/h" && mkdir "$work/h/checkpoints"
+printf '{"step": 3, "tag": "samples/end", "text": "</script><b id=broken>"}\n' >h/samples.jsonl
+printf '{"data": "<b id=broken>"}' >h/config.json
+mkdir "$work/h2" && mv h "h2/${hostile//\//:}"
+for name in empty one nan "h2/${hostile//\//:}"; do
+  "$BIN_DIR/shale" report "$name" -o odd.html >output 2>&1 || fail "report of $name: exit code $?"
+  probe odd.html >odd.txt
+  cp odd.txt output
+  case $name in
+    empty) expect '|not known|0' ;;
+    one) expect 'step 1, in nats per token; training 6.2' ;;
+    nan) expect '|nan|' ;;
+    *) expect "$name"
+      grep -q '<b id="broken"\|<img' dom && fail 'texts of a run became elements' ;;
+  esac
+done
+
+# The live page: shows rows as they come, and says when nobody answers.
+mkdir live && cp short/metrics.jsonl live/
+"$BIN_DIR/shale" watch live --web --every 0.2 >web.log 2>&1 &
+server=$!
+for ((i = 0; i < 100; ++i)); do grep -q open web.log && break; sleep 0.1; done
+url=$(grep -o 'http://[^ ]*' web.log)
+live() {
+  timeout -k 5 120 "$browser" --headless --no-sandbox --disable-gpu --user-data-dir="$work/profile" \
+    --enable-logging=stderr --virtual-time-budget=3000 --dump-dom "$url" 2>browser.log >output
+}
+live
+expect '>Loss</b>'
+expect 'live, at'
+printf '{"step": 41, "loss": 1.25, "loss_bits": "3fa00000", "lr": 1e-3}\n' >>live/metrics.jsonl
+sleep 1
+live
+expect '>1.25</td>'
+grep CONSOLE browser.log >output && fail 'console of the live page'
+kill -TERM $server && wait $server || fail "shale watch --web: exit code $? after SIGTERM"
 
 # Screenshots: the page fills the screenshot, and dark mode looks different.
 png_size() {  # arguments: FILE: "WIDTHxHEIGHT"; empty if it is no PNG file

@@ -55,10 +55,18 @@ train --steps 2 --resume none --no-save --out "$work/other"
 
 "$BIN_DIR/shale" report "$out" "$work/other" -o "$work/report.html" >"$work/output" 2>&1 ||
   fail "report: exit code $?"
-grep -q 'samples/end, step 12' "$work/report.html" || fail 'report: no sample'
-grep -q '>step 8<' "$work/report.html" || fail 'report: no word of the start from step 8'
-grep -q 'Checkpoints: of steps 8, 12' "$work/report.html" || fail 'report: not the checkpoints'
-grep -q 'Options that differ' "$work/report.html" || fail 'report: no differences'
+# The page is drawn from one JSON document, which test/cli/report_browser.sh looks at in a browser.
+sed -nE 's/^<script id="feed"[^>]*>(.*)<.script>$/\1/p' "$work/report.html" >"$work/feed.json"
+feed() { "$JSON_VALUE" "$work/feed.json" "$1"; }
+[[ $(feed /runs/0/about/name) == "\"$out\"" ]] || fail 'report: another name'
+[[ $(feed /runs/0/about/state) == '"done"' ]] || fail 'report: not done'
+[[ $(feed /runs/0/columns/loss/steps/11) == 12 ]] || fail 'report: not the losses of 12 steps'
+[[ $(feed /runs/0/columns/val_loss/steps/1) == 8 ]] || fail 'report: not the validations'
+[[ $(feed /runs/0/about/samples/newest/1/step) == 12 ]] || fail 'report: no sample of step 12'
+[[ $(feed /runs/0/about/starts/newest/2/step) == 8 ]] || fail 'report: no word of the start from step 8'
+[[ $(feed /runs/0/about/checkpoints) == '[8,12]' ]] || fail 'report: not the checkpoints'
+[[ $(feed /runs/0/about/options/steps) == 12 ]] || fail 'report: not the options'
+[[ $(feed /runs/1/differs_at) == 1 ]] || fail 'report: the other run does not differ'
 [[ $(tail -n 1 "$work/report.html") == '</html>' ]] || fail 'report: no end'
 "$BIN_DIR/shale" report >"$work/output" 2>&1
 [[ $? == 64 ]] || fail 'report of nothing: expected exit code 64'
@@ -67,12 +75,56 @@ grep -q 'Options that differ' "$work/report.html" || fail 'report: no difference
 
 # If the output is not a terminal, the page is printed once, without colours.
 "$BIN_DIR/shale" watch "$out" >"$work/output" 2>&1 || fail "watch: exit code $?"
-grep -q 'Loss, steps 1 to 12' "$work/output" || fail 'watch: no curve'
+grep -q 'Loss, o: validation, steps 1 to 12' "$work/output" || fail 'watch: no curve'
+grep -q 'out: done' "$work/output" || fail 'watch: the run is done'
 grep -q $'\e' "$work/output" && fail 'watch: drives a terminal that is none'
 
 "$BIN_DIR/shale" metrics "$out" --csv >"$work/metrics.csv" 2>"$work/output" || fail 'no CSV'
 [[ $(head -n 1 "$work/metrics.csv") == step,loss,loss_bits,* ]] || fail 'CSV: another header'
 [[ $(wc -l <"$work/metrics.csv") == $(($(wc -l <"$out/metrics.jsonl") + 1)) ]] || fail 'CSV: rows'
+
+# A run that is killed is told from one that trains, and so is what is asked too early.
+out=$work/killed
+mkdir "$out"
+"$BIN_DIR/shale" watch "$out" >"$work/output" 2>&1
+[[ $? == 66 ]] || fail 'watch of no run: expected exit code 66'
+"$BIN_DIR/train_lm" --data "$work/text.txt" --layers 1 --width 32 --heads 2 --seq-len 16 \
+  --micro-batch 1 --threads 1 --steps 1000000 --out "$out" >"$work/output" 2>&1 &
+trainer=$!
+for ((i = 0; i < 300; ++i)); do
+  [[ -s $out/metrics.jsonl ]] && break
+  sleep 0.1
+done
+"$BIN_DIR/shale" watch "$out" >"$work/output" 2>&1 || fail "watch: exit code $?"
+grep -q 'killed: running' "$work/output" || fail 'watch: the run trains'
+grep -q 'of 1000000, 0%' "$work/output" || fail 'watch: not how many steps are left'
+
+# ask REQUEST: what the live page's server answers.
+"$BIN_DIR/shale" watch "$out" --web --every 0.2 >"$work/web" 2>&1 &
+server=$!
+for ((i = 0; i < 100; ++i)); do grep -q open "$work/web" && break; sleep 0.1; done
+port=$(grep -o '127.0.0.1:[0-9]*' "$work/web" | cut -d : -f 2)
+ask() {
+  exec 3<>"/dev/tcp/127.0.0.1/$port" && printf "$1"'\r\n\r\n' >&3 && cat <&3
+  exec 3>&-
+}
+shown=("$work/web" "$work/answer")
+ask 'GET / HTTP/1.1' >"$work/answer"
+grep -q '^<!doctype html>' "$work/answer" || fail 'live page: no page'
+ask 'GET /feed.json HTTP/1.1\r\nHost: localhost' >"$work/answer"
+grep -q '"state":"running"' "$work/answer" || fail 'live page: does not run'
+ask 'GET /feed.json HTTP/1.1\r\nHost: evil.example' | grep -q '^HTTP/1.1 403' ||
+  fail 'live page: answers a page of another site'
+ask 'POST / HTTP/1.1' | grep -q '^HTTP/1.1 405' || fail 'live page: takes a POST'
+ask 'GET /../metrics.jsonl HTTP/1.1' | grep -q '^HTTP/1.1 404' || fail 'live page: serves files'
+kill -KILL $trainer && wait $trainer 2>/dev/null
+sleep 1
+ask 'GET /feed.json HTTP/1.1' >"$work/answer"
+grep -q '"state":"killed"' "$work/answer" || fail 'live page: was not killed'
+kill -TERM $server && wait $server || fail "watch --web: exit code $? after SIGTERM"
+shown=("$work/output")
+"$BIN_DIR/shale" watch "$out" >"$work/output" 2>&1 || fail "watch: exit code $?"
+grep -q 'killed: killed, no process writes' "$work/output" || fail 'watch: the run was killed'
 
 # The peak host memory must be that of the run, not of its launcher.
 out=$work/small

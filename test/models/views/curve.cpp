@@ -7,51 +7,84 @@
 
 namespace shale::models {
 
+namespace {
+
+// Returns a column with value(step) at each of the steps 1 to `steps`.
+template <typename Value>
+Column column_of(int64_t steps, Value value) {
+  Column column;
+  for (int64_t step = 1; step <= steps; ++step) column.add(step, value(step));
+  return column;
+}
+
+}  // namespace
+
 TEST_CASE("a curve has the steps whose value is known and finite", "[curve]") {
-  RunData run;
-  run.steps = {{.step = 1, .loss = 4, .lr = 0.5},
-               {.step = 2, .loss = std::numeric_limits<float>::quiet_NaN()},
-               {.step = 3, .loss = 2, .lr = std::numeric_limits<double>::infinity()}};
-  run.evals = {{.step = 3, .val_loss = 2.5f}};
-  CHECK(loss_curve(run) == CurvePoints{{1, 4}, {3, 2}});
-  CHECK(curve_of(run, &StepMetrics::lr) == CurvePoints{{1, 0.5}});
-  CHECK(curve_of(run, &StepMetrics::device_peak_bytes).empty());
-  CHECK(validation_curve(run) == CurvePoints{{3, 2.5}});
-  run.steps = {{.step = 1, .lr = 1e308}, {.step = 2, .lr = -1e308}, {.step = 3, .lr = 1e200}};
-  CHECK(curve_of(run, &StepMetrics::lr) == CurvePoints{{3, 1e200}});
+  Column column;
+  column.add(1, 0.5);
+  column.add(2, std::numeric_limits<double>::infinity());
+  column.add(4, 1e308);
+  column.add(5, 1e200);
+  CHECK(column.newest() == 1e200);
+  column.add(6, std::nullopt);
+  CHECK(curve_of(column) == CurvePoints{{1, 0.5}, {5, 1e200}});
+  CHECK_FALSE(column.newest());
+  CHECK(column.newest_step() == 6);
+  CHECK(column.newest_known() == 1e200);
+  CHECK(Column().points().empty());
+}
+
+TEST_CASE("steps that a resumed run makes again replace the earlier ones", "[curve]") {
+  Column column = column_of(9, [](int64_t step) { return static_cast<double>(step); });
+  column.add(4, 40.0);
+  column.add(5, 50.0);
+  CHECK(curve_of(column) == CurvePoints{{1, 1}, {2, 2}, {3, 3}, {4, 40}, {5, 50}});
+  column.add(5, 51.0);
+  CHECK(curve_of(column).back() == CurvePoint{5, 51});
+}
+
+TEST_CASE("a column of any length keeps every peak and the mean in bounded memory", "[curve]") {
+  constexpr int64_t kSteps = 100'000;
+  Column column = column_of(kSteps, [](int64_t step) {
+    return step == 54'321 ? 7.0 : step == 54'322 ? -7.0 : std::sin(0.1 * static_cast<double>(step));
+  });
+  const auto& points = column.points();
+  CHECK(points.size() <= Column::kMostPoints);
+  CHECK(points.size() >= Column::kMostPoints / 4);
+  double least = 0, most = 0;
+  int64_t count = 0;
+  for (size_t i = 0; i < points.size(); ++i) {
+    least = std::min(least, points[i].least), most = std::max(most, points[i].most);
+    count += points[i].count;
+    CHECK(points[i].first <= points[i].last);
+    if (i > 0) CHECK(points[i - 1].last < points[i].first);
+  }
+  CHECK(least == -7);
+  CHECK(most == 7);
+  CHECK(count == kSteps);
+  CHECK(points.back().last == kSteps);
+  CHECK(std::abs(points.front().mean()) < 0.5);
+  // Far apart steps too, up to the largest.
+  for (int64_t step = kSteps; step < std::numeric_limits<int64_t>::max() / 2; step *= 2) {
+    for (int64_t i = 0; i < 100; ++i) column.add(step + i, 1.0);
+  }
+  column.add(std::numeric_limits<int64_t>::max(), 1.0);
+  CHECK(column.points().size() <= Column::kMostPoints);
+  column.drop_from(10);
+  CHECK(column.points().size() <= 1);
 }
 
 TEST_CASE("smoothing looks to both sides and keeps a line", "[curve]") {
-  const CurvePoints mean = smoothed({{1, 4}, {2, 4}, {5, 1}}, 0.5);
-  REQUIRE(mean.size() == 3);
-  CHECK(mean[0].value == Approx((4 + 4 * 0.5 + 1 * 0.25) / 1.75));
-  CHECK(mean[1].value == Approx((4 * 0.5 + 4 + 1 * 0.5) / 2));
-  CHECK(mean[2].value == Approx((4 * 0.25 + 4 * 0.5 + 1) / 1.75));
-  CHECK(mean[2].step == 5);
-  // Smoothing must leave a straight line unchanged, except near its ends: the result does not lag.
   CurvePoints line;
-  for (int64_t step = 0; step < 201; ++step) line.push_back({step, static_cast<double>(step)});
-  CHECK(smoothed(line, 0.9)[100].value == Approx(100));
-  CHECK(smoothed(line, 0) == line);
-  CHECK(smoothed({}, 0.5).empty());
-}
-
-TEST_CASE("thinning keeps every peak, the order and at most two points a bucket", "[curve]") {
-  CurvePoints points;
-  for (int64_t step = 1; step <= 1000; ++step) points.push_back({step, std::sin(0.1 * step)});
-  points[500].value = 7;
-  points[501].value = -7;
-  const CurvePoints few = thinned(points, 10);
-  CHECK(few.size() <= 20);
-  int peaks = 0;
-  for (size_t i = 0; i < few.size(); ++i) {
-    if (i > 0) CHECK(few[i - 1].step < few[i].step);
-    if (std::abs(few[i].value) == 7) ++peaks;
-  }
-  CHECK(peaks == 2);
-  CHECK(thinned(points, 500) == points);
-  // All points of a flat bucket become one point.
-  CHECK(thinned(CurvePoints(30, {1, 1}), 10).size() == 10);
+  for (int64_t step = 0; step < 1001; ++step) line.push_back({step, static_cast<double>(step)});
+  CHECK(smoothed(line)[500].value == Approx(500));  // no lag
+  line[500].value = 1500;
+  CHECK(smoothed(line)[500].value < 600);
+  CHECK(smoothed(line)[499].value > 500);
+  CHECK(smoothed(line)[501].value > 502);
+  const CurvePoints few = {{1, 4}, {2, 4}, {5, 1}};
+  CHECK(smoothed(few) == few);
+  CHECK(smoothed({}).empty());
 }
 
 TEST_CASE("marks of an axis are round, inside, and few", "[curve]") {

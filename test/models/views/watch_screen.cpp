@@ -2,6 +2,7 @@
 
 #include <limits>
 
+#include "shale/base/parse.h"
 #include "shale/test/support/catch.h"
 
 namespace shale::models {
@@ -26,14 +27,24 @@ int width_of(std::string_view line) {
 RunData falling_run() {
   RunData run{.name = "out"};
   for (int64_t step = 1; step <= 300; ++step) {
-    run.steps.push_back({.step = step,
-                         .loss = 3 + 5 / static_cast<float>(step),
-                         .grad_norm = 1.0 / static_cast<double>(step),
-                         .items_per_s = 1000});
+    const auto at = static_cast<double>(step);
+    run.columns["loss"].add(step, 3 + 5 / at);
+    run.columns["grad_norm"].add(step, 1 / at);
+    run.columns["tokens_per_s"].add(step, 1000);
+    if (step % 100 == 0) run.columns["val_loss"].add(step, 3.5);
   }
-  run.status = RunStatus{.state = RunState::kFailed, .step = 300, .message = "rank 3 has gone"};
-  run.warnings = {{.time = "T", .rank = 3, .level = "warning\x1b[2J", .text = "slow\x1b[2J"}};
+  run.state = "failed";
+  run.status = {{"checkpoint_step", 200}, {"message", "rank 3 has gone"}};
+  run.options = {{"steps", 1200}};
+  run.warnings.newest = {Json{{"rank", 3}, {"level", "warning\x1b[2J"}, {"text", "slow\x1b[2J"}},
+                         Json(7)};
   return run;
+}
+
+std::string text_of(const RunData& run, const Terminal& terminal = {100, 40}) {
+  std::string text;
+  for (const std::string& line : watch_screen(run, terminal)) text += line + "\n";
+  return text;
 }
 
 }  // namespace
@@ -45,6 +56,9 @@ TEST_CASE("dots are where the values are", "[watch_screen]") {
         std::vector<std::string>{"\xe2\xa1\x88"});  // U+2848
   const auto plot = braille_plot({{1, 5}, {9, 1}}, 2, 2);
   CHECK(plot == std::vector<std::string>{"\xe2\xa0\x81\xe2\xa0\x80", "\xe2\xa0\x80\xe2\xa2\x80"});
+  // A mark is a letter over the dots, and inside the plot like them.
+  CHECK(braille_plot({{1, 5}, {9, 1}}, 2, 2, {{9, 1}}) ==
+        std::vector<std::string>{"\xe2\xa0\x81\xe2\xa0\x80", "\xe2\xa0\x80o"});
 }
 
 TEST_CASE("every point lies in its plot, whatever its step and value", "[watch_screen]") {
@@ -97,15 +111,81 @@ TEST_CASE("a screen fits its terminal, whatever that is", "[watch_screen]") {
 
 TEST_CASE("a screen says what the run is doing, and nothing drives the terminal",
           "[watch_screen]") {
-  std::string text;
-  for (const std::string& line : watch_screen(falling_run(), {100, 40})) text += line + "\n";
-  CHECK(contains(text, "out: failed, rank 3 has gone"));
-  CHECK(contains(text, "step 300  loss 3.01667"));
-  CHECK(contains(text, "Loss, steps 1 to 300"));
+  RunData run = falling_run();
+  const std::string text = text_of(run);
+  CHECK(contains(text, "out: failed, checkpoint at 200, rank 3 has gone"));
+  CHECK(contains(text, "step 300 of 1200, 25%  loss 3.01667  validation 3.5  1000 tokens/s"));
+  CHECK(contains(text, "Loss, o: validation, steps 1 to 300"));
   CHECK(contains(text, "warning\\x1b[2J of rank 3: slow\\x1b[2J"));
   CHECK_FALSE(contains(text, "\x1b"));
-  CHECK(contains(watch_screen(falling_run(), {100, 40, true}).front(), "\x1b[31m"));
-  CHECK(contains(watch_screen({.name = "new"}, {}).at(1), "no step yet"));
+  CHECK(contains(watch_screen(run, {100, 40, true}).front(), "\x1b[31m"));
+  CHECK(contains(text_of({.name = "new"}), "no step yet"));
+
+  run.state = "killed";
+  CHECK(contains(text_of(run), "out: killed, no process writes to the folder"));
+  CHECK(contains(watch_screen(run, {100, 40, true}).front(), "\x1b[31m"));
+  run.state = "running";
+  run.columns["step_ms"].add(300, 2000);
+  CHECK(contains(text_of(run), "30m 00s left"));
+  CHECK_FALSE(contains(text_of(run), "silent"));
+  run.silent_s = 400;
+  CHECK(contains(text_of(run), "running, silent for 6m 40s"));
+  run.columns["loss"].add(301, std::nullopt);
+  CHECK(contains(text_of(run), "loss nan"));
+}
+
+TEST_CASE("curves have axes with round numbers, and the validations", "[watch_screen]") {
+  const std::string text = text_of(falling_run());
+  for (const char* const label : {"        5┤", "100", "200", "300", "└───", "┬"}) {
+    CAPTURE(label);
+    CHECK(contains(text, label));
+  }
+  size_t marks = 0;  // with a dot or a blank before each, unlike letters of words
+  for (size_t at = text.find('o'); at != text.npos; at = text.find('o', at + 1)) {
+    if (at > 0 && (text[at - 1] & 0x80) != 0) ++marks;
+  }
+  CHECK(marks == 3);
+  RunData one{.name = "one"};
+  one.columns["loss"].add(1, 5.0);
+  CHECK(contains(text_of(one), "Loss, steps 1 to 1"));
+}
+
+TEST_CASE("figures that do not fit a line go on in the next", "[watch_screen]") {
+  const auto lines = watch_screen(falling_run(), {30, 40});
+  CHECK(lines[1] == "step 300 of 1200, 25%");
+  CHECK(lines[2] == "loss 3.01667  validation 3.5");
+  CHECK(lines[3] == "1000 tokens/s");
+}
+
+TEST_CASE("a name in another script is cut between its characters", "[watch_screen]") {
+  RunData run = falling_run();
+  run.name = "学習の実行その一学習の実行その一";
+  for (int columns = 0; columns < 40; ++columns) {
+    const std::string line = watch_screen(run, {columns, 40}).front();
+    CAPTURE(columns, line);
+    CHECK(width_of(line) <= columns);
+    for (std::string_view rest = line; !rest.empty();) {
+      const Utf8Start start = utf8_start(rest);
+      CHECK_FALSE(start.is_broken);
+      rest.remove_prefix(start.bytes);
+    }
+  }
+}
+
+TEST_CASE("the ranks of several are listed, those of one are not", "[watch_screen]") {
+  RunData run = falling_run();
+  run.columns["ranks"].add(300, 1);
+  for (const auto& [key, value] : {std::pair{"device_busy_share_min", 0.5},
+                                   {"device_busy_share_min_rank", 3},
+                                   {"device_busy_share_median", 0.75},
+                                   {"device_busy_share_max", 0.9},
+                                   {"device_busy_share_max_rank", 1}}) {
+    run.columns[key].add(300, value);
+  }
+  CHECK_FALSE(contains(text_of(run), "device_busy_share"));
+  run.columns["ranks"].add(300, 8);
+  CHECK(contains(text_of(run), "8 ranks at step 300"));
+  CHECK(contains(text_of(run), "device_busy_share  50% (3)  75%  90% (1)"));
 }
 
 }  // namespace shale::models
