@@ -63,8 +63,8 @@ if(SHALE_SANITIZE)
   endif()
 endif()
 
-# Uses ccache, unless another compiler launcher is given. ShaleKernels.cmake uses nvcc's. Project
-# paths are relative to the project, so that other clones reuse compiled objects.
+# Uses ccache, unless another compiler launcher is given. ShaleKernels.cmake uses the launcher for
+# nvcc. Project paths are relative to the project, so that other clones reuse compiled objects.
 if(SHALE_CCACHE)
   find_program(SHALE_CCACHE_PROGRAM ccache)
   mark_as_advanced(SHALE_CCACHE_PROGRAM)
@@ -81,7 +81,7 @@ endif()
 # shale_precompile_headers(<target> [<header>...] [FROM <target>]): precompiles the standard headers
 # that most sources include, and <header>..., and includes them in every source of the target; or
 # shares those of FROM, which needs the same options and no definitions that <target> lacks.
-# Sanitizer presets build without, so that a source with a missing #include fails there.
+# Sanitizer presets do not precompile headers, so that a source with a missing #include fails there.
 set(SHALE_PRECOMPILED_HEADERS
   <algorithm> <array> <atomic> <chrono> <cmath> <cstddef> <cstdint> <cstdio> <cstdlib> <cstring>
   <exception> <functional> <limits> <map> <memory> <mutex> <numeric> <optional> <set> <span> <string>

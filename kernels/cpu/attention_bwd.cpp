@@ -22,8 +22,8 @@ namespace {
 struct Block {
   // Block number; its queries are [row, row + rows).
   int64_t number, row, rows;
-  float *q, *dout, *q_columns, *dout_columns, *dq;  // [kTile][ld]; *_columns: [ld][kTile]
-  float *lse2, *delta, *first_keys;                 // [kTile]; lse2 = lse in units of log2
+  float *q, *dout, *q_columns, *dout_columns, *dq;  // *_columns are [ld][kTile], others [kTile][ld]
+  float *lse2, *delta, *first_keys;                 // [kTile]; lse2: lse in units of log2
 };
 
 struct BwdScratch {

@@ -257,7 +257,7 @@ struct TileShape {
   int64_t head_size, ld;
   int64_t diagonal;
   int64_t key;              // first key of the tile
-  const float* first_keys;  // [kTile], numbered over all keys; null: no keys are hidden
+  const float* first_keys;  // [kTile], counted from the sequence's first key; null: nothing hidden
 
   int64_t query_vecs() const { return ceil_div(queries, kF32Lanes); }
   int64_t head_vecs() const { return ceil_div(head_size, kF32Lanes); }

@@ -26,10 +26,10 @@ inline constexpr int64_t kNormGrain = 8;  // rows per chunk in forward
 template <typename T>
 struct NormRow {
   const T* x;
-  const T* residual;  // or null
-  T* sum;             // or null
+  const T* residual;  // null: no residual
+  T* sum;             // null: not written
   const T* gain;
-  const T* bias;  // or null
+  const T* bias;  // null: no bias
   T* y;
   int64_t cols;
 };
@@ -140,10 +140,10 @@ struct NormBwdRow {
   const T* dy;
   const T* s;
   const T* gain;
-  const T* d_sum;  // or null
+  const T* d_sum;  // null: no gradient from other paths
   T* dx;
-  float* dgain;  // sums of this block of rows, or null
-  float* dbias;  // or null
+  float* dgain;  // sums of this block of rows; null: not requested
+  float* dbias;  // null: not requested
   float mean, rstd;
   bool centered;  // true for LayerNorm; RMSNorm does not subtract a mean
   int64_t cols;

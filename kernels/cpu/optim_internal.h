@@ -36,7 +36,7 @@ template <typename Grad, typename Param>
 struct OptimSpanView {
   float* master;
   const Grad* grad;
-  Param* param;  // or null
+  Param* param;  // null: no 16-bit parameter
 
   template <class Args>
   explicit OptimSpanView(const Args& a)

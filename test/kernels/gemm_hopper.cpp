@@ -38,7 +38,7 @@ TEMPLATE_TEST_CASE("Hopper's tiles agree with f64 in every layout and number of 
       g.align = 8;
       g.plan = &plan;
       const RefProduct ref = ref_product(to_f64(g.a), to_f64(g.b), m, n, k);
-      for (int layout = 0; layout < 3; ++layout) {  // layouts, except both transposed
+      for (int layout = 0; layout < 3; ++layout) {  // all layouts but the one with both transposed
         g.a_transposed = layout & 1, g.b_transposed = layout & 2;
         for (const Exec& exec : hopper_devices()) {
           CAPTURE(to_string(exec.device), layout, name_of(tile), m, n, k);
@@ -169,13 +169,13 @@ TEST_CASE("Hopper's blocks that share b in a cluster give the bits of those that
          {Size{1, 8, 8}, {256, cols, 64}, {300, cols + 72, 200}, {520, 2 * cols + 8, 488}}) {
       auto g = random_case<bf16, bf16>(m, n, k);
       g.align = 8;
-      for (int layout = 0; layout < 3; ++layout) {  // layouts, except both transposed
+      for (int layout = 0; layout < 3; ++layout) {  // all layouts but the one with both transposed
         g.a_transposed = layout & 1, g.b_transposed = layout & 2;
         const GemmPlan alone{GemmEngine::kOwn, tile, 1};
         const GemmPlan clusters{GemmEngine::kOwn, tile, 1, blocks};
         for (Exec exec : hopper_devices()) {
           CAPTURE(to_string(exec.device), layout, name_of(tile), m, n, k);
-          exec.persistent_blocks = 5;  // two clusters, and a block without a partner
+          exec.persistent_blocks = 5;  // enough for two clusters; one block is left
           g.plan = &alone;
           const auto want = run_gemm(exec, g);
           g.plan = &clusters;

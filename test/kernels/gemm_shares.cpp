@@ -80,7 +80,7 @@ TEMPLATE_TEST_CASE("tiles are shared in every layout, with counters and without"
   const GemmPlan alone = whole(tile), plan = shared(tile, 7);
   auto g = four_tiles<TestType, TestType>(tile, 232);
   make_exact(g);
-  for (int layout = 0; layout < 3; ++layout) {  // layouts, except both transposed
+  for (int layout = 0; layout < 3; ++layout) {  // all layouts but the one with both transposed
     g.a_transposed = layout & 1, g.b_transposed = layout & 2;
     for (const Exec& exec : hopper_devices()) {
       CAPTURE(to_string(exec.device), layout);

@@ -75,7 +75,7 @@ TEST_CASE("muon decays and steps a master, and its parameter follows", "[kernels
     for (size_t i = 0; i < w.size(); ++i) {
       const double change = 3 * double{to_f32(u[i])} + double{0.1f} * double{w[i]};
       const double wanted = double{w[i]} - double{2e-3f} * 0.5 * change;
-      REQUIRE(std::abs(double{got[i]} - wanted) <= 0x1p-21);  // two roundings of numbers below 8
+      REQUIRE(std::abs(double{got[i]} - wanted) <= 0x1p-21);  // error of two roundings below 8
     }
     CHECK(test::same_bits(param.download(), convert<bf16>(got)));
   }

@@ -241,7 +241,7 @@ TEST_CASE("the average of weights moves by its share of the distance", "[kernels
       const auto got = average.download();
       for (size_t i = 0; i < got.size(); ++i) {
         const double want = double{a[i]} + 0.125 * (double{w[i]} - double{a[i]});
-        REQUIRE(std::abs(double{got[i]} - want) <= 0x1p-22);  // two roundings of numbers below 8
+        REQUIRE(std::abs(double{got[i]} - want) <= 0x1p-22);  // error of two roundings below 8
       }
       if (on_cpu.empty()) on_cpu = got;
       if (__builtin_cpu_supports("fma")) CHECK(test::same_bits(got, on_cpu));

@@ -148,7 +148,7 @@ __device__ __forceinline__ void issue_product(float (&d)[B::kRows / 2], const A&
   wgmma_commit();
 }
 
-// Issues d += a b, with a in registers: `count` of its operands from `first` on.
+// Issues d += a b, with a in registers, over `count` of a's operands from `first` on.
 template <typename T, class B>
 __device__ __forceinline__ void issue_sum(float (&d)[B::kColumns / 2],
                                           const uint32_t (&a)[B::kRows / 16][4], const B& b,

@@ -104,7 +104,7 @@ template <bool kLists = false>
 struct QueryTile {
   BlockPlace place;
   Sequence sequence;
-  int kv_head, query, seen;  // first query; one past the last key that any query sees
+  int kv_head, query, seen;  // query: the first one; seen: end of the keys that queries see
 
   __device__ __forceinline__ QueryTile(const AttentionParams& p, const BlockPlace& at, int queries)
       : place(at),
@@ -133,7 +133,7 @@ struct QueryTile {
 struct KeyTile {
   BlockPlace place;
   Sequence sequence;
-  int group, key;  // heads per kv head; first key
+  int group, key;  // group: heads per kv head; key: the first one
 
   __device__ __forceinline__ KeyTile(const AttentionParams& p, const BlockPlace& at, int keys)
       : place(at),
@@ -147,7 +147,7 @@ struct KeyTile {
 template <int kKeys, int kQueries, bool kLists = false>
 struct QueryStep {
   const Sequence& sequence;
-  int key, head, first, end, step;  // first, end, step: of the current head's list
+  int key, head, first, end, step;  // first, end and step are of the current head's list
 
   __device__ __forceinline__ QueryStep(const Sequence& of, int first_key, int first_head)
       : sequence(of), key(first_key), head(first_head) {

@@ -16,7 +16,7 @@ constexpr int kPacks = 2;  // packs per thread
 template <typename T>
 struct DropoutOperands {
   const T* x;
-  const T* residual;  // or null
+  const T* residual;  // null: no residual
   T* y;
   const StepState* step;
   int64_t elements, first, last;

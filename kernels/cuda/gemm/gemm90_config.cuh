@@ -9,10 +9,10 @@ namespace shale::kernels::SHALE_BACKEND {
 
 // Sizes of a thread block's tile and stages. Two warpgroups multiply, each 64 rows of a tile (a
 // slab); a third one loads. With 256 columns a thread has 128 accumulators, which with 8 warps per
-// multiprocessor leaves about a hundred registers for the rest. A stage is 48 KiB; four stages and
-// the epilogue's memory fill shared memory. The narrower tiles are for GEMMs with few tiles. With
-// kPaired a tile's columns alternate between SwiGLU's two GEMMs, see kPairCols, and c has half as
-// many.
+// multiprocessor leaves about a hundred registers for other values. A stage is 48 KiB; four stages
+// and the epilogue's memory fill shared memory. The narrower tiles are for GEMMs with few tiles.
+// With kPaired a tile's columns alternate between SwiGLU's two GEMMs, see kPairCols, and c has half
+// as many.
 template <int kCols_, int kStages_, bool kPaired_ = false>
 struct Gemm90Config {
   static constexpr int kRows = 128, kCols = kCols_, kDepth = 64, kStages = kStages_;
@@ -80,11 +80,11 @@ struct Gemm90Params {
   GemmProblem problem;
   GemmWork work;
   int cluster = 1;                   // blocks per cluster
-  int row_tiles = 0, col_tiles = 0;  // the tiles of a cluster count as one
+  int row_tiles = 0, col_tiles = 0;  // number of tiles; those of a cluster count as one
   int items = 0;                     // unshared tiles, and shares of shared tiles
   uint32_t* next_item = nullptr;     // counter of items, see tile_queue.cuh
   bool by_boxes = false;             // TMA stores c, which is 16-bit
-  bool unchanged = false;            // by_boxes, and c is the GEMM's result plus at most a bias
+  bool unchanged = false;            // by_boxes is set, and the epilogue is at most a bias
 };
 
 // A block's work: a tile of c, or a share's range of its k.

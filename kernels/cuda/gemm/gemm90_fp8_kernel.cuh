@@ -11,8 +11,8 @@ namespace shale::kernels::SHALE_BACKEND {
 // threads add the result of each stage in f32, times the scales. Meanwhile the tensor cores compute
 // the next stage in other registers.
 //
-// A thread has 64 sums and twice as many results of stages, which leaves forty registers for the
-// rest. The codes of a stage are followed by the scales of its 128 rows and columns.
+// A thread has 64 sums and twice as many results of stages, which leaves forty registers for other
+// values. The codes of a stage are followed by the scales of its 128 rows and columns.
 template <int kStages_>
 struct Fp8Gemm90Config : Gemm90Config<128, kStages_> {
   using Base = Gemm90Config<128, kStages_>;

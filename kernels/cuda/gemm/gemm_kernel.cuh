@@ -9,7 +9,7 @@ namespace shale::kernels::SHALE_BACKEND {
 
 // GemmPlan::shares, and the memory through which the shares of a tile are added.
 struct TileShares {
-  int count = 0, tiles = 0;     // number of shares; of shared tiles (of clusters)
+  int count = 0, tiles = 0;     // number of shares; number of shared tiles (or clusters of tiles)
   float* parts = nullptr;       // memory of PartSums
   uint32_t* written = nullptr;  // BlockCounters::written, or similar memory
 };

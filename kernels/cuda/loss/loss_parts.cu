@@ -20,7 +20,7 @@ struct VocabularyPart {
   T* logits;
   const int32_t* targets;
   float* stats;           // stats of this shard, or of all shards
-  float* losses;          // or null
+  float* losses;          // null: not requested
   const StepState* step;  // null: no gradient is computed
   int64_t rows, stride, parts;
   int cols, counted;        // counted: columns of this shard without padding

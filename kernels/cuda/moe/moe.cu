@@ -29,7 +29,7 @@ template <typename T>
 struct Permute {
   const T* x;
   const int32_t* sources;
-  const float* weights;  // or null
+  const float* weights;  // null: rows are not weighted
   T* y;
   int64_t rows, C;
   int active;
@@ -58,8 +58,8 @@ template <typename T>
 struct Combine {
   const T* x;
   const int32_t* rows;
-  const float* weights;  // or null
-  const T* residual;     // or null
+  const float* weights;  // null: rows are not weighted
+  const T* residual;     // null: no residual
   T* y;
   int64_t tokens, C;
   int k;

@@ -25,7 +25,7 @@ __device__ __forceinline__ int lane_id() {
 }
 
 struct RowSums {
-  float top, sum;  // maximum of the logits, and sum of exp(logit - top)
+  float top, sum;  // top: maximum of the logits; sum: sum of exp(logit - top)
 
   __device__ __forceinline__ float share(float logit) const { return expf(logit - top) / sum; }
   __device__ __forceinline__ float log_sum() const { return top + logf(sum); }
@@ -55,7 +55,7 @@ __device__ __forceinline__ float factor_of(const RouterRule& rule, float sum) {
 
 struct RouteFwd {
   const float* logits;
-  const float* bias;  // or null
+  const float* bias;  // null: no bias
   float* weights;
   int32_t* experts;
   int64_t tokens;

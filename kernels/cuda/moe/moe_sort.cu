@@ -23,7 +23,7 @@ struct Sort {
   int32_t* offsets;
   int32_t* rows;
   int32_t* sources;
-  int32_t* loads;  // or null
+  int32_t* loads;  // null: not requested
   int64_t choices, all_rows;
   int64_t most, align;  // most: rows per expert; align: a power of two
   int E;

@@ -12,9 +12,9 @@ namespace {
 template <typename T>
 struct NormFwd {
   RowOperands<T, 2> in;  // x and residual
-  T* sum;                // or null
+  T* sum;                // null: not written
   const T* gain;
-  const T* bias;  // or null
+  const T* bias;  // null: no bias
   T* y;
   float* mean;  // null for RMSNorm
   float* rstd;

@@ -107,7 +107,7 @@ class RowQueue {
 
   const RowOperands<T, kOperands>& operands_;
   const RowThreads<kWarpPerRow>& threads_;
-  int in_ = 0, out_ = 0;  // stage of the next fetch, and of the next read
+  int in_ = 0, out_ = 0;  // stages of the next fetch, and of the next read
 };
 
 template <int kPacks, int kOperands>

@@ -10,7 +10,7 @@ namespace shale::kernels::SHALE_BACKEND {
 template <typename Param>
 struct Weights {
   float* master;
-  Param* param;  // or null
+  Param* param;  // null: no 16-bit parameter
 
   Weights(const View& master_view, const View& param_view)
       : master(master_view.as<float>()),

@@ -38,7 +38,7 @@ class MBarriers {
  private:
   struct Barrier {
     uint32_t offset = 0;
-    int count = 0, pending = 0;     // arrivals per phase; still expected
+    int count = 0, pending = 0;     // arrivals per phase, and those still expected
     int64_t bytes = 0;              // bytes of copies that have not landed
     uint64_t phase = 0;             // number of the current phase
     std::vector<Fiber*> waiting{};  // wake when the phase ends

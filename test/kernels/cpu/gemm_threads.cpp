@@ -45,7 +45,7 @@ TEST_CASE("gemm has the same bits for any number of threads", "[gemm]") {
   for (const auto& [m, n, k] : sizes()) {
     check_threads(random_case<float, float>(m, n, k));
     check_threads(random_case<bf16, bf16>(m, n, k));
-    auto g = random_case<bf16, float>(m, n, k);  // like a weight gradient
+    auto g = random_case<bf16, float>(m, n, k);  // arguments as for a weight gradient
     g.accumulate = true;
     g.c = randn<float>(m * n, 3);
     check_threads(g);
