@@ -155,7 +155,7 @@ struct Side {
   Samples samples;
 };
 
-// Writes the buffers on their owner before every run, as backward does. Otherwise the cores that
+// Each owner of a buffer writes it before every run, as backward does. Otherwise the cores that
 // need the halves of a buffer would already have them in their caches.
 void refill(const Memory& memory, int64_t count, int ranks) {
   std::fill_n(memory.whole, count, 1.f);

@@ -66,7 +66,7 @@ class Report {
  public:
   Report(const BenchDevice& device, const Peaks& peaks, size_t name_width)
       : vendor_(device.vendor_name()),
-        // Fast devices use larger units.
+        // On a GPU the units are TFLOP/s and TB/s, else GFLOP/s and GB/s.
         tera_(device.device().type == DeviceType::kCuda),
         peaks_(peaks),
         width_(int(name_width)) {

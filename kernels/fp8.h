@@ -67,7 +67,7 @@ void check_args(const QuantizeFp8Args& a);
 // over kFp8Block of K, scaled, and added in f32. b is E4M3; an E5M2 a needs a b with blocks other
 // than kLines. GPUs: compute capability 9.0 only.
 struct Fp8GemmArgs {
-  Fp8Operand a;             // [M, K]; not kSquares
+  Fp8Operand a;             // [M, K]; its blocks are not kSquares
   Fp8Operand b;             // [N, K]
   View c;                   // [M, N] bf16 or f32, row-major with any row stride
   bool accumulate = false;  // allowed only without bias and residual

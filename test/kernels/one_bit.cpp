@@ -91,8 +91,9 @@ double mean_magnitude(const std::vector<double>& u, const std::vector<float>& ma
   return count > 0 ? sum / count : 0;
 }
 
-// Checks that the packed values plus the owed error give u: signs and owed errors exactly, scales
-// up to the rounding of 32 sequential additions, 5 of the lanes, a division, and of u itself.
+// Checks that the packed values plus the owed errors give u. Signs and owed errors must be exact; a
+// scale has the rounding errors of 32 sequential additions, of 5 more across lanes, of a division,
+// and of u itself.
 void check_packed(const Packed& got, const std::vector<double>& u, const std::vector<float>& mask) {
   for (int64_t i = 0; i < int64_t(u.size()); ++i) {
     if (i % kSignBlock == 0) {

@@ -160,7 +160,8 @@ TEST_CASE("the 8-bit levels are those of dynamic quantisation", "[kernels][optim
   const auto& s = kernels::kSignedMap.levels;
   const auto& u = kernels::kUnsignedMap.levels;
   CHECK((s[127] == 0 && s[255] == 1 && u[0] == 0 && u[255] == 1));
-  // Expected by hand: the only level of the lowest decade, and the ends of the highest one.
+  // The expected levels were computed by hand: the only one of the lowest decade, and the ends of
+  // the highest one.
   CHECK(s[128] == Approx(0.55e-6));
   CHECK(s[254] == Approx(1 - 0.9 / 128));
   CHECK(s[254 - 63] == Approx(0.1 + 0.9 / 128));

@@ -47,7 +47,7 @@ Pooled<T> pool(const Exec& exec, const Size& s, const std::vector<T>& x) {
   return {y.download(), place.download()};
 }
 
-// Compares with a reference by definition, one element at a time; dy counts from 1.
+// Compares with a reference that applies the definition to each element. dy has integers above 0.
 template <typename T>
 void check_pool(const Exec& exec, const Size& s) {
   // x has few different values, so that a window has several maxima.

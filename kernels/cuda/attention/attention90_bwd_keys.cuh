@@ -52,7 +52,7 @@ class Bwd90KeysConsumer {
   using Shared = Bwd90KeysShared<kHeadSize>;
   static constexpr int kQueries = Shared::kQueries;
   static constexpr int kConsumerThreads = kBwd90Consumers * kWarpgroupSize;
-  // dQ is not late with a softcap: ptxas would make each matmul wait immediately.
+  // With a softcap dQ is not computed a step late: ptxas would make each matmul wait immediately.
   static constexpr bool kDqIsLate = kWithDq && !kCapped && bwd90_dq_is_late(kHeadSize);
   // P^T and dS^T are rounded to operands in parts of 32 queries.
   static constexpr int kParts = kQueries / 32, kPartBlocks = 4, kPartOperands = 2;

@@ -191,8 +191,8 @@ __device__ __forceinline__ void multiply(float (&c)[kRowTiles][kColumnTiles][4],
 }
 
 // Byte offsets of kTiles chunks of a row, which start first_chunk chunks to the right of `begin`.
-// first_chunk is a multiple of kTiles. It is added to the offset once if the swizzle allows it,
-// else at each access.
+// first_chunk is a multiple of kTiles. If the swizzle allows it, first_chunk is added to the offset
+// once, else at each access.
 template <class TileT, int kTiles>
 struct Columns {
   static constexpr bool kAtOnce = (kTiles & (kTiles - 1)) == 0;
