@@ -5,7 +5,7 @@
 namespace shale::kernels {
 namespace {
 
-// Checks `index`: `indexed` has the dimension that it refers to, and `other` has its shape.
+// Checks `index`, numbers along dimension 1 of `indexed`; `other` must have the shape of `index`.
 void check_index(const char* op, const View& indexed, const View& other, const View& index,
                  const char* other_name) {
   check_dtype(op, "index", index, DType::kI32);

@@ -16,7 +16,7 @@ int stage(const Json& step) {
   return static_cast<int>(number(step, "zero"));
 }
 
-// Rows of old benchmarks, which only ran on the CPU, do not name it.
+// Old benchmarks ran only on the CPU, and their rows have no "device".
 bool on_other_device(const Json& step) {
   return step.contains("device") && word(step, "device") != "cpu";
 }

@@ -19,9 +19,9 @@ struct BulkCopy {
   enum class Kind : uint8_t { kBox, kRun, kAdd, kWord };
   Kind kind = Kind::kBox;
   uint32_t offset = 0, bytes = 0;  // place and size in shared memory
-  TensorMap map{};                 // array of a box
+  TensorMap map{};                 // kBox: the array to which the box belongs
   Coordinates at{};
-  std::byte* device = nullptr;  // device memory of kRun and kAdd
+  std::byte* device = nullptr;  // device memory of a kRun or kAdd
   uint32_t word = 0;
 };
 
