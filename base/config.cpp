@@ -241,7 +241,7 @@ ConfigField* ConfigState::find(std::string_view name) const {
 ConfigField& ConfigState::add(FieldPtr field) {
   check_name(field->name);
   if (find(field->name) != nullptr)
-    throw InternalError(cat("config: --", field->name, " is taken"));
+    throw InternalError(cat("config: --", field->name, " is declared twice"));
   if (field->text.default_text.empty() && !field->in_limits()) {
     throw InternalError(
         cat("config: the default of --", field->name, " is not ", field->expected()));

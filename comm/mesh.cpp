@@ -70,7 +70,7 @@ MeshLayout::MeshLayout(std::vector<MeshAxis> axes, int ranks)
   }
   if (product != ranks) {
     throw ConfigError(cat("mesh: ", asked, " does not fit ", ranks, ranks == 1 ? " rank" : " ranks",
-                          ": sizes must multiply to it"));
+                          ": the product of the sizes must be this number"));
   }
 }
 

@@ -224,7 +224,7 @@ Work ProcessGroup::all_to_all_v(const View& in, std::span<const int64_t> in_coun
   check_counts("out", call.out, out_counts, size());
   check_apart(op, call.in, call.out);
   if (size() == 1 && in.numel() != out.numel()) {
-    throw CommError(cat(op_name(op), ": this rank gives itself ", in, " and expects ", out));
+    throw CommError(cat(op_name(op), ": the one rank sends itself ", in, " and receives ", out));
   }
   call.in_counts.assign(in_counts.begin(), in_counts.end());
   call.out_counts.assign(out_counts.begin(), out_counts.end());

@@ -28,7 +28,7 @@ void check_rows(const char* op, const View& table, int64_t first, int64_t whole)
   const int64_t all = whole > 0 ? whole : table.size(0);
   if (first >= 0 && first + table.size(0) <= all) return;
   throw ShapeError(
-      cat(op, ": rows ", first, " to ", first + table.size(0) - 1, ", expected them among ", all));
+      cat(op, ": rows ", first, " to ", first + table.size(0) - 1, ", expected rows below ", all));
 }
 
 }  // namespace

@@ -61,7 +61,7 @@ void check_args(const QuantizeFp8Args& a) {
   const Fp8Operand& one = a.rows.defined() ? a.rows : a.columns;
   if (a.columns.defined() && (a.columns.blocks != one.blocks || a.columns.format != one.format)) {
     throw ShapeError(
-        cat(kOp, ": rows and columns have other blocks or formats, expected the same"));
+        cat(kOp, ": rows and columns have different blocks or formats, expected equal ones"));
   }
   if (one.format == Fp8Format::kE5M2 && one.blocks != Fp8Blocks::kTensor) {
     throw DTypeError(cat(kOp, ": E5M2 is requested in blocks, expected one scale per tensor"));

@@ -14,8 +14,8 @@ void check_logits(const char* op, const View& logits) {
 
 void check_columns(const char* op, int64_t first_column, int64_t vocab) {
   if (first_column >= 0 && vocab >= 1) return;
-  throw ShapeError(cat(op, ": columns from ", first_column, " on of a vocabulary of ", vocab,
-                       ", expected 0 or more of at least 1"));
+  throw ShapeError(cat(op, ": first_column is ", first_column, " and vocab is ", vocab,
+                       ", expected at least 0 and at least 1"));
 }
 
 }  // namespace

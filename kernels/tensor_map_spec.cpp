@@ -19,11 +19,11 @@ void check_tensor_map(const TensorMapSpec& spec) {
   const int64_t bytes = dtype_size(spec.dtype);
   require(spec.dtype == DType::kF32 || spec.dtype == DType::kBF16 || spec.dtype == DType::kF16 ||
               spec.dtype == DType::kU8,
-          "of ", dtype_name(spec.dtype), ", expected fp32, bf16, fp16 or uint8");
+          "the dtype is ", dtype_name(spec.dtype), ", expected fp32, bf16, fp16 or uint8");
   require(spec.dims >= 2 && spec.dims <= kMaxTensorMapDims, "of ", spec.dims,
           " dimensions, expected 2 to ", kMaxTensorMapDims);
   require(reinterpret_cast<uintptr_t>(spec.data) % kAlignment == 0,
-          "the address of the data is no multiple of ", kAlignment);
+          "the address of the data is not a multiple of ", kAlignment);
   require(spec.strides[0] == 1, "the innermost stride is ", spec.strides[0], ", expected 1");
   for (int d = 0; d < spec.dims; ++d) {
     require(spec.sizes[d] >= 1 && spec.sizes[d] <= kMaxSize, "size ", d, " is ", spec.sizes[d],

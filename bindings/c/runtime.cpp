@@ -40,7 +40,7 @@ std::unique_ptr<comm::World> make_world(const shale_runtime_options& options) {
   }
   if (!mpi.initialised) {
     if (options.has_communicator != 0) {
-      throw CallError(SHALE_ERROR_STATE, "options->communicator is given, and MPI is not running");
+      throw CallError(SHALE_ERROR_STATE, "options->communicator is given, but MPI is not running");
     }
     return std::make_unique<comm::World>(0, nullptr);
   }

@@ -134,7 +134,7 @@ void* add_handle(Kind kind, std::shared_ptr<void> object) {
     index = h.free.front();
     h.free.pop_front();
   } else if (index >> kSlotBits != 0) {
-    throw CallError(SHALE_ERROR_STATE, cat("there are ", index, " handles; destroy some"));
+    throw CallError(SHALE_ERROR_STATE, cat("all ", index, " handles are in use; destroy some"));
   } else {
     h.slots.emplace_back();
   }

@@ -56,7 +56,7 @@ int64_t extent_of(const Shape& shape, const Shape& strides, DType dtype) {
 Tensor tensor_of_memory(const ForeignView& view, std::function<void()> release) {
   Session& s = session();
   const int64_t bytes = extent_of(view.shape, view.strides, view.dtype);
-  if (bytes > 0 && view.data == nullptr) fail_argument("data is NULL, of ", bytes, " bytes");
+  if (bytes > 0 && view.data == nullptr) fail_argument("data is NULL, expected ", bytes, " bytes");
   if (reinterpret_cast<uintptr_t>(view.data) % static_cast<size_t>(dtype_size(view.dtype)) != 0) {
     fail_argument("data is not aligned to elements of ", dtype_size(view.dtype), " bytes");
   }

@@ -72,11 +72,11 @@ void check_parts(const CheckpointTensor::Box& box, int64_t file_count, const Com
   int64_t end = 0;
   for (const CheckpointTensor::Part& part : box.parts) {
     if (part.file < 0 || part.file >= file_count) {
-      fail("a part is in file ", part.file, ", expected one below ", file_count);
+      fail("a part is in file ", part.file, ", expected a number below ", file_count);
     }
     if (part.first != end) {
       fail("a part begins at element ", part.first, ", expected ", end,
-           ", where the one before ends");
+           ", where the previous part ends");
     }
     if (part.count <= 0 || part.count > numel - end) {
       fail("a part at element ", end, " has ", part.count, " elements, expected 1 to ",

@@ -48,7 +48,7 @@ CheckpointReader::CheckpointReader(const std::string& folder, CheckpointManifest
   // A renamed folder could be mistaken for the newest checkpoint.
   const auto step = parse_checkpoint_name(std::filesystem::path(folder).filename().string());
   if (step && *step != manifest_.step) {
-    throw DataError(cat(folder, ": the manifest is of step ", manifest_.step));
+    throw DataError(cat(folder, ": the manifest is of step ", manifest_.step, ", not of its name"));
   }
 }
 

@@ -42,7 +42,7 @@ void ShardImage::cancel() {
 void ShardImage::wait_until_filled(int64_t end) {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return filled_ >= end || is_cancelled_; });
-  if (is_cancelled_) throw InternalError("the shard was abandoned");
+  if (is_cancelled_) throw InternalError("the shard image was cancelled");
 }
 
 std::string ShardImage::write(const std::string& folder) {

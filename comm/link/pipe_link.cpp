@@ -46,7 +46,7 @@ Message PipeLink::check(const char* what, bool sends, const View& x, const Messa
   if (sends != options_.sends) {
     throw ConfigError(cat(name, "this is the end of rank ",
                           options_.sends ? options_.sender_world : options_.receiver_world,
-                          options_.sends ? ", which sends" : ", which receives"));
+                          options_.sends ? ", which only sends" : ", which only receives"));
   }
   if (id.chunk != spec.chunk || id.direction != spec.direction) {
     throw ConfigError(cat(name, describe(id), " on a link for ", direction_name(spec.direction),

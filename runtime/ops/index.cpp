@@ -13,7 +13,7 @@ int dim_index(const char* op, const Tensor& x, int dim) {
   check_defined(op, "x", x);
   const int index = dim < 0 ? dim + x.ndim() : dim;
   if (index < 0 || index >= x.ndim()) {
-    throw ShapeError(cat(op, ": dimension ", dim, " of ", x.shape()));
+    throw ShapeError(cat(op, ": no dimension ", dim, " in ", x.shape()));
   }
   return index;
 }

@@ -124,7 +124,8 @@ Tensor cos(const Tensor& x) {
 
 Tensor clamp(const Tensor& x, float low, float high) {
   check_defined("clamp", "x", x);
-  if (!(low <= high)) throw ShapeError(cat("clamp: low is ", low, ", high is ", high));
+  if (!(low <= high))
+    throw ShapeError(cat("clamp: low is ", low, ", expected at most high, ", high));
   return pointwise(PointwiseOp::kClamp, amp::result_dtype(x), {x, low, high});
 }
 

@@ -26,7 +26,7 @@ Reduced reduced_shape(const char* op, const Tensor& x, const std::vector<int>& d
   for (const int dim : dims) {
     const int index = dim < 0 ? dim + x.ndim() : dim;
     if (index < 0 || index >= x.ndim()) {
-      throw ShapeError(cat(op, ": dimension ", dim, " of ", x.shape()));
+      throw ShapeError(cat(op, ": no dimension ", dim, " in ", x.shape()));
     }
     if (is_reduced[size_t(index)]) {
       throw ShapeError(cat(op, ": dimension ", dim, " of ", x.shape(), " is named twice"));

@@ -28,7 +28,7 @@ Shape infer(const Tensor& x, Shape shape) {
 int dim_index(const char* op, const Tensor& x, int dim) {
   const int index = dim < 0 ? dim + x.ndim() : dim;
   if (index < 0 || index >= x.ndim()) {
-    throw ShapeError(cat(op, ": dimension ", dim, " of ", x.shape()));
+    throw ShapeError(cat(op, ": no dimension ", dim, " in ", x.shape()));
   }
   return index;
 }
@@ -77,7 +77,8 @@ Tensor transpose(const Tensor& x, int dim0, int dim1) {
 Tensor slice(const Tensor& x, int dim, int64_t begin, int64_t end) {
   const int index = dim_index("slice", x, dim);
   if (begin < 0 || end < begin || end > x.shape()[index]) {
-    throw ShapeError(cat("slice: [", begin, ", ", end, ") of dimension ", dim, " of ", x.shape()));
+    throw ShapeError(
+        cat("slice: [", begin, ", ", end, ") exceeds dimension ", dim, " of ", x.shape()));
   }
   Tensor y = window(x, index, begin, end);
   record("slice", {x}, {&y}, [index, begin, end, shape = x.shape()](BackwardArgs& args) {
@@ -144,7 +145,7 @@ Tensor stack(const std::vector<Tensor>& tensors, int dim) {
   check_defined("stack", "a tensor", first);
   const int index = dim < 0 ? dim + first.ndim() + 1 : dim;
   if (index < 0 || index > first.ndim()) {
-    throw ShapeError(cat("stack: dimension ", dim, " of tensors ", first.shape()));
+    throw ShapeError(cat("stack: no dimension ", dim, " in stacked tensors ", first.shape()));
   }
   Shape shape;
   for (int d = 0; d <= first.ndim(); ++d) {

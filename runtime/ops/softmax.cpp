@@ -12,7 +12,7 @@ namespace {
 Tensor softmax_along(const char* op, const Tensor& x, int dim, bool log) {
   check_defined(op, "x", x);
   if (x.ndim() < 1 || dim < -x.ndim() || dim >= x.ndim()) {
-    throw ShapeError(cat(op, ": dimension ", dim, " of ", x.shape()));
+    throw ShapeError(cat(op, ": no dimension ", dim, " in ", x.shape()));
   }
   if (amp::wants_f32({x})) return softmax_along(op, amp::to_f32(x), dim, log);
   if (dim != -1 && dim != x.ndim() - 1) {

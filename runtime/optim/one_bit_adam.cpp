@@ -69,8 +69,8 @@ void OneBitAdam::set_corrections(StepState& values, int64_t done) const {
 // frozen moments are those of the updates done so far.
 void OneBitAdam::correct_second_moments() {
   if (updates_done() == 0) {
-    throw ConfigError(cat("1bit-adam: of the ", options_.freeze_step,
-                          " steps before the freeze, all were skipped; use a larger freeze_step"));
+    throw ConfigError(cat("1bit-adam: all ", options_.freeze_step,
+                          " steps before the freeze were skipped; use a larger freeze_step"));
   }
   const float scale = 1 / correction(options_.beta2, updates_done());
   for (size_t i = 0; i < shards().size(); ++i) {

@@ -55,8 +55,7 @@ std::vector<OptimRun> runs_of(const OptimShard& shard, float weight_decay, Runs 
     if (span.count == 0) continue;
     if (span.offset < end) {
       throw InternalError(cat("optimizer: in ", shard.name, " ", span.parameter->full_name(),
-                              " begins at ", span.offset,
-                              ", before the end of the span before it"));
+                              " begins at ", span.offset, ", before the end of the previous span"));
     }
     const OptimRun alone = {.offset = span.offset,
                             .count = span.count,
@@ -290,8 +289,8 @@ void Optimizer::add_parts(const OptimState& state, std::vector<StatePart>& parts
     const int64_t offset = count > 0 ? begin - state.first : 0;
     if (first % block != 0 || offset % block != 0) {
       throw InternalError(cat("optimizer: a part of ", span.parameter->full_name(),
-                              " begins at element ", first, ", its state ", state.name,
-                              " has a value per ", block, " elements"));
+                              " begins at element ", first, ", expected a multiple of ", block,
+                              ", the elements per value of its state ", state.name));
     }
     parts.push_back(
         {.name = cat(span.parameter->full_name(), "/", state.name),
@@ -364,7 +363,8 @@ View ElementwiseOptimizer::part(const Tensor& vector, const OptimRun& run, int64
   if (!vector.defined()) return {};
   if (run.offset % block != 0) {
     throw InternalError(cat("optimizer: a span begins at element ", run.offset,
-                            ", its state has a value per ", block, " elements"));
+                            ", expected a multiple of ", block,
+                            ", the elements per value of its state"));
   }
   return vector_slice(vector, run.offset / block, (run.count + block - 1) / block).view();
 }

@@ -42,7 +42,7 @@ TEST_CASE("a tensor map that the hardware cannot have is refused by name", "[ker
   says("expected fp32, bf16, fp16 or uint8", [](auto& s) { s.dtype = DType::kI32; });
   says("of 1 dimensions", [](auto& s) { s.dims = 1; });
   says("of 5 dimensions", [](auto& s) { s.dims = 5; });
-  says("the address of the data is no multiple of 16", [](auto& s) { s.data = g_data + 8; });
+  says("the address of the data is not a multiple of 16", [](auto& s) { s.data = g_data + 8; });
   says("the innermost stride is 2, expected 1", [](auto& s) { s.strides[0] = 2; });
   says("stride 1 is 200 bytes, expected a multiple of 16", [](auto& s) { s.strides[1] = 100; });
   says("stride 2 is 1099511627776 bytes", [](auto& s) { s.strides[2] = int64_t{1} << 39; });

@@ -55,7 +55,8 @@ void GradientSync::set_no_sync(bool no_sync) {
 
 void GradientSync::begin_backward(bool last, int chunk) {
   if (chunk < 0 || static_cast<size_t>(chunk) >= chunks_.size()) {
-    throw InternalError(cat("data parallel: chunk ", chunk, " of ", chunks_.size()));
+    throw InternalError(
+        cat("data parallel: chunk is ", chunk, ", expected 0 to below ", chunks_.size()));
   }
   chunk_ = static_cast<size_t>(chunk);
   if (last) check_micro_batches();

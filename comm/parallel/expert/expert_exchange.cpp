@@ -43,7 +43,7 @@ ExpertRows expert_rows(ExpertExchange& exchange, const Tensor& offsets, int64_t 
   const auto experts = begins.size() - 1, ranks = static_cast<size_t>(exchange.ranks());
   if (experts % ranks != 0) {
     throw ShapeError(cat("expert_rows: ", experts, " experts on ", ranks,
-                         " ranks, expected a multiple of them"));
+                         " ranks, expected a multiple of the number of ranks"));
   }
   const size_t own = experts / ranks, me = static_cast<size_t>(exchange.rank());
   std::vector<int32_t> mine;

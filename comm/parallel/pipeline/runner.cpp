@@ -12,8 +12,8 @@ Pipeline::Pipeline(Context& context, ProcessGroup& group, StagePlan plan,
                    const PipelineOptions& options)
     : context_(context), group_(group), plan_(std::move(plan)), options_(options) {
   if (plan_.placement().ranks != group.size()) {
-    throw InternalError(cat("pipeline: a plan of ", plan_.placement().ranks, " ranks for a group of ",
-                            group.size()));
+    throw InternalError(cat("pipeline: the plan has ", plan_.placement().ranks,
+                            " ranks, but the group has ", group.size()));
   }
   open_links();
 }

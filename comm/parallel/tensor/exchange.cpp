@@ -92,8 +92,8 @@ Tensor leave(Exchange& exchange, const Tensor& part, const std::shared_ptr<RowsA
   if (part.ndim() < 2 || part.size(exchange.row_dim(part.shape())) % exchange.ranks() != 0) {
     throw ShapeError(cat("leave: rows are ", part.shape(), " for ", exchange.ranks(),
                          exchange.has_whole_samples()
-                             ? " ranks, expected [B, ...] with B a multiple of them"
-                             : " ranks, expected [..., T, C] with T a multiple of them"));
+                             ? " ranks, expected [B, ...] with B a multiple of the ranks"
+                             : " ranks, expected [..., T, C] with T a multiple of the ranks"));
   }
   Tensor y = leaving != nullptr ? leaving->sum(part) : exchange.sum_slices(part);
   record("leave", {part}, {&y}, [&exchange, again](BackwardArgs& args) {
@@ -139,7 +139,7 @@ Tensor own_samples(const Exchange& exchange, const Tensor& whole) {
   const int64_t samples = whole.size(0), count = samples / exchange.ranks();
   if (samples % exchange.ranks() != 0) {
     throw ShapeError(cat("tensor: a micro-batch of ", samples, " samples over ", exchange.ranks(),
-                         " ranks, expected a multiple of them"));
+                         " ranks, expected a multiple of the number of ranks"));
   }
   return slice(whole, 0, exchange.rank() * count, (exchange.rank() + 1) * count);
 }

@@ -447,7 +447,7 @@ void launch_gemm90_kernel(const Exec& exec, const GemmProblem& p, const GemmWork
 template <typename T, class Config>
 void launch_gemm90_tile(const Exec& exec, const GemmProblem& p, const GemmWork& work) {
   if (p.a.transposed && p.b.transposed) {  // has_kernel() excludes this case
-    throw InternalError("gemm: a tile without a kernel for both operands transposed");
+    throw InternalError("gemm: no kernel with this tile takes two transposed operands");
   }
   if (p.a.transposed) return launch_gemm90_kernel<T, Config, true, false>(exec, p, work);
   if (p.b.transposed) return launch_gemm90_kernel<T, Config, false, true>(exec, p, work);
@@ -464,7 +464,7 @@ void launch_gemm90_pairs(const Exec& exec, const GemmProblem& p, const GemmWork&
       return launch_gemm90_kernel<T, Gemm90Config<256, 4, true>, false, true>(exec, p, work);
     case GemmTile::kHopperPingPong128x128:
       return launch_gemm90_kernel<T, Gemm90PingPong<6, true>, false, true>(exec, p, work);
-    default: throw InternalError("gemm: no tile of Hopper's kernels for SwiGLU");
+    default: throw InternalError("gemm: no Hopper kernel with SwiGLU has this tile");
   }
 }
 
@@ -479,7 +479,7 @@ void launch_gemm90(const Exec& exec, const GemmProblem& p, const GemmWork& work)
       return launch_gemm90_tile<T, Gemm90Config<256, 4>>(exec, p, work);
     case GemmTile::kHopperPingPong128x128:
       return launch_gemm90_tile<T, Gemm90PingPong<6>>(exec, p, work);
-    default: throw InternalError("gemm: no tile of Hopper's kernels");
+    default: throw InternalError("gemm: no Hopper kernel has this tile");
   }
 }
 

@@ -8,7 +8,7 @@ void launch_gemm_bf16(const Exec& exec, const GemmProblem& p, const GemmWork& wo
     case GemmTile::k128x64: return launch_tile<bf16, GemmTile::k128x64>(exec, p, work);
     case GemmTile::k128x128: return launch_tile<bf16, GemmTile::k128x128>(exec, p, work);
     case GemmTile::k128x256: return launch_tile<bf16, GemmTile::k128x256>(exec, p, work);
-    default: throw InternalError("gemm: a tile of Hopper's kernels");
+    default: throw InternalError("gemm: only Hopper kernels have this tile");
   }
 }
 

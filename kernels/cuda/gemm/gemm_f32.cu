@@ -6,7 +6,7 @@ void launch_gemm_f32(const Exec& exec, const GemmProblem& p, const GemmWork& wor
   switch (work.tile) {
     case GemmTile::k64x64: return launch_tile<float, GemmTile::k64x64>(exec, p, work);
     case GemmTile::k128x128: return launch_tile<float, GemmTile::k128x128>(exec, p, work);
-    default: throw InternalError("gemm: a tile without a kernel in fp32");
+    default: throw InternalError("gemm: no fp32 kernel has this tile");
   }
 }
 

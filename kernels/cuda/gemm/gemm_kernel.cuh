@@ -248,7 +248,7 @@ void launch_tile(const Exec& exec, const GemmProblem& p, const GemmWork& work) {
   } else {
     return launch_gemm_kernel<T, Config, false, false>(exec, p, work);
   }
-  throw InternalError("gemm: a tile without a kernel for both operands transposed");
+  throw InternalError("gemm: no kernel with this tile takes two transposed operands");
 }
 
 }  // namespace shale::kernels::SHALE_BACKEND

@@ -7,7 +7,7 @@ void launch_gemm_tf32(const Exec& exec, const GemmProblem& p, const GemmWork& wo
   switch (work.tile) {
     case kSmall: return launch_tile<float, kSmall, Tf32Config<kSmall>>(exec, p, work);
     case kLarge: return launch_tile<float, kLarge, Tf32Config<kLarge>>(exec, p, work);
-    default: throw InternalError("gemm: a tile without a kernel in tf32");
+    default: throw InternalError("gemm: no tf32 kernel has this tile");
   }
 }
 

@@ -116,7 +116,7 @@ void launch_grouped90_tile(const Exec& exec, const GroupedProblem& g, const Grou
     if constexpr (Config::kOwnSlabs * Config::kCols <= 128) {
       return launch_grouped90_kernel<T, Config, true, false, true>(exec, g, work);
     }
-    throw InternalError("grouped_gemm: no tile of so many columns for groups of k");
+    throw InternalError("grouped_gemm: this tile has too many columns for groups of k");
   }
   if (g.product.epilogue == Epilogue::kSwiGlu) {
     return launch_grouped90_kernel<T, Pairs, false, true, false>(exec, g, work);
@@ -138,7 +138,7 @@ void launch_grouped90(const Exec& exec, const GroupedProblem& g, const GroupedWo
                                                                                         work);
     case GemmTile::kHopperPingPong128x128:
       return launch_grouped90_tile<T, Gemm90PingPong<6>, Gemm90PingPong<6, true>>(exec, g, work);
-    default: throw InternalError("grouped_gemm: no tile of Hopper's kernels");
+    default: throw InternalError("grouped_gemm: no Hopper kernel has this tile");
   }
 }
 

@@ -114,7 +114,7 @@ void launch_grouped(const Exec& exec, const GroupedProblem& g, const GroupedWork
   switch (work.tile) {
     case GemmTile::k64x64: return launch_grouped_tile<T, Small>(exec, g, work);
     case GemmTile::k128x128: return launch_grouped_tile<T, Large>(exec, g, work);
-    default: throw InternalError("grouped_gemm: a tile without a kernel");
+    default: throw InternalError("grouped_gemm: no kernel has this tile");
   }
 }
 

@@ -14,7 +14,7 @@ void begin(const char* name, const T* p, Site site) {
   Fiber& self = enter(name, site);
   Block& block = *self.block;
   if (reinterpret_cast<uintptr_t>(p) % sizeof(T) != 0) {
-    block.fail(Fault::kMisaligned, cat(name, ": the address is no multiple of ", sizeof(T)));
+    block.fail(Fault::kMisaligned, cat(name, ": the address is not a multiple of ", sizeof(T)));
   }
   if (block.shared().contains(p)) {
     const uint32_t offset = block.shared().check(p, sizeof(T), sizeof(T), name);

@@ -230,7 +230,7 @@ uint32_t shared_offset(const void* p) {
 void check_pack(const char* name, const void* p, size_t bytes, Site site) {
   Fiber& self = enter(name, site);
   if (reinterpret_cast<uintptr_t>(p) % bytes == 0) return;
-  self.block->fail(Fault::kMisaligned, cat(name, ": the address is no multiple of ", bytes));
+  self.block->fail(Fault::kMisaligned, cat(name, ": the address is not a multiple of ", bytes));
 }
 
 void check_space(const char* name, const void* p, Space space, Site site) {

@@ -202,7 +202,7 @@ void issue_at(Fiber& self, const BulkCopy& copy, const void* mbarrier, int rank)
 void tma_load_multicast(void* to, const TensorMap& map, void* mbarrier, unsigned blocks,
                         const Coordinates& at, int dims, Site site) {
   Fiber& self = enter("tma_load_multicast", site);
-  if (blocks == 0) self.block->fail(Fault::kCluster, "tma_load_multicast: to no block");
+  if (blocks == 0) self.block->fail(Fault::kCluster, "tma_load_multicast: an empty mask");
   const BulkCopy copy = box_copy(self, to, map, at, dims, Access::kRead);
   for (unsigned rest = blocks; rest != 0; rest &= rest - 1) {
     issue_at(self, copy, mbarrier, __builtin_ctz(rest));
@@ -251,7 +251,7 @@ void bulk_wait(int newest, bool written, Site site) {
 void prefetch_tensor_map(const TensorMap& map, Site site) {
   const Fiber& self = enter("prefetch_tensor_map", site);
   if (map.dims > 0) return;
-  self.block->fail(Fault::kAsyncCopy, cat(self.primitive, ": the tensor map was never made"));
+  self.block->fail(Fault::kAsyncCopy, cat(self.primitive, ": the tensor map was not encoded"));
 }
 
 }  // namespace shale::emulator

@@ -86,7 +86,7 @@ void Cluster::report_stuck() {
 Block& Cluster::reach(Fiber& self, int rank) {
   if (rank < 0 || rank >= size_) {
     self.block->fail(Fault::kCluster,
-                     cat(self.primitive, ": block ", rank, " of the cluster, which has ", size_));
+                     cat(self.primitive, ": no block ", rank, " in a cluster of ", size_));
   }
   if (block(rank).live() == 0) {
     self.block->fail(Fault::kCluster,

@@ -40,7 +40,7 @@ void check(const Grid& grid, int arch) {
   }
   if (grid.dynamic_bytes > grid.shared_limit) {
     refuse(cat(grid.dynamic_bytes, " bytes of shared memory, a block has ", grid.shared_limit,
-               grid.asked_for_shared ? "" : " unless more is asked for"));
+               grid.asked_for_shared ? "" : " unless more is requested"));
   }
   if (grid.cluster < 1 || grid.cluster > kMaxCluster ||
       blocks.x % static_cast<unsigned>(grid.cluster) != 0) {

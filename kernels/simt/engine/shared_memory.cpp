@@ -43,7 +43,7 @@ std::byte* SharedMemory::static_object(const void* key, size_t bytes, size_t ali
   if (needed > limit_) {
     block_.fail(Fault::kLaunch,
                 cat("static and dynamic shared memory need ", needed, " bytes, a block has ",
-                    limit_, limit_ == kUnasked ? " unless more is asked for" : ""));
+                    limit_, limit_ == kUnasked ? " unless more is requested" : ""));
   }
   return add_part(key, bytes, alignment);
 }

@@ -116,7 +116,7 @@ std::unique_ptr<Recording> StreamSet::end_capture(Stream* stream) {
   {
     const std::lock_guard lock(mutex_);
     if (capture_ == nullptr || capture_->origin() != stream) {
-      throw InternalError("capture: it ends on a stream on which none began");
+      throw InternalError("capture: no capture began on the stream on which it ends");
     }
     recording = std::move(capture_);
   }

@@ -35,8 +35,8 @@ WarpCollectives::Pending& WarpCollectives::find(Fiber& self, uint32_t mask,
   Block& block = *self.block;
   if ((mask >> self.lane & 1) == 0) {
     block.fail(Fault::kDivergentCollective,
-               cat(operation.name, ": lane ", self.lane, " calls it with mask ", hex(mask),
-                   ", which leaves it out"));
+               cat(operation.name, ": lane ", self.lane, " passes the mask ", hex(mask),
+                   ", which does not contain the lane"));
   }
   if ((mask & gone_) != 0) {
     block.fail(Fault::kDivergentCollective,

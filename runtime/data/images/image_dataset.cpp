@@ -75,7 +75,7 @@ ImageSplits open_format(const ImageDataOptions& options) {
     case ImageFormat::kIdx: return image_internal::open_idx(options);
     case ImageFormat::kWebdataset: return image_internal::open_webdataset(options);
   }
-  throw InternalError("images: a format that is none");
+  throw InternalError("images: unknown format");
 }
 
 }  // namespace

@@ -134,7 +134,7 @@ ImageSplits open(const ImageDataOptions& options) {
   for (const std::string& split : held_out) {
     for (const std::string& name : classes_in(folder / split)) {
       if (std::binary_search(splits.classes.begin(), splits.classes.end(), name)) continue;
-      throw DataError(cat((folder / split / name).string(), ": no such class in ", train.string()));
+      throw DataError(cat((folder / split / name).string(), ": no class of ", train.string()));
     }
     find_images(folder / split, split, splits.classes, all, others);
   }

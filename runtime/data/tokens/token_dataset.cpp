@@ -222,7 +222,7 @@ DatasetSplits open_format(DataFormat format, const DataSource& source, const Dat
     case DataFormat::kRaw: return open_raw(source, options);
     case DataFormat::kCorpus: return open_corpus(source, options);
   }
-  throw InternalError("dataset: a format that is not known here");
+  throw InternalError("dataset: unknown format");
 }
 
 }  // namespace

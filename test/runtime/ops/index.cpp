@@ -84,7 +84,7 @@ TEST_CASE("an index of the wrong shape or dtype is named") {
   CHECK(message_of<DTypeError>([&] { gather(x, 1, x); }) ==
         "gather: index is fp32, expected int32");
   CHECK(message_of<ShapeError>([&] { index_select(x, 2, ids(x, {0}, {1})); }) ==
-        "index_select: dimension 2 of [2,3]");
+        "index_select: no dimension 2 in [2,3]");
   CHECK(message_of<DataError>([&] { index_select(x, 1, ids(x, {3}, {1})); }) ==
         "gather: index 3, expected 0 to 2");
 }

@@ -264,7 +264,7 @@ TEST_CASE("elementwise ops name shapes that do not broadcast") {
   CHECK(error([&] { add(a, b); }) == "add: b is [2], a is [2,3], expected equal sizes, or 1");
   CHECK(error([&] { div(a, b); }) == "div: b is [2], a is [2,3], expected equal sizes, or 1");
   CHECK(error([&] { maximum(a, Tensor()); }) == "maximum: b is undefined, expected a tensor");
-  CHECK(error([&] { clamp(a, 2, 1); }) == "clamp: low is 2, high is 1");
+  CHECK(error([&] { clamp(a, 2, 1); }) == "clamp: low is 2, expected at most high, 1");
 }
 
 TEST_CASE("masks and images count as numbers, and keep the history of what they meet") {

@@ -58,7 +58,7 @@ TEST_CASE("softmax names the dimension that is wrong") {
   Context context(small_context());
   CHECK(message_of<ShapeError>([&] {
           softmax(random_leaf(context, {2, 3}, 1), 2);
-        }) == "softmax: dimension 2 of [2,3]");
+        }) == "softmax: no dimension 2 in [2,3]");
 }
 
 }  // namespace shale::test

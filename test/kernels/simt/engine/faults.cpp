@@ -207,7 +207,7 @@ TEST_CASE("a divergent warp collective is a fault", "[kernels][emulator]") {
   const simt::LaunchConfig warp = {.grid = 1, .block = 32};
   expect({Fault::kDivergentCollective, "different operations"}, shuffle_against_vote, warp,
          out.data());
-  expect({Fault::kDivergentCollective, "which leaves it out"}, mask_without_the_caller, warp,
+  expect({Fault::kDivergentCollective, "does not contain the lane"}, mask_without_the_caller, warp,
          out.data());
   expect({Fault::kDivergentCollective, "a warp shuffle"}, shuffle_after_lanes_left, warp,
          out.data());
@@ -337,7 +337,7 @@ TEST_CASE("shared memory above 48 KiB has to be asked for", "[kernels][emulator]
     CHECK((found.found && found.fault == Fault::kLaunch));
     CHECK(test::contains(found.message, text));
   };
-  check(47 * kKilobyte + 1, false, "need 49153 bytes, a block has 49152 unless more is asked for");
+  check(47 * kKilobyte + 1, false, "need 49153 bytes, a block has 49152 unless more is requested");
   check(48 * kKilobyte, false, "need 50176 bytes");
   check(49 * kKilobyte, false, "50176 bytes of shared memory, a block has 49152 unless");
   check(227 * kKilobyte, true, "need 233472 bytes, a block has 232448");

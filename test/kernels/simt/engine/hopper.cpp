@@ -306,8 +306,8 @@ TEST_CASE("only tensor maps that were made are prefetched", "[kernels][emulator]
                                           .strides = {1, 64},
                                           .box = {32, 1}});
   expect_none(prefetch_kernel, 32, made);
-  expect({Fault::kAsyncCopy}, "prefetch_tensor_map: the tensor map was never made", prefetch_kernel,
-         32, TensorMap());
+  expect({Fault::kAsyncCopy}, "prefetch_tensor_map: the tensor map was not encoded",
+         prefetch_kernel, 32, TensorMap());
 }
 
 TEST_CASE("bulk stores read what was written and fenced, until they are waited for",

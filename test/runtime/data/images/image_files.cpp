@@ -226,7 +226,7 @@ TEST_CASE("a folder's folders are classes, in train and val if these are there")
   write_png(path + "/train/dog/c.png", picture(5, 4, 3, 2));
   CHECK(open_images({.path = path}).fingerprint != fingerprint);
   fs::create_directories(path + "/val/cow");
-  CHECK(contains(error_of({.path = path}), "cow: no such class in"));
+  CHECK(contains(error_of({.path = path}), "cow: no class of"));
   CHECK(contains(error_of({.path = path + "/none"}), "no such file or folder"));
   CHECK(contains(error_of({.path = path + "/train/cat"}), "no class folders found"));
 }
