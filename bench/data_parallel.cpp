@@ -49,8 +49,8 @@ void describe(ConfigSpec& spec, BenchConfig& c) {
   std::vector<std::string> ways = {"all"};
   for (const Way& way : kWays) ways.emplace_back(way.name);
   spec.add_choice("only", c.only, ways, "kind of data parallelism to measure");
-  spec.add("batch", c.batch, "samples per step, a multiple of the ranks", {.min = 1});
-  spec.add("pixels", c.pixels, "image edge, a multiple of 16", {.min = 16, .max = 1024});
+  spec.add("batch", c.batch, "samples per step; a multiple of the number of ranks", {.min = 1});
+  spec.add("pixels", c.pixels, "image edge in pixels, a multiple of 16", {.min = 16, .max = 1024});
   spec.add("seq-len", c.seq_len, "tokens per sequence", {.min = 1, .max = 1024});
   spec.add("steps", c.steps, "measured steps, after two warm-up steps", {.min = 1});
   spec.add("threads", c.threads, "CPU threads per rank", {.min = 1});

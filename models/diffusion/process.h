@@ -56,7 +56,7 @@ enum LossCoefficient : int {
   kWeight,        // weight of an element's squared error
   kBoundWeight,   // weight of an element's variational bound
   kLogBeta,       // log of the upper limit of a learned variance
-  kLogPosterior,  // log of the lower limit, the posterior's variance
+  kLogPosterior,  // log of the variance of the posterior, the lower limit of a learned one
   kMeanFactor,    // factor from an error in the noise to one in the posterior's mean
   kIsFirst,       // 1: the sample has time 0, whose step results in x_0
   kLossCoefficients,

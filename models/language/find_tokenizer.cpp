@@ -122,7 +122,7 @@ HfExtras extras_of_tokenizer(HfExtras extras, const std::string& model, const st
 HfExtras find_extras(const TrainConfig& config,
                      const std::shared_ptr<const StoredTokenizer>& tokenizer) {
   const std::string& file = config.language.source.tokenizer;
-  if (file == "none") return {};  // the extras belong to the tokens of a tokenizer
+  if (file == "none") return {};  // extras describe the tokens of a tokenizer
   const std::string origin = origin_of(config);
   HfExtras extras = origin.empty() ? HfExtras() : read_extras(origin);
   if (tokenizer == nullptr) return extras;

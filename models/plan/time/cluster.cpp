@@ -38,8 +38,8 @@ void describe(ConfigSpec& spec, Cluster& c) {
            "share of the peak that attention reaches in forward", share);
   spec.add("attention-grad-share", c.attention_grad_share,
            "share of the peak that attention reaches in backward", share);
-  spec.add("bandwidth-share", c.bandwidth_share, "share of the bandwidth that large messages reach",
-           share);
+  spec.add("bandwidth-share", c.bandwidth_share,
+           "share of the memory bandwidth that large kernels reach", share);
   spec.add("overlap-tax", c.overlap_tax,
            "share of its speed that a device loses during a collective", {.min = 0, .max = 1});
   spec.add("devices-per-node", c.devices_per_node, "devices per node", {.min = 1});

@@ -122,7 +122,7 @@ PlannedStep planned_step(const RunConfig& config, const SampleUnit& unit, const 
     step.bubble = waits.bubble;
     step.seconds += waits.bubble;
   }
-  // Waits for other stages count with the same shares of bases as this rank's own work.
+  // Time of waiting for other stages is divided over the bases in the same way as the own work.
   for (size_t i = 0; i < kBases; ++i) step.by_basis[i] = time.by_basis[i] / time.total;
   step.items = double(config.global_batch) * double(unit.items_per_sample);
   step.flops = step.items * unit.flops_per_item;

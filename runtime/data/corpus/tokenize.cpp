@@ -390,7 +390,7 @@ std::optional<TokenizeProgress> find_complete(const fs::path& out, const std::st
 }
 
 void check(const TokenizeJob& job) {
-  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();  // maximum in a shard's header
+  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();  // int32 in a shard header
   if (job.shard_tokens < 1 || job.shard_tokens > kMost) {
     throw ConfigError(cat("shard-tokens is ", job.shard_tokens, ", expected 1 to ", kMost));
   }
