@@ -29,7 +29,7 @@ Tensor sum(const Tensor& x) {
 }
 
 Tensor mean(const Tensor& x) {
-  if (x.numel() == 0) throw ShapeError(cat("mean: x is ", x.shape(), ", expected elements"));
+  if (x.numel() == 0) throw ShapeError(cat("mean: x is ", x.shape(), ", expected sizes above 0"));
   return scaled_sum("mean", x, 1.0 / static_cast<double>(x.numel()));
 }
 

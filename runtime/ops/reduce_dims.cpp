@@ -72,7 +72,7 @@ Tensor scaled_sum(const char* op, const Tensor& x, const Reduced& to, bool keep,
 Tensor extreme(const char* op, const Tensor& x, const std::vector<int>& dims, bool keep,
                ReduceOp reduce) {
   const Reduced to = reduced_shape(op, x, dims);
-  if (to.count == 0) throw ShapeError(cat(op, ": x is ", x.shape(), ", expected elements"));
+  if (to.count == 0) throw ShapeError(cat(op, ": x is ", x.shape(), ", expected sizes above 0"));
   Tensor y = run_reduce(x, to, keep, reduce);
   if (!needs_grad(x.context(), {x})) return y;
   record(op, {x}, {&y}, [to, x = SavedTensor(op, x), y = SavedTensor(op, y)](BackwardArgs& args) {
@@ -93,7 +93,7 @@ Tensor sum(const Tensor& x, const std::vector<int>& dims, bool keep) {
 
 Tensor mean(const Tensor& x, const std::vector<int>& dims, bool keep) {
   const Reduced to = reduced_shape("mean", x, dims);
-  if (to.count == 0) throw ShapeError(cat("mean: x is ", x.shape(), ", expected elements"));
+  if (to.count == 0) throw ShapeError(cat("mean: x is ", x.shape(), ", expected sizes above 0"));
   return scaled_sum("mean", x, to, keep, static_cast<float>(1.0 / double(to.count)));
 }
 
@@ -107,7 +107,7 @@ Tensor min(const Tensor& x, const std::vector<int>& dims, bool keep) {
 
 Tensor argmax(const Tensor& x, int dim, bool keep) {
   const Reduced to = reduced_shape("argmax", x, {dim});
-  if (to.count == 0) throw ShapeError(cat("argmax: x is ", x.shape(), ", expected elements"));
+  if (to.count == 0) throw ShapeError(cat("argmax: x is ", x.shape(), ", expected sizes above 0"));
   return run_reduce(x, to, keep, ReduceOp::kArgMax);
 }
 

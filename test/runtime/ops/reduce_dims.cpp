@@ -108,8 +108,8 @@ TEST_CASE("reductions name the dimension that is wrong") {
   const auto error = [](auto&& call) { return message_of<ShapeError>(call); };
   CHECK(error([&] { sum(x, {2}); }) == "sum: no dimension 2 in [2,3]");
   CHECK(error([&] { mean(x, {1, -1}); }) == "mean: dimension -1 of [2,3] is named twice");
-  CHECK(error([&] { max(none, {1}); }) == "max: x is [2,0], expected elements");
-  CHECK(error([&] { mean(none, {1}); }) == "mean: x is [2,0], expected elements");
+  CHECK(error([&] { max(none, {1}); }) == "max: x is [2,0], expected sizes above 0");
+  CHECK(error([&] { mean(none, {1}); }) == "mean: x is [2,0], expected sizes above 0");
   CHECK(to_host<float>(sum(none, {1})) == std::vector<float>{0, 0});
 }
 
