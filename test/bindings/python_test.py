@@ -441,7 +441,7 @@ class Models(unittest.TestCase):
 
 
 def masks(count=2, site=None, sample=None):
-    """Masks of some dropouts in one forward, followed by a backward."""
+    """Returns the masks of `count` dropouts in one forward, which a backward follows."""
     if sample is not None:
         shale.runtime().set_sample(sample)
     x = shale.full((8, 64), 1.0)
@@ -503,7 +503,7 @@ class Training(unittest.TestCase):
 
 
 def hash_of(text):
-    """Hash of a text that a double represents exactly."""
+    """Returns a hash of a text that a double can represent exactly."""
     return zlib.crc32(text.encode())
 
 

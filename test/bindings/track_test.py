@@ -1,4 +1,4 @@
-"""shale.track beside stand-ins of the clients of MLflow and Weights & Biases.
+"""Tests shale.track with stand-ins for the clients of MLflow and Weights & Biases.
 
 The stand-in of MLflow refuses what mlflow/utils/validation.py of MLflow 3.17 refuses: batches of more
 than 1000 metrics or 100 params, values of params longer than 6000 bytes, a param that changes.

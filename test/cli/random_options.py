@@ -3,13 +3,13 @@
 
 A draw must either be refused, with exit code 64, one line and no step, or train with losses that
 match, up to rounding, those of one rank with the same options but without axes, ZeRO stages and
-offload. Where docs/explanation/numerics.md promises it, the losses must have the bits of the same mesh in one
-process, or else of the same processes without ZeRO stages and offload.
+offload. Where docs/explanation/numerics.md promises equal bits, the losses must equal those
+of the same mesh in one process, or of the same processes without ZeRO stages and offload.
 
-A draw with both options of a row of docs/reference/compatibility.md must be refused. The message must be that
-of such a row, or one of OTHER_REASONS. Each row is also tried alone: its two options, with only the
-options that they need, must be refused with its message. Prints which draws trained and which were
-refused, and why.
+A draw that contains both options of a row of docs/reference/compatibility.md must be refused, with
+the message of such a row or with one of OTHER_REASONS. Each row is also tried alone: its two
+options, with only the options that they need, must be refused with the row's message. Prints which
+draws trained and which were refused, and why.
 
     random_options.py BIN_DIR [--draws N] [--seed N|random] [--only N] [--jobs N] [--page FILE]
 """
@@ -162,7 +162,7 @@ environment = dict(os.environ, OMP_NUM_THREADS="1", OMPI_ALLOW_RUN_AS_ROOT="1",
 
 
 def values_of(seed, number):
-    """Values of each of OPTIONS in draw `number`."""
+    """Returns the value of each option of OPTIONS in draw `number`."""
     chosen = []
     for option, weights in OPTIONS.items():
         deck = [value for value, count in weights.items() for _ in range(count)]
@@ -173,7 +173,7 @@ def values_of(seed, number):
 
 
 def flags_of(values):
-    """{"zero": "1", "reproducible": ""}: the draw's flags."""
+    """Returns the flags of a draw, such as {"zero": "1", "reproducible": ""}."""
     flags = {}
     for words in " ".join(values).split("--")[1:]:
         flag, _, value = words.strip().partition(" ")
@@ -223,14 +223,14 @@ def read_rows(page):
 
 
 def draws_of(row):
-    """Draws for a row alone: each value of one option with each of the other."""
+    """Returns draws that try a row alone: all pairs of values of its two options."""
     first, second = ([f"{ALONE.get(flag, '')} --{flag} {value}" for value in values] or
                      [ALONE.get(flag, "")] for flag, values in row.sides)
     return [flags_of([one, other]) for one in first for other in second]
 
 
 def text_of(side, flags):
-    """A row's option as in error messages, "--zero 3"; empty if the draw does not use it so."""
+    """Returns an option of a row as in error messages, "--zero 3"; empty if the draw lacks it."""
     value = flags.get(side.flag)
     if side.flag == "ranks-per-process":
         value = str(ranks_per_process(flags))
@@ -240,7 +240,7 @@ def text_of(side, flags):
 
 
 def refusals_of(rows, flags):
-    """Messages of the rows whose two options a draw has."""
+    """Returns the messages of the rows whose two options are both in a draw."""
     pairs = [(row, *(text_of(side, flags) for side in row.sides)) for row in rows]
     return [f"{a} is incompatible with {b}: {row.because}; use {row.use}"
             for row, a, b in pairs if a and b]
@@ -261,7 +261,7 @@ def has_bits_of_one_process(flags):
 
 
 def has_bits_of_all_kept(flags):
-    """True if it promises the bits of the same processes without ZeRO stages and offload."""
+    """True if numerics.md promises the bits of a run without ZeRO stages and offload."""
     zero = size_of(flags, "zero", 0)
     if flags.get("optimizer") == "adafactor" and zero > 0:
         return False  # Adafactor's statistics depend on the boundaries of shards
@@ -279,7 +279,7 @@ def without(flags, dropped):
 
 
 def references_of(flags):
-    """Reference for a draw's losses: its flags, and whether bits must be equal."""
+    """Returns the reference runs of a draw: their flags, and whether bits must be equal."""
     wanted = [(without(flags, AXES + KEPT + ROUNDING), False)]
     if has_bits_of_all_kept(flags):
         is_one = has_bits_of_one_process(flags)
@@ -292,8 +292,8 @@ def init_folder(flags, work):
 
 
 class Run:
-    """A run of train_lm: its command, exit code, what it said, and of each step what it was and its
-    bits, where there are any."""
+    """A run of train_lm: its command, exit code and output, and the losses and their bits of each
+    step, if it has any."""
 
     def __init__(self, flags, work):
         self.out = tempfile.mkdtemp(dir=work)
@@ -327,7 +327,7 @@ class Run:
 
 
 class References:
-    """Reference runs, shared by several draws; each runs once."""
+    """Reference runs, each of which is run once and shared by several draws."""
 
     def __init__(self, work):
         self.work, self.runs, self.lock = work, {}, threading.Lock()
@@ -357,18 +357,18 @@ def difference(run, want):
 
 
 def message_of(line):
-    """Message of a refusal, without the text common to all."""
+    """Returns the message of a refusal, without the text that all refusals have."""
     return re.sub(r"^error: | \(rank \d+ of \d+\)$", "", line)
 
 
 def reason_of(line):
-    """A refusal with numbers replaced, so that equal reasons are counted together."""
+    """Returns a refusal with numbers and paths replaced, to count equal reasons together."""
     line = re.sub(r"\S*/\S+", "PATH", message_of(line))
     return re.sub(r"\b\d+(\.\d+)?\b", "N", line)
 
 
 def what_is_wrong(run, refusals, others):
-    """Problem with a refused draw; `refusals` are messages of rows, `others` other reasons."""
+    """Returns what is wrong with a refusal; refusals: messages of rows, others: other reasons."""
     if not run.said.startswith("error: ") or "\n" in run.said or run.losses:
         return f"refused after {len(run.bits)} steps, expected one line before any:\n{run.said}"
     reason = reason_of(run.said)
@@ -380,8 +380,8 @@ def what_is_wrong(run, refusals, others):
 
 
 def check(flags, refusals, others, references, work):
-    """Outcome of a draw: "trained" with its largest difference, "refused" with the message, or
-    "failed"; and the problem with it, if any."""
+    """Returns the outcome of a draw, "trained" with the largest difference of losses, "refused"
+    with the message, or "failed"; and what is wrong with it, if anything."""
     run = Run(flags, work)
     if run.code == 64:
         wrong = what_is_wrong(run, refusals, others)
@@ -405,7 +405,7 @@ def check(flags, refusals, others, references, work):
 
 
 def try_rows(rows, pool, work):
-    """Tries each row alone. Returns rows that are not refused with their message."""
+    """Tries each row alone. Returns the rows that were not refused with their message."""
     names = [" with ".join(f"--{flag} {', '.join(values)}".rstrip() for flag, values in row.sides)
              for row in rows]
     left_out = [name for name in names if LEFT_OUT in name]

@@ -23,7 +23,7 @@ STEPS, TOKENS = 300, 80
 
 
 def questions(chats):
-    """Yields the beginning of each conversation up to each of its answers."""
+    """Yields each conversation's messages before each of its answers."""
     for line in chats.read_text().splitlines():
         messages = json.loads(line)["messages"]
         for i, message in enumerate(messages):

@@ -18,7 +18,7 @@ LR, BETA1, BETA2, EPS, DECAY, CLIP = 1e-3, 0.9, 0.95, 1e-8, 0.1, 1.0
 
 
 def tokens():
-    """[WINDOWS, LENGTH + 1]: each window begins with the last token of the one before."""
+    """Returns [WINDOWS, LENGTH + 1]; each window begins with the last token of the previous one."""
     stream = jnp.array([(7 * i * i + 3 * i) % VOCAB for i in range(WINDOWS * LENGTH + 1)])
     return jnp.stack([stream[w * LENGTH : (w + 1) * LENGTH + 1] for w in range(WINDOWS)])
 

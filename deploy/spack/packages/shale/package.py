@@ -1,4 +1,4 @@
-"""Spack's recipe. It builds the tree that it lies in, as that is committed. NOT RUN."""
+"""Spack recipe that builds the committed state of the tree that contains it. NOT RUN."""
 
 import os
 
