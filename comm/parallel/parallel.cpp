@@ -35,9 +35,9 @@ Degrees filled(Degrees degrees, int processes) {
   if (degrees.shard * others != processes) {
     throw ConfigError(cat("parallel: replica ", degrees.replica, ", pipeline ", degrees.pipeline,
                           ", shard ", degrees.shard, ", context ", degrees.context, " and tensor ",
-                          degrees.tensor, ", ", degrees.here(), " mesh ranks a process, on ",
+                          degrees.tensor, ", ", degrees.here(), " mesh ranks per process, on ",
                           processes, " processes; use degrees whose product is that of processes ",
-                          "and mesh ranks a process"));
+                          "and mesh ranks per process"));
   }
   if (degrees.expert > 1 && degrees.here() > 1) {
     throw ConfigError(cat("parallel: expert ", degrees.expert, " with ", degrees.here(),

@@ -312,7 +312,7 @@ TEST_CASE("degrees that do not fit the processes are named", "[hosted]") {
     return message_of<ConfigError>([&] { comm::Parallel(*group, context, degrees, options); });
   };
   const std::string product = refused({.tensor = 16, .context = 3});
-  CHECK(contains(product, "context 3 and tensor 16, 1 mesh ranks a process"));
+  CHECK(contains(product, "context 3 and tensor 16, 1 mesh ranks per process"));
   CHECK(contains(product, cat("on ", ranks, " processes")));
   CHECK(contains(refused({.shard = 7}), "shard 7"));
   CHECK(contains(refused({.tensor = 4 * ranks, .tensor_here = 3}),
@@ -324,7 +324,7 @@ TEST_CASE("degrees that do not fit the processes are named", "[hosted]") {
   CHECK(contains(refused({.replica = 0}), "replica 0, expected 1 or more"));
   CHECK(contains(refused({.pipeline = -1}), "pipeline -1, expected 1 or more"));
   CHECK(contains(refused({.tensor = 2 * ranks, .expert = 2, .tensor_here = 2}),
-                 "expert 2 with 2 mesh ranks a process"));
+                 "expert 2 with 2 mesh ranks per process"));
   CHECK(contains(refused({.expert = 3 * ranks}),
                  cat("expert ", 3 * ranks, " of the ", ranks, " ranks of shard, context")));
   CHECK(contains(refused({}, {.reshard = 3 * ranks}), cat("reshard ", 3 * ranks, " of the ")));
