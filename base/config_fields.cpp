@@ -159,7 +159,7 @@ class RealField : public ConfigField {
   }
   bool assign(std::optional<double> value) {
     if (!accepts(value)) return false;
-    field_ = static_cast<T>(*value) + T{0};  // JSON's -0 is an integer: becomes plus zero
+    field_ = static_cast<T>(*value) + T{0};  // JSON's integer -0 becomes +0
     return true;
   }
 

@@ -28,7 +28,7 @@ struct StepState {
   uint64_t seed = 0;
   uint64_t step = 0;    // optimizer steps done before this one
   uint64_t sample = 0;  // global index of this micro-batch's first sample in the step
-  float lr = 0;         // this and the next two are set only in an optimizer's own StepState
+  float lr = 0;         // lr and the corrections are set only in an optimizer's StepState
   float bias_correction1 = 1;  // 1 - beta1^t
   float bias_correction2 = 1;  // 1 - beta2^t
   float grad_scale = 1;        // 1 / tokens of the global batch: backward() starts from it

@@ -22,7 +22,7 @@ class DeviceSlice {
       : timeline_(timeline != nullptr && timeline->is_recording() ? timeline : nullptr),
         stream_(stream),
         begin_(timeline_ != nullptr ? timeline_->mark(stream) : StreamMarks::kNone) {}
-  // bytes: size of the larger buffer. first_rank: the group's first rank, in the World like `rank`.
+  // bytes: size of the larger buffer. rank and first_rank, the group's first, are World ranks.
   void end(std::string_view group, const Fingerprint& call, int64_t bytes, int first_rank,
            int rank);
 

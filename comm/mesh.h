@@ -68,7 +68,7 @@ class MeshLayout {
 // local_rank and local_size: this rank among those of its node.
 std::vector<MeshAxis> hybrid_axes(ProcessGroup& group, int local_rank, int local_size);
 
-// A MeshLayout with its process groups, each made when first asked for.
+// A MeshLayout with its process groups, each made on first use.
 class Mesh {
  public:
   // `group` outlives the mesh.

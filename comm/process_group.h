@@ -133,7 +133,7 @@ class ProcessGroup {
 
   // Gathers control data in rank order. The length may differ between ranks. Blocking.
   std::vector<std::string> all_gather_bytes(std::string_view mine, std::string_view tag = {});
-  // all_gather_bytes for root alone; other ranks get nothing. It stores size() times the longest.
+  // all_gather_bytes for root alone; other ranks get nothing. Root stores size() padded texts.
   std::vector<std::string> gather_bytes(std::string_view mine, int root, std::string_view tag = {});
   // Sends root's control data, of any length, to all ranks; the argument of other ranks is ignored.
   // Blocking.

@@ -12,10 +12,10 @@ namespace shale::comm {
 // Errors as text that ranks exchange, so that all ranks throw the same error: the exit code, a
 // space, the message; empty: no error.
 
-// Packs any exception. One that is no Error gets the code for out of memory or internal error.
+// Packs any exception. If it is no Error, its code is "out of memory" or "internal error".
 std::string pack_problem(std::exception_ptr error);
 // Throws the error in the class of its code if callers distinguish that class: DataError,
-// MissingInputError, DiskError; else Error. Does nothing if there is none.
+// MissingInputError, DiskError; else Error. Does nothing if `problem` is empty.
 void throw_problem(const std::string& problem);
 
 // Runs `body` on rank 0. Returns its error on all ranks. Collective.

@@ -41,7 +41,7 @@ class CheckpointReader {
   // Takes a manifest that was read from the folder, without checking the files: one of many ranks
   // checks them for all (comm::open_checkpoint).
   CheckpointReader(const std::string& folder, CheckpointManifest manifest);
-  void check_files() const;  // checks that all exist with the right sizes
+  void check_files() const;  // checks that all files exist with the right sizes
 
   const std::string& path() const { return folder_.path(); }
   const CheckpointManifest& manifest() const { return manifest_; }

@@ -78,9 +78,9 @@ class CheckpointSaver {
   // all ranks, if the state has too many parts. Collective.
   void check(const std::vector<StatePart>& share);
 
-  // Starts a save. `share`: the parts that this rank writes (share_to_write); may change
-  // afterwards. Waits for the previous save, and returns its step if it was committed only now.
-  // Collective.
+  // Starts a save. `share`: the parts that this rank writes (share_to_write); their tensors may
+  // change afterwards. Waits for the previous save, and returns its step if it was committed only
+  // now. Collective.
   std::optional<int64_t> save(const CheckpointInfo& info, const std::vector<StatePart>& share);
   // Call between steps while a save is in flight; collective. Returns the step once it has been
   // committed. Never waits for the disk.

@@ -10,8 +10,8 @@
 
 namespace shale::comm {
 
-// All tensors that a resumed run needs, in the same order on all ranks, except empty ones; none
-// contains padding. Host memory may be outdated until an optimizer step there has finished
+// All non-empty tensors that a resumed run needs, without padding, in the same order on all ranks.
+// Host memory may be outdated until an optimizer step there has finished
 // (offload::OptimizerOffload).
 std::vector<StatePart> training_state(const DataParallel& parallel,
                                       const optim::Optimizer& optimizer);

@@ -73,7 +73,7 @@ class HostLink::Transfer final : public WorkState {
   View view_;
   Message message_;
   bool done_ = false;
-  bool error_ = false;  // the queue has this work's exception
+  bool error_ = false;  // true: the work failed, with the queue's exception
 };
 
 std::string HostLink::Queue::own_rank() const {

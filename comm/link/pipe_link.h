@@ -63,7 +63,7 @@ struct LinkOptions {
 std::string link_name(const LinkOptions& options);  // "group 'pipeline': link 3 -> 4"
 // Entry for the lists of recent collectives: "link 3 -> 4: waits for forward 7 of ...".
 Fingerprint fingerprint(const LinkOptions& options, const Message& message);
-// Describes both: "...: rank 3 sends forward 7 of chunk 1 in step 12, ..., rank 4 expects ..."
+// Describes the two messages: "...: rank 3 sends forward 7 of chunk 1 ..., rank 4 expects ..."
 std::string mismatch(const LinkOptions& options, const Message& sent, const Message& expected);
 
 // One end of a link between two ranks, through which pipeline stages exchange activations and their
@@ -89,11 +89,11 @@ class PipeLink {
 
   const LinkOptions& options() const { return options_; }
 
-  // x: contiguous, at most capacity_bytes, in memory of the group's device; may be dropped after
+  // x: contiguous, at most capacity_bytes, in memory of the group's device; may be freed after
   // wait(). Throws ShapeError for a wrong size, ConfigError at the receiver's end or for another
   // direction or chunk than the link's.
   Work send(const View& x, const MessageId& id, void* stream = nullptr);
-  // Receives the next message, which must have `into`'s count and dtype. May precede send().
+  // Receives the next message, which must have `into`'s count and dtype. Callable before send().
   Work receive(const View& into, const MessageId& id, void* stream = nullptr);
 
   // Counts messages sent from now on, as activations, and the time in wait() in `meter`.

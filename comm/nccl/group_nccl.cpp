@@ -230,7 +230,7 @@ int NcclGroup::max_ctas() const {
   return options().lane == Lane::kModel ? kModelLaneCtas : 0;
 }
 
-// Thread blocks of a kernel. If NCCL decides, an estimate: more would wait for the next GEMM tile.
+// Number of SMs to reserve for a kernel: its maximum thread blocks; an estimate if NCCL decides.
 int NcclGroup::ctas() const {
   constexpr int kUsual = 16;
   return max_ctas() > 0 ? max_ctas() : kUsual;

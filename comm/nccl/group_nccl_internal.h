@@ -58,7 +58,7 @@ class NcclGroup final : public ProcessGroup {
 
   NcclOptions nccl_options() const;
   int max_ctas() const;  // maximum thread blocks of a kernel; 0: NCCL decides
-  int ctas() const;      // thread blocks that a kernel uses
+  int ctas() const;      // number of SMs to reserve for a kernel
   void start();
   NcclParent& parent();
 

@@ -76,7 +76,7 @@ class NcclComm {
   void check_async();
   // Ends kernels on the device, and a launch on another thread that waits for other ranks.
   void abort() noexcept;
-  // Call at the end, when no rank uses it any more and the device is done with it.
+  // Call at the end, when neither a rank nor the device uses the communicator any more.
   void close();
 
   // Registers memory for use without copies. All ranks register the same sizes in the same order.

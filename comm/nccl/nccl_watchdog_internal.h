@@ -35,7 +35,7 @@ class NcclWatchdog {
   // A collective that is being launched, which may wait for ranks that connect, and then runs.
   class Launch {
    public:
-    // The launch has been queued. Null: its end is unknown, as it failed or was captured.
+    // Call when the launch is queued. finished: null if its end is unknown (failed or captured).
     void queued(std::shared_ptr<const DeviceEvent> finished) {
       finished_ = std::move(finished);
       queued_.store(true, std::memory_order_release);

@@ -270,7 +270,7 @@ Tensor HostedExchange::all_to_all(const Tensor& slices) {
 
 Arrival HostedExchange::begin_shift(const Tensor& x, const Tensor& into, int by, ShiftOf of) {
   const Of what = of == ShiftOf::kRing ? Of::kRing : of == ShiftOf::kRows ? Of::kGather : Of::kSum;
-  // A meeting's name contains `by`: members may differ in it, and other calls have the same tag.
+  // The meeting's name contains `by`, so that different values of the members are an error.
   return meet(cat(line_->name_of(what), " by ", by), x, into,
               [&](Round& round) { shift(round, by, options_of(x, what, /*async=*/true)); });
 }

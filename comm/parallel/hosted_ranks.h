@@ -51,7 +51,7 @@ class HostedRanks {
     std::shared_ptr<Round> round_;  // round that some ranks have reached; null: none
   };
 
-  // Waits until all ranks have called it; the last one calls `act`, which the process needs once.
+  // Waits until all hosted ranks have called once(); the last one calls `act`, once per process.
   void once(std::string_view what, const std::function<void()>& act) { all_.wait(what, act); }
 
  private:

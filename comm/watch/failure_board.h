@@ -58,7 +58,7 @@ class FailureBoard {
 
   // Sets the function that tell() calls in this process, once; tell() returns after that call. The
   // watchdog calls tell() on its own thread, as the main thread may be busy.
-  void listen(FailureListener listener);  // empty: removes it
+  void listen(FailureListener listener);  // empty: removes the listener
   void tell(int code, const std::string& message);
 
  private:

@@ -74,7 +74,7 @@ std::optional<UdpSocket::Received> UdpSocket::receive(void* data, size_t capacit
     const ssize_t got =
         recvfrom(socket_, data, capacity, 0, reinterpret_cast<sockaddr*>(&from), &length);
     if (got >= 0) return Received{.bytes = static_cast<size_t>(got), .from = from.sin_addr.s_addr};
-    if (errno != ECONNREFUSED && errno != EINTR) return {};  // refused: an earlier send
+    if (errno != ECONNREFUSED && errno != EINTR) return {};  // an earlier send was refused: ignored
   }
 }
 

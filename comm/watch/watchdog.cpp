@@ -49,7 +49,7 @@ Watchdog::Watchdog(WorldContext& context, const MpiComm& world, const MpiComm& n
             "MPI_Allreduce");
   if (one_node == 0) {
     link_ = std::make_unique<HeartbeatLink>(world, node);
-    // Sends it to the other nodes before the ranks meet, too.
+    // Sends the heartbeat to the other nodes before the ranks meet, too.
     link_->send(table_, /*failure=*/0);
     check_mpi(MPI_Barrier(world.get()), "MPI_Barrier");
   }

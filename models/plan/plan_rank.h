@@ -26,7 +26,7 @@ class RehearsalClock : public kernels::CallObserver,
   enum class Pass : uint8_t {
     // Repeats each kernel at the first call of its kind. Caches are warmer than in a real step.
     kAtOnce,
-    kLater,  // runs none; a later pass does
+    kLater,  // runs no kernels; a later pass does
     // Runs the first few calls of each kind at their places in the step, so that their memory is
     // mapped. Takes no times.
     kVisit,

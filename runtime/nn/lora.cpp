@@ -56,7 +56,7 @@ Lora::Lora(LinearWeights& layer, const LoraOptions& options, uint32_t dropout_si
       b(&layer, "lora_B", options.rank, layer.weight_shape()[0], Init::zeros(), Bias::kNo),
       options_(options),
       dropout_site_(dropout_site) {
-  // Of the two, the matrix with the dimension along which the layer's weight is sharded is sharded.
+  // Of A and B, the matrix with the dimension along which the layer's weight is sharded is sharded.
   replicate({&a, &b});
   const Split& split = layer.weight.split;
   if (split.share == Share::kShard) (split.dim == 0 ? b : a).weight.split = split;

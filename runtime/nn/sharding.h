@@ -21,9 +21,9 @@ struct TensorBox {
 // How much of a parameter a tensor-parallel rank holds.
 enum class Share : uint8_t {
   kWhole,      // the model is not sharded
-  kShard,      // a shard of it
-  kReplicate,  // all of it; its gradient covers this rank's rows only
-  kFirst,      // all of it on the first rank, nothing on others
+  kShard,      // a shard of the parameter
+  kReplicate,  // the whole parameter; its gradient covers this rank's rows only
+  kFirst,      // the first rank has the whole parameter, others nothing
 };
 
 // How tensor-parallel ranks may shard a parameter, declared by its layer.

@@ -35,7 +35,7 @@ struct StatePart {
   TensorBox box = {};     // a box without dimensions stands for the whole tensor
   int64_t first = 0;      // the part is elements [first, first + count()) of the box, row-major
   Tensor values;          // a vector, in device or host memory; may be empty
-  bool is_whole = false;  // every rank of the shard group has all of it, with equal values
+  bool is_whole = false;  // every rank of the shard group has the whole tensor, with equal values
   bool of_whole = false;  // covers the whole parameter, equal on all tensor-parallel ranks
   bool is_copy = false;   // another tensor-parallel rank has the same part and writes it
   // kEach: the saved tensor has an additional first dimension over the replicas, added by

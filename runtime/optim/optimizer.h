@@ -95,7 +95,7 @@ class Optimizer {
   int64_t updates_done() const { return updates_done_; }
   // Adds a vector filled with `initial` to states(). The shard is named if memory runs out.
   Tensor add_state(OptimState state, int64_t count, DType dtype, double initial = 0);
-  // states()[index] for a class that adds each state for all shards in turn.
+  // State number `index` of a shard, if the class added each state for all shards in turn.
   const Tensor& state(size_t shard, size_t index) const {
     return states_[index * shards_.size() + shard].value;
   }

@@ -63,7 +63,7 @@ std::string first_name(const std::vector<OptimShard>& shards) {
   return "none";
 }
 
-// Zeroes the gradients of a shard with some spans of a buffer; other optimizers step the others.
+// Zeroes the gradients of a shard that has only some spans of its buffer (OptimShard).
 void zero_part(const OptimShard& shard) {
   ShardGradient& gradient = *shard.gradient;
   for (const OptimSpan& span : shard.spans) {

@@ -68,7 +68,7 @@ class StreamClock {
 };
 
 // Throws UnavailableError if this build lacks the device. On the CPU, whose streams run
-// synchronously, and on the emulator, where a mark is queued work, it reads the host's clock. On a
+// synchronously, and on the emulator, where a mark is queued work, the clock is the host's. On a
 // GPU it uses events of the GPU, accurate to half a microsecond.
 std::unique_ptr<StreamClock> make_stream_clock(const Device& device);
 // Used by make_stream_clock() in builds that have the device.

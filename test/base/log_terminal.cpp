@@ -95,7 +95,7 @@ TEST_CASE("the status line is cut to the terminal, so that it never wraps", "[lo
   }
   Logger log({.out = terminal.file.get(), .err = terminal.file.get()});
   log.status("0123456789abc");
-  log.status("");  // removes the status line; prints no other
+  log.status("");  // removes the status line without printing another
   CHECK(shows(terminal, kClear + "012345678" + kClear));
 }
 

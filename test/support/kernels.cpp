@@ -107,7 +107,7 @@ struct TestDevices {
     for (const auto& emulator : emulators) {
       gpus.push_back(with_workspace(emulator->exec()));
       gpus.back().device.arch = std::exchange(arch, other_arch);
-      // With a dependent launch, kernels may only do before their wait what is safe there.
+      // Tests that kernels do nothing unsafe before they wait for the previous kernel.
       gpus.back().dependent_launch = gpus.back().device.arch == 90;
     }
   }

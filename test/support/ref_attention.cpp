@@ -35,7 +35,7 @@ struct Row {
   std::vector<double> score;        // scaled scores
   std::vector<double> score_error;  // absolute errors of the scores
   std::vector<double> prob;
-  std::vector<double> slope;  // derivative of the softcap; 1 without
+  std::vector<double> slope;  // derivative of the softcap; 1 without a softcap
   double lse = -std::numeric_limits<double>::infinity(), lse_error = 0;
   double softmax_error = 0;   // maximum relative error of the probabilities
   std::vector<int64_t> keys;  // keys that the query sees; the vectors have their values

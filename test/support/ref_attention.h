@@ -14,7 +14,7 @@ struct AttentionShape {
   int64_t window = 0;                    // 0: no window
   std::vector<int32_t> first_keys = {};  // [batch, queries]; empty: all are 0
   double softcap = 0;                    // 0: no softcap
-  // True if a head's query block sees a key block, of kAttentionBlock tokens each; null: all do.
+  // True if a head's query block sees a key block (kAttentionBlock tokens each); null: always.
   std::function<bool(int64_t head, int64_t query_block, int64_t key_block)> sees_block = {};
 
   // Query i of a sequence attends to the keys [first_key, visible_keys).

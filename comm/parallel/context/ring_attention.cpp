@@ -108,7 +108,7 @@ class RingAttention final : public CutAttention, private CutOptions {
   Tensor first_keys_of(const Pair& pair) const;
 
   // Calls visit(keys, pair) for all pairs of shards, in ring order (see the top of this file).
-  // Calls pass() when the keys of one rank are done and those of the next, in transfer, are due.
+  // Calls pass() after the keys of one rank, before the keys of the next rank.
   template <typename Visit, typename Pass>
   void go_around(const Keys& own, const Visit& visit, const Pass& pass) const;
   // Visits the pairs of this rank's queries with one rank's keys. For this rank's own keys, kFirst
@@ -147,7 +147,7 @@ Pair RingAttention::make_pair(int query_shard, int key_shard) const {
   return pair;
 }
 
-// True if the window of the first query, which sees most of these keys, reaches the last of them.
+// True if the window of the first query, which sees most of these keys, reaches the last key.
 bool RingAttention::is_seen(const Pair& pair) const {
   if (window == 0 || pair.is_own()) return true;
   const int64_t last_key = pair.key_places.of(pair.keys - 1);

@@ -13,7 +13,7 @@
 namespace shale::comm {
 namespace {
 
-// Refuses a host group for a device: it would treat device addresses as its own.
+// Refuses a host group for a device: it would treat device addresses as host addresses.
 void check_memory(const Context& context, ProcessGroup& group) {
   const bool on_device = context.device().type != DeviceType::kCpu;
   const bool for_device = &group.host() != &group;

@@ -162,7 +162,7 @@ void FlatGradient::add_over(ProcessGroup& stages) {
 // Informs an optimizer that steps the shard off the device: it may fetch the gradient now, or after
 // `arrived` if the gradient is in host memory.
 void FlatGradient::tell_complete(const Event& arrived) {
-  if (spec_.traits.use != TableUse::kOnly) return;  // a tied use is still to be added
+  if (spec_.traits.use != TableUse::kOnly) return;  // a tied use's gradient is still to be added
   if (!told_complete_ && shard_.fence != nullptr) shard_.fence->gradient_complete(arrived);
   told_complete_ = true;
 }

@@ -31,7 +31,7 @@ FlatValues::FlatValues(const BufferSpec& spec, OptimShard& shard)
     }
   }
   if (spec_.offloaded()) shard_.fence = std::make_shared<StepFence>();
-  // In stage 0, which shards nothing, the peers are the tensor ranks.
+  // Stage 0 shards nothing, so there the peers are the tensor ranks.
   if (spec_.is_sharded() || shared.options.stage == 0) shard_.peers = shared.peers;
   shard_.all_peers = shared.all_peers;
   if (!spec_.is_sharded()) return;

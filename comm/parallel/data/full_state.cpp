@@ -271,7 +271,7 @@ void DataParallel::full_state(const std::function<void(const Parameter&, const V
   for (const auto& unit : units_) {
     for (const Parameter* parameter : unit->parameters()) {
       const bool is_further = parameter->sharding.share != Share::kWhole &&
-                              parameter->peers.empty();  // the first tensor rank has peers
+                              parameter->peers.empty();  // only the first rank's one has peers
       if (!is_further) visit(*parameter, state.read(*parameter));
     }
   }

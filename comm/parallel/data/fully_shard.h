@@ -5,7 +5,7 @@
 namespace shale::comm {
 
 // Makes a module a unit of data parallelism, by default of stage 3, for custom training loops. Call
-// it for inner modules first; the call for the model itself takes the rest:
+// it for inner modules first; the call for the model itself takes all remaining parameters:
 //
 //   for (Module* block : model.blocks()) comm::fully_shard(*block, context, group);
 //   comm::fully_shard(model, context, group);  // the rest: embedding, last norm, head

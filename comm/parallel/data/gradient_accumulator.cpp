@@ -245,7 +245,7 @@ void GradientAccumulator::drop_zeroed() {
   if (!unsharded_.has_any_value()) kept_ = Tensor();
 }
 
-// Zeroes the shard's gradient of parameters that zero_grad() was called for, if others have values.
+// Zeroes the shard's gradients of the parameters in ShardGradient::zeroed, and clears that set.
 void GradientAccumulator::fill_zeroed() {
   std::set<const Parameter*>& zeroed = shard_.gradient->zeroed;
   if (zeroed.empty()) return;

@@ -22,7 +22,7 @@ class Reductions {
   void start(FlatUnit& unit);
   // Waits for all reductions except the last `leave` ones.
   void finish(size_t leave);
-  // Reduces the remaining units, those that no backward reached as zeros, and waits for all.
+  // Reduces the remaining units, as zeros if no backward reached them, and waits for all units.
   void flush();
 
  private:

@@ -64,7 +64,7 @@ std::string to_string(const Placement& placement) {
 ShardedParameter::ShardedParameter(DataParallel& parallel, const Parameter& parameter)
     : parallel_(&parallel), parameter_(&parameter), first_(&parameter) {
   const ShardGroups& groups = parallel.shared().groups;
-  const Parameter* stored = &parameter;  // owns the memory that all context ranks share
+  const Parameter* stored = &parameter;  // parameter with the memory that all context ranks share
   bool is_here = true;
   if (const HostedModels* const hosted = groups.hosted; hosted != nullptr) {
     const size_t tensor = model_of(*hosted, parameter) % static_cast<size_t>(hosted->tensor());

@@ -11,7 +11,7 @@ namespace shale::comm {
 // Placement of a tensor along one mesh axis.
 struct Placement {
   enum class Kind : uint8_t {
-    kReplicate,  // each rank has every element that the other axes leave
+    kReplicate,  // the ranks along the axis have the same elements
     kShard,      // each has an equal part along `dim`, in rank order; with `groups` equal blocks
                  // along `dim`, such as 3 for fused q, k and v, a part of each block
     kRange,    // each process has a range, in row-major order, of the elements that the other axes

@@ -28,7 +28,7 @@ struct PipelineStages {
   ProcessGroup* group = nullptr;  // ranks of this rank's pipeline, in stage order
   // Ranks that together hold the whole gradient: `group`, or `group` and ShardGroups::shard.
   ProcessGroup* whole = nullptr;
-  ProcessGroup* tie = nullptr;  // the two stages that share a tied table; null: not one of them
+  ProcessGroup* tie = nullptr;  // two stages that share a tied table; null: this is neither of them
   // Ranks of `group` that have a parameter of the whole model, in order. Two stages may have copies
   // of a tied table: both step it, and the first one's values are saved.
   std::map<const Parameter*, std::vector<int>> holders = {};
@@ -46,7 +46,7 @@ struct ShardGroups {
   // Mesh ranks with shards of the same sequences: on an inner axis of `shard`, and in this process.
   int context = 1;
   // Hybrid sharding: the ranks with the same shard in other shard groups; null: none. Gradients are
-  // added over `shard` first, then over `replicate`. bf16 sums are rounded after each, so only f32
+  // added over `shard` first, then over `replicate`. bf16 sums are rounded twice, so only f32
   // gradients have the same bits as one group of all ranks.
   ProcessGroup* replicate = nullptr;
   // Tensor-parallel ranks (comm/parallel/tensor): gradients of parameters that they all hold,
@@ -80,8 +80,8 @@ enum class ReplicaGradients : uint8_t {
 
 // Treatment of a unit's parameters between forward and backward in stage 3.
 enum class ReshardAfterForward {
-  kAuto,        // kNo for a unit that encloses others, as it is needed before and after them; else
-                // kYes
+  kAuto,        // kNo for a unit that encloses other units, as it is needed before and after those;
+                // else kYes
   kYes,         // frees the parameters; backward gathers them again
   kNo,          // keeps the parameters: more memory, a third less communication
   kSmallGroup,  // keeps a shard of ShardGroups::reshard: backward gathers within a node

@@ -65,7 +65,7 @@ class Pipeline {
   struct Flight {
     Tensor root;                 // tensor at which backward starts
     std::shared_ptr<Tensor> dx;  // gradient of the chunk's input
-    DeferredGrads rest;          // what kBackwardInput leaves to kBackwardWeights
+    DeferredGrads rest;          // weight gradients left to kBackwardWeights
   };
   // Tensor that an action receives from another stage, or sends to one.
   struct Passage {
@@ -113,7 +113,7 @@ class Pipeline {
   std::map<std::pair<int, int>, std::vector<Flight>> flights_;  // by chunk, micro-batch
   std::map<std::pair<Key, int>, Posted> posted_;                // receives, by link, micro-batch
   std::map<Key, Posted> sent_;                                  // last message by link
-  std::map<std::pair<Key, int>, std::vector<Tensor>> here_;     // between chunks of this rank
+  std::map<std::pair<Key, int>, std::vector<Tensor>> here_;  // tensors between chunks of this rank
   std::vector<Tensor> losses_;  // loss of each micro-batch
 };
 

@@ -41,7 +41,7 @@ std::string describe(const Action& action);  // "forward 7 of chunk 1"
 struct StagePlacement {
   int ranks = 1;
   int chunks = 1;        // model chunks per rank
-  bool returns = false;  // true: two chunks, the second in reverse order of ranks
+  bool returns = false;  // true: two chunks; the second visits ranks in reverse order
 
   int stages() const { return ranks * chunks; }
   int stage_of(int rank, int chunk) const {

@@ -86,7 +86,7 @@ const FittedLink* fitted_link(const Cluster& cluster, comm::CollectiveOp op,
 // trees, whichever are fewer.
 double collective_seconds(const Cluster& cluster, const comm::CollectiveCall& call,
                           const GroupSpread& group);
-// Seconds; fitted links are ignored.
+// Latency of a collective in seconds; ignores fitted links.
 double collective_latency(const Cluster& cluster, const GroupSpread& group);
 // Communication steps of a collective among `ranks` ranks.
 double steps_among(int64_t ranks);

@@ -114,7 +114,7 @@ class StepClock final : public RehearsalClock {
   void add_host(int threads);
   void wait_for_host(double time);
   void advance(double seconds);
-  void slow(double beside);  // adds the slowdown by a collective that overlaps for so long
+  void slow(double beside);  // adds the slowdown by a collective that overlaps for `beside` seconds
   void wait(double seconds, comm::Lane lane);
   double beside_products(double seconds);
   void end_exchange();

@@ -117,7 +117,7 @@ TEST_CASE("data that does not fit the declared parts is an error", "[io]") {
   CHECK_THROWS_AS(declare(part), InternalError);
   CHECK_THROWS_AS(CheckpointShardWriter(dir.path(), "y", {parts[0], parts[0]}), InternalError);
   CHECK_THROWS_AS(CheckpointShardWriter(dir.path(), "y", parts, 4095), InternalError);
-  CHECK_THROWS_AS(CheckpointShardWriter(dir.path(), "x", parts), DiskError);  // the file exists
+  CHECK_THROWS_AS(CheckpointShardWriter(dir.path(), "x", parts), DiskError);  // file exists
 }
 
 TEST_CASE("reading what a tensor does not have is an error", "[io]") {

@@ -149,7 +149,7 @@ TEST_CASE("degrees are fitted to the processes that there are", "[parallel_step]
   CHECK(contains(message_of<ConfigError>([&] { comm::fit_degrees({.tensor = 6}, 2); }),
                  "tensor 6 do not fit 2 processes"));
   CHECK(contains(message_of<ConfigError>([&] { comm::fit_degrees({.shard = 2}, 4); }), "shard 2"));
-  CHECK(fitted({.tensor = 0}, 4) == Text("r1 p1 s0 c1/1 t0/1"));  // unchanged: Parallel refuses it
+  CHECK(fitted({.tensor = 0}, 4) == Text("r1 p1 s0 c1/1 t0/1"));  // Parallel refuses tensor 0
 }
 
 TEST_CASE("sequences of another length than those that were cut are refused", "[parallel_step]") {

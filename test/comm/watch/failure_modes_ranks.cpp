@@ -12,7 +12,7 @@
 
 namespace shale::test {
 
-// External linkage makes its name available to the watchdog's report.
+// External linkage makes the function's name available to the watchdog's report.
 __attribute__((noinline)) void hang_in_computation() {
   const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(1);
   while (std::chrono::steady_clock::now() < end) {

@@ -36,7 +36,7 @@ TEST_CASE("a socket hears what is sent to its address, and nothing sent to anoth
   sender.send("own", 3, here.address());
   const auto got = wait_for(here, data);
   REQUIRE(got);
-  CHECK(std::string(data.data(), got->bytes) == "own");  // the other one would have come first
+  CHECK(std::string(data.data(), got->bytes) == "own");  // other datagrams would come first
   CHECK(got->from == loopback(3));
   CHECK_FALSE(here.receive(data.data(), data.size()));
 }

@@ -56,7 +56,7 @@ TEST_CASE("batches come in order and stay as they are until the next call", "[da
   for (int64_t i = 0; i < 200; ++i) {
     const Batch* batch = prefetcher.next();
     REQUIRE(batch != nullptr);
-    if (i % 50 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(2));  // lets it run on
+    if (i % 50 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(2));  // lets it work on
     REQUIRE(batch->first_position == i);
     REQUIRE(std::ranges::equal(inputs_of(*batch), std::vector(6, static_cast<int32_t>(i))));
   }

@@ -221,7 +221,7 @@ TEST_CASE("a run that is killed, and resumed with other ranks and batches, uses 
       }
       if (step + 1 == saved_after) saved = used.size();
     }
-    used.resize(saved);  // the samples after it are repeated
+    used.resize(saved);  // samples after the checkpoint are repeated
     step = saved_after;
   }
   CHECK(used.size() == 7 * 8 + (8 - 7) * 24 + (11 - 8) * 24 + (14 - 11) * 5);

@@ -195,7 +195,7 @@ struct StepOptions {
   bool background = true;
   int bad_step = -1;       // step whose gradient is not finite
   bool announced = false;  // announces gradients as complete before the step
-  bool early = false;      // and updates parameters at that time
+  bool early = false;      // updates parameters at that time
 };
 
 // Makes steps whose gradients depend on the updated parameters, as in real training. Uses only

@@ -198,7 +198,7 @@ TEST_CASE("linear with fp8 operands keeps the transpose of x, rounded, in place 
   }
 }
 
-// Returns the results of two GEMMs of one x, and the memory that they keep besides these.
+// Returns the results of two GEMMs of one x, and the memory that they keep besides the results.
 TEST_CASE("products of one tensor share its operands of fp8 where they are told to", "[ops]") {
   Context context(small_context());
   Tracer tracer;

@@ -120,7 +120,7 @@ TEST_CASE("kernels' scratch memory stays a graph's own", "[runtime][graph]") {
     x = Tensor();
   }
   context.allocator().release_cached();
-  CHECK(context.allocator().stats().current[size_t(MemoryTag::kWorkspace)] == 1024);  // outside's
+  CHECK(context.allocator().stats().current[size_t(MemoryTag::kWorkspace)] == 1024);  // `outside`
 }
 
 TEST_CASE("work that runs once in a graph's memory leaves the capture what it needs",

@@ -41,8 +41,8 @@ TrainOptions train_options(const Row& row) {
 Trained train_on(std::unique_ptr<DeviceBackend> device, const TrainOptions& options,
                  int replicas = 1) {
   Context context({.deterministic = true}, std::move(device));
-  // Chunks are small, so that a transfer needs several of them. But it is a single chunk if one
-  // collective follows another, which may then start before any result of the first is copied back.
+  // Transfers take several small chunks. With replicas a transfer is one chunk, so that the next
+  // collective may start before any result of the first is copied back.
   const auto group = world().group({.timeout_s = 60,
                                     .staging_bytes = replicas == 1 ? 1 << 10 : 1 << 16,
                                     .transport = comm::Transport::kMpi},
@@ -190,7 +190,7 @@ TEST_CASE("layers that ranks share have the same bits on a device whose streams 
   TrainOptions options = train_options({"stage 1", {.stage = 1}});
   options.dropout = 0.1f;
   options.tensor_shards = 2;
-  for (const int tensor : {2, 1}) {  // both in one process, or one in each
+  for (const int tensor : {2, 1}) {  // both tensor ranks in one process, or one in each process
     const auto run = [&](const emulator::Options& order) {
       Context context({.deterministic = true}, gpu(order));
       const auto group = world().group(
@@ -238,7 +238,7 @@ TEST_CASE("parameters that come ahead from the host do not hold up what the devi
           "[staged]") {
   if (world().size() > 1) return;
   auto device = std::make_unique<CountingDevice>(
-      emulator::Options{.order = Order::kLifo, .track = false});  // runs work only if waited for
+      emulator::Options{.order = Order::kLifo, .track = false});  // work runs only if waited for
   const CountingDevice& counting = *device;
   Context context({}, std::move(device));
   const auto group = world().group({}, context.backend());

@@ -351,7 +351,7 @@ TEST_CASE("text is recognised without being asked for", "[data]") {
   const std::string path = dir.write("x.txt", "plain text\n");
   CHECK(open_dataset({.path = path}).format == DataFormat::kText);
   CHECK(open_dataset({.path = dir.path()}).format == DataFormat::kText);
-  CHECK(open_dataset({.path = dir.write("1", "x"), .val_fraction = 0}).is_text());  // has one byte
+  CHECK(open_dataset({.path = dir.write("1", "x"), .val_fraction = 0}).is_text());  // a byte long
 }
 
 }  // namespace shale

@@ -72,7 +72,7 @@ TEST_CASE("pieces of equal score merge from the left", "[tokenizer]") {
   TokenEncoder encoder(stored->tokenizer);
   CHECK(encoder.encode("aba") == std::vector<int32_t>{6, 4});
   CHECK(encoder.encode("bab") == std::vector<int32_t>{7, 5});
-  CHECK(encoder.encode("axyb") == std::vector<int32_t>{4, 0, 5});  // joins adjacent unknown ones
+  CHECK(encoder.encode("axyb") == std::vector<int32_t>{4, 0, 5});  // joins unknown characters
 }
 
 TEST_CASE("models of SentencePiece that are not BPE as it stands are refused", "[tokenizer]") {
