@@ -32,7 +32,7 @@ class ConfigField {
   virtual bool assign_json(const JsonValue& json) = 0;
   virtual std::string to_json() const = 0;
   virtual std::string expected() const = 0;    // "an integer of at least 1"
-  virtual std::string value_text() const = 0;  // as printed by --help; empty: not shown
+  virtual std::string value_text() const = 0;  // value as printed by --help; empty: not shown
   virtual std::string range_text() const { return ""; }
   virtual std::string default_metavar() const = 0;
   // Completions for a shell: words separated by spaces, "FILE" for paths, empty if there are none.
@@ -44,7 +44,7 @@ class ConfigField {
   bool is_open() const { return !is_set && !text.default_text.empty(); }
   std::string metavar() const { return text.metavar.empty() ? default_metavar() : text.metavar; }
   std::string key() const;      // name with '_' for '-'
-  std::string spelled() const;  // as users type it: --name, or the metavar of a positional
+  std::string spelled() const;  // name as users type it: --name, or the metavar of a positional
 
   const std::string name;
   const std::string help;

@@ -6,8 +6,8 @@ namespace shale {
 
 // Number of CPUs that the threads of this process may use.
 struct CpuCounts {
-  int bound = 1;  // in the affinity mask, which a launcher may have reduced
-  int node = 1;   // after widening the mask to the cpuset of the container or job
+  int bound = 1;  // CPUs in the affinity mask, which a launcher may have reduced
+  int node = 1;   // CPUs after widening the mask to the cpuset of the container or job
 };
 
 // Asks the kernel for both numbers. To find `node`, it widens the calling thread's mask for a

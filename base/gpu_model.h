@@ -17,7 +17,7 @@ struct GpuModel {
   int arch = 0;                   // compute capability times ten
   const char* examples = "";      // GPUs with this compute capability
   size_t block_shared_bytes = 0;  // maximum shared memory of a block, static objects included
-  int64_t multiprocessors = 0;    // of the first GPU in `examples`
+  int64_t multiprocessors = 0;    // number on the first GPU in `examples`
   bool emulated = false;          // --device emu:<arch>
 };
 

@@ -11,8 +11,8 @@ namespace shale {
 struct PciLink {
   int width = 0;                    // lanes in use; 0: unknown
   int possible_width = 0;           // lanes that the device supports; 0: unknown
-  double gigatransfers = 0;         // per second and lane, supported by both ends; 0: unknown
-  double bytes_per_second() const;  // in one direction, after line encoding; 0: unknown
+  double gigatransfers = 0;         // rate per second and lane that both ends support; 0: unknown
+  double bytes_per_second() const;  // bandwidth in one direction, after line encoding; 0: unknown
 };
 
 // Position of a device in the machine's PCI topology, as Linux shows it. What Linux does not show,

@@ -20,7 +20,7 @@ struct MeshAxis {
 struct ParallelSizes {
   int replica = 1;   // data-parallel groups with full copies of the training state
   int pipeline = 1;  // pipeline stages
-  int shard = 0;     // ranks that shard a stage's training state; 0: all that the other axes leave
+  int shard = 0;  // ranks that shard a stage's training state; 0: number of ranks / the other sizes
   int context = 1;   // context-parallel degree
   int tensor = 1;    // tensor-parallel degree
 

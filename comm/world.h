@@ -47,7 +47,7 @@ class World {
 
   int rank() const;
   int size() const;
-  int local_rank() const;  // among the ranks of this node
+  int local_rank() const;  // index among the ranks of this node
   int local_size() const;
   bool uses_mpi() const;  // false: MPI was not started and must not be called
 

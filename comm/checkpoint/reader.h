@@ -106,7 +106,7 @@ class CheckpointReader {
   CheckpointManifest manifest_;
   std::vector<OpenFile> files_;
   std::vector<CachedChunk> cache_;
-  std::vector<std::vector<StoredPart>> parts_;  // by file, filled on request
+  std::vector<std::vector<StoredPart>> parts_;  // parts in each file, listed on request
   int64_t uses_ = 0;
 };
 

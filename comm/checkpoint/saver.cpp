@@ -181,7 +181,7 @@ std::optional<int64_t> CheckpointSaver::save(const CheckpointInfo& info,
   return before;
 }
 
-// Copies in file order; the disk writes what is copied while the rest is being copied.
+// Copies parts in file order; the disk writes copied parts while later parts are being copied.
 void CheckpointSaver::stage(const std::vector<StatePart>& share) {
   Staged& staged = *staged_;
   staged.image.reset();

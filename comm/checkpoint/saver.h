@@ -53,7 +53,7 @@ struct SaveProgress {
 struct CheckpointCost {
   int64_t bytes = 0;   // written by this rank
   double copy_s = 0;   // time for which training stopped
-  double write_s = 0;  // from the first copied byte until the disk confirmed the write
+  double write_s = 0;  // time from the first copied byte until the disk confirmed the write
 };
 
 // Saves the training state of the ranks of a group while they continue training. save() copies this

@@ -25,7 +25,7 @@ class StartWatch {
   std::mutex mutex_;
   std::condition_variable changed_;
   bool done_ = false;
-  std::thread thread_;  // last member: it uses the others
+  std::thread thread_;  // last member: the thread uses the others
 };
 
 }  // namespace shale::comm

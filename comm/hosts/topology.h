@@ -11,7 +11,7 @@ struct Topology {
   int local = 0;                           // index of this rank on its node
   std::vector<std::vector<int>> ranks_of;  // group ranks, by node
   std::vector<int> node_of_rank;           // inverse of ranks_of
-  std::vector<int> world_ranks;            // by group rank, for messages
+  std::vector<int> world_ranks;            // World rank of each group rank, for messages
   bool one_host = false;                   // the nodes are parts of one host
 
   int nodes() const { return static_cast<int>(ranks_of.size()); }

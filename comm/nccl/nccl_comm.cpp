@@ -268,7 +268,7 @@ void NcclComm::issue(const CollectiveCall& call, int rank, int ranks, void* stre
 void NcclComm::pass(const View& x, bool sends, int peer, void* stream_handle) {
   const auto stream = static_cast<cudaStream_t>(stream_handle);
   const auto count = static_cast<size_t>(x.numel());
-  if (count == 0) return;  // both ends skip it
+  if (count == 0) return;  // both ends skip an empty message
   check(cudaSetDevice(options_.device), "cudaSetDevice");
   const ncclDataType_t type = data_type(x.dtype);
   run(sends ? "ncclSend" : "ncclRecv", [&](ncclComm_t comm) {

@@ -73,14 +73,14 @@ class NcclWatchdog {
     bool counts = true;
     std::shared_ptr<const Launch> launch;
   };
-  std::optional<InFlight> in_flight_;  // only the thread uses it, until stop()
-  std::vector<Issued> taken_;          // only the thread uses it
+  std::optional<InFlight> in_flight_;  // used by the watchdog's thread only, until stop()
+  std::vector<Issued> taken_;          // used by the watchdog's thread only
   mutable std::mutex mutex_;           // guards the members below; never held while waiting
   std::vector<Issued> issued_;         // launches since the thread's last iteration
   std::exception_ptr failure_;
   std::atomic<bool> failed_{false};  // true: failure_ is set
   std::atomic<bool> stop_{false};
-  std::thread thread_;  // last member: it uses the others
+  std::thread thread_;  // last member: the thread uses the others
 };
 
 }  // namespace shale::comm

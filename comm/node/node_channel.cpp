@@ -151,7 +151,7 @@ void NodeChannel::fail(const std::string& report) {
     shared.broken.store(1, std::memory_order_release);
     throw CommError(report);
   }
-  // Another rank was first. All ranks throw that rank's report, which takes microseconds to write.
+  // Another rank reports a failure first. All ranks throw its report, which is complete soon.
   const auto start = std::chrono::steady_clock::now();
   while (shared.broken.load(std::memory_order_acquire) == 0 &&
          std::chrono::steady_clock::now() - start < std::chrono::seconds(1)) {

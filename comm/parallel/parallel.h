@@ -20,7 +20,7 @@ namespace shale::comm {
 // rank is one position in the mesh; a process may host several of them.
 struct Degrees {
   int replica = 1;   // copies of the training state, each over `shard` ranks
-  int shard = 0;     // ranks that shard the training state; 0: all that the other axes leave
+  int shard = 0;     // ranks that shard the training state; 0: number of ranks / the other degrees
   int tensor = 1;    // ranks that share each layer
   int context = 1;   // ranks that share each sequence
   int expert = 1;    // ranks that share experts, among the shard, context, tensor ranks

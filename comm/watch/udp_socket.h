@@ -26,8 +26,8 @@ class UdpSocket {
   UdpAddress address() const { return address_; }
   // Sends a datagram; errors count as lost datagrams.
   void send(const void* data, size_t bytes, const UdpAddress& to) const;
-  // The next datagram: its length (longer ones are cut to `capacity`) and its sender's IP address.
-  // receive() returns nullopt if none has arrived.
+  // The next datagram: its length (longer datagrams are cut to `capacity`) and its sender's IP
+  // address. receive() returns nullopt if none has arrived.
   struct Received {
     size_t bytes = 0;
     uint32_t from = 0;

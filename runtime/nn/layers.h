@@ -27,7 +27,7 @@ struct LoraOptions;
 enum class FrozenDType : uint8_t;  // runtime/nn/frozen.h
 
 // Parameters of a linear layer: weight [out, in], bias [out]. The layer around it computes the GEMM
-// together with others, so this module never runs by itself.
+// together with other GEMMs, so this module never runs by itself.
 class LinearWeights : public Module {
  public:
   LinearWeights(Module* parent, std::string name, int64_t in, int64_t out, Init weight_init,

@@ -22,7 +22,7 @@ std::string join(const std::string& prefix, const std::string& name) {
 
 // Adds a backward node to the defined tensors that calls `hook` before it passes their gradients
 // on. Uniquely owned tensors are hooked in place, others through a view. use: a leaf of which this
-// counts as a use; undefined: none.
+// call is a use; may be undefined.
 std::vector<Tensor> with_backward_hook(const char* op, std::vector<Tensor> tensors,
                                        std::function<void()> hook, const Tensor& use = {}) {
   std::vector<Tensor> from;

@@ -73,8 +73,8 @@ struct Parameter {
   void for_each_value(const std::function<void(Tensor&)>& visit);
   // Removes the memory; using the parameter is then an error until bind().
   void unbind();
-  // Writes elements [begin, begin + to.numel()) of this rank's part of the initial value. They are
-  // bitwise those of the whole parameter.
+  // Writes elements [begin, begin + to.numel()) of this rank's part of the initial value. The
+  // values are bitwise those of the whole parameter.
   void write_initial(const Exec& exec, uint64_t seed, int64_t begin, const View& to) const;
 };
 

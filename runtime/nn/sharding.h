@@ -32,7 +32,7 @@ struct Split {
   int dim = 0;                  // the sharded dimension
   int64_t groups = 1;           // equal parts along dim 0 that are each sharded: 3 for fused QKV
   int64_t unit = 1;             // indices along dim that stay together: those of a head
-  bool by_expert = false;  // dim 0 is the experts of an MoE layer: ranks may hold different ones
+  bool by_expert = false;  // dim 0 is the experts of an MoE layer: ranks may hold different experts
 };
 
 // The part of a parameter that a rank holds. A part is dense and row-major, box after box.

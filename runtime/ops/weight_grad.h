@@ -6,8 +6,8 @@
 
 namespace shale {
 
-// Computes the gradient of a weight: multiply(destination, accumulate), as in emit_grad(). It must
-// own the tensors that it uses.
+// Computes the gradient of a weight: multiply(destination, accumulate), as in emit_grad(). The
+// function must own its tensors.
 using WeightProduct = std::function<void(const Tensor& dw, bool accumulate)>;
 
 // Gradient of a weight, computed by `multiply` if it is needed. It may be deferred

@@ -57,7 +57,7 @@ class Muon : public Optimizer {
 
   // A matrix within a parameter, and the rank that computes it.
   struct Matrix {
-    const Parameter* parameter = nullptr;  // or this process's first tensor-parallel shard
+    const Parameter* parameter = nullptr;  // or its first tensor-parallel shard on this process
     int64_t first = 0;  // index of the matrix's first element in the whole parameter
     int64_t rows = 0, cols = 0;
     int owner = 0;         // rank within the peers

@@ -32,7 +32,7 @@ struct Keys {
 struct Pair {
   int query_shard, key_shard;
   int64_t query_slot, key_slot;
-  int64_t first_query = 0;  // among the shard's rows
+  int64_t first_query = 0;  // index of the first query among the shard's rows
   int64_t queries = 0, keys = 0;
   kernels::TokenPlaces query_places{}, key_places{};
 

@@ -231,7 +231,7 @@ FlatUnit& DataParallel::unit(const Module& module) const {
   throw InternalError(cat("data parallel: ", module.full_name(), " is not a unit"));
 }
 
-// Orders units as forward reaches them: first units that enclose units, then the others as given.
+// Orders units as forward reaches them: enclosing units first, then the others in given order.
 void DataParallel::order_units() {
   std::vector<FlatUnit*> order;
   for (const auto& unit : units_) {

@@ -202,7 +202,7 @@ class DataParallel {
   ShardingContext& shared() { return shared_; }
   double exposed_seconds() const { return shared_.exposed_seconds; }  // total wait time
 
-  // The model that owns this is being destroyed: leave its modules alone from now on.
+  // Call when the model that owns this object is being destroyed: modules are then left alone.
   void release() { owned_by_model_ = true; }
 
  private:

@@ -31,8 +31,8 @@ class GradientReduction {
   CodedReduceScatter coded_;
   Tensor sum_;      // defined while the reduction is running
   Work repeated_;   // sum over ShardGroups::tensor of parameters on every tensor rank
-  Work reduction_;  // then the sum over ShardGroups::shard
-  Work replicas_;   // then the sum over ShardGroups::replicate
+  Work reduction_;  // after repeated_: sum over ShardGroups::shard
+  Work replicas_;   // after reduction_: sum over ShardGroups::replicate
 };
 
 // Gradient of a flat buffer of trainable parameters during a step: backward writes it

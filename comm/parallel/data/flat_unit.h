@@ -27,10 +27,10 @@ class FlatUnit {
   const std::vector<FlatGradient*>& gradients() const { return gradients_; }
   // Gradients of the second uses of tied tables; null: the unit has none.
   ApartGradient* apart() const { return apart_.get(); }
-  const std::vector<Parameter*>& parameters() const { return parameters_; }  // as declared
+  const std::vector<Parameter*>& parameters() const { return parameters_; }  // in declaration order
   bool trainable() const { return !gradients_.empty(); }
   int chunk() const { return chunk_; }  // see UnitPlan
-  // True if other units are inside this one's module.
+  // True if other units are inside this unit's module.
   bool encloses_units() const { return encloses_units_; }
   void set_encloses_units(bool encloses) { encloses_units_ = encloses; }
 

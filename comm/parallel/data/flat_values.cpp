@@ -144,7 +144,7 @@ Tensor FlatValues::gather_input() {
   if (!spec_.shards_values() || part.numel() == 0) return part;
   if (spec_.offloaded()) {
     upload_masters(part).hold_back(gather_stream());
-  } else if (shard_.master.dtype() == part.dtype()) {  // such as codes of frozen weights
+  } else if (shard_.master.dtype() == part.dtype()) {  // for example codes of frozen weights
     kernels::copy(part.exec(), {.x = shard_.master, .y = part});
   } else {
     kernels::axpby(part.exec(), {.a = shard_.master, .y = part});

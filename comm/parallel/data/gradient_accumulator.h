@@ -96,7 +96,7 @@ class GradientAccumulator {
   Tensor kept_;          // stages 0, 1: sum of the finished backwards of this step
   bool is_sum_ = false;  // stage 0: the unsharded gradient, if present, is a sum over ranks
   std::unique_ptr<HostGradient> host_;  // null: the gradient is on the device
-  GradientCounter counter_;             // for reproducible runs
+  GradientCounter counter_;             // sums gradients in reproducible runs
 };
 
 }  // namespace shale::comm

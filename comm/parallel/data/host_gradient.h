@@ -8,7 +8,7 @@
 namespace shale::comm {
 
 // A vector in host memory to which the gradients of a step's micro-batches are added on the CPU.
-// They are downloaded while the device continues.
+// The gradients are downloaded while the device continues.
 class HostGradient {
  public:
   // `sum` is in the tier. All arguments must outlive this object.

@@ -14,11 +14,11 @@ struct Placement {
     kReplicate,  // the ranks along the axis have the same elements
     kShard,      // each has an equal part along `dim`, in rank order; with `groups` equal blocks
                  // along `dim`, such as 3 for fused q, k and v, a part of each block
-    kRange,    // each process has a range, in row-major order, of the elements that the other axes
-               // leave; unlike PyTorch's Shard(0), ranges may end inside a row, differ in length,
-               // and be empty
-    kPartial,  // each rank has a summand; the tensor is the sum of all
-    kSome,     // some ranks have the whole tensor, the others nothing
+    kRange,      // each process has a range of its part along the other axes, in row-major order;
+                 // unlike PyTorch's Shard(0), ranges may end inside a row, differ in length, and be
+                 // empty
+    kPartial,    // the tensor is the sum of the ranks' tensors
+    kSome,       // some ranks have the whole tensor, the others nothing
   };
   std::string axis = {};  // "replica", "pipeline", "shard", "context", "expert" or "tensor"
   int ranks = 1;          // number of mesh ranks along the axis

@@ -28,7 +28,7 @@ struct PipelineStages {
   ProcessGroup* group = nullptr;  // ranks of this rank's pipeline, in stage order
   // Ranks that together hold the whole gradient: `group`, or `group` and ShardGroups::shard.
   ProcessGroup* whole = nullptr;
-  ProcessGroup* tie = nullptr;  // two stages that share a tied table; null: this is neither of them
+  ProcessGroup* tie = nullptr;  // two stages that share a tied table; null: not this stage
   // Ranks of `group` that have a parameter of the whole model, in order. Two stages may have copies
   // of a tied table: both step it, and the first one's values are saved.
   std::map<const Parameter*, std::vector<int>> holders = {};

@@ -75,11 +75,11 @@ class Exchange {
   // Returns this rank's slice of the sum over all ranks, rounded once. part: [..., T, C], all rows,
   // dense.
   virtual Tensor sum_slices(const Tensor& part) = 0;
-  // Gathers in place. all: [ranks, ...]; each rank has filled its own part and gets the others.
+  // Gathers in place. all: [ranks, ...]; each rank has filled its part and gets all other parts.
   virtual void gather_parts(const Tensor& all) = 0;
   // Adds the i32 counts of all ranks, in place.
   virtual void add_counts(const Tensor& counts) = 0;
-  // slices: [ranks, ...], dense, one for each rank. Returns the slices of all ranks for this one.
+  // slices: [ranks, ...], dense, one for each rank. Returns all ranks' slices for this rank.
   virtual Tensor all_to_all(const Tensor& slices) = 0;
 
   // Asynchronous forms of the functions above: the arguments must not change until get() of the

@@ -62,7 +62,7 @@ class LeavingRows : public RowPieces {
   const Tensor residual_;
   const int64_t count_;         // number of rows
   Tensor mine_;                 // this rank's partial result
-  std::vector<bool> are_made_;  // slices of these ranks have been computed here
+  std::vector<bool> are_made_;  // by rank: its slice has been computed here
   Tensor theirs_;               // [ranks - 1, ...]: slices of the previous rank, and so on back
   std::vector<Arrival> arrivals_;
 };

@@ -7,13 +7,13 @@ struct FailureModel {
   double between_failures_s = 0;  // mean time between failures of the job, a Poisson process
   double save_s = 0;              // time that training is blocked by a save
   double write_s = 0;             // background write; only then can a restart use the save
-  double restart_s = 0;  // from a failure until training continues
+  double restart_s = 0;           // time from a failure until training continues
 };
 
 // Share of the time that remains useful.
 struct Goodput {
   double interval_s = 0;  // training time between two saves
-  double share = 0;       // of the time, spent on steps that no failure undoes; in [0, 1]
+  double share = 0;       // share of the time spent on steps that no failure undoes; in [0, 1]
 };
 
 // Returns the useful share with a save after every `interval_s` of training: J. Daly, "A higher

@@ -33,7 +33,7 @@ struct OffloadChoice {
 constexpr std::array<OffloadChoice, 3> kOffloads{{{OffloadKind::kNone, "none"},
                                                   {OffloadKind::kOptimizer, "optimizer"},
                                                   {OffloadKind::kParameters, "params"}}};
-constexpr int64_t kMicroBatches = 3;  // first, middle, last: the middle one is the cost of one more
+constexpr int64_t kMicroBatches = 3;  // the time of the middle one stands for each further one
 constexpr int64_t kSteps = 2;         // all optimizer states exist in the second step
 constexpr double kLast = 1e9;         // expected time in seconds that sorts a layout last
 constexpr size_t kWave = 8;           // plans made between two updates of the expected times
@@ -243,8 +243,8 @@ class Search {
     const size_t most = options_.most_dry_runs == 0
                             ? kWave
                             : std::min(kWave, size_t(options_.most_dry_runs - found_.dry_runs));
-    // Until a layout fits, half of each wave is kept for plans, although other bounds are still
-    // coarse.
+    // Until a layout fits, half of each wave is for plans, so that fine bounds do not use all of
+    // it.
     const size_t most_keys = found_.best.empty() ? (most + 1) / 2 : most;
     while (!queue_.empty() && wave.size() < most) {
       const auto [before, index] = queue_.extract(queue_.begin()).value();

@@ -235,7 +235,7 @@ void StepClock::wait_for_host(double time) {
 // Host kernels run at memory bandwidth. On a CPU run, the device is the host.
 void StepClock::around_on_host(const kernels::SlotCall& call) {
   if (!cluster_.is_gpu) return around(call);
-  const bool is_known = host_rates_.memory > 0;  // transfers are small without offload
+  const bool is_known = host_rates_.memory > 0;  // without offload, transfers are small: ignored
   const double seconds = is_known ? described(call).cost.bytes() / host_rates_.memory : 0;
   time_.on_host += seconds;
   host_now() += seconds;
@@ -244,7 +244,7 @@ void StepClock::around_on_host(const kernels::SlotCall& call) {
 
 double StepClock::copy_seconds(Way way, size_t bytes) const {
   if (way == Way::kInside) return times_.of_copy(bytes).seconds;
-  const bool is_known = host_rates_.copies > 0;  // transfers are small without offload
+  const bool is_known = host_rates_.copies > 0;  // without offload, transfers are small: ignored
   return cluster_.launch_s + (is_known ? double(bytes) / host_rates_.copies : 0);
 }
 

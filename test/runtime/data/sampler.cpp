@@ -68,7 +68,7 @@ TEST_CASE("every order of three elements comes up", "[data]") {
   std::map<std::vector<int64_t>, int> counts;
   for (uint64_t epoch = 0; epoch < 1200; ++epoch) ++counts[all_values(Permutation(3, 5, epoch))];
   REQUIRE(counts.size() == 6);
-  // 200 of each order are expected, with a standard deviation of 13; the limit is five of them.
+  // 200 of each order are expected, with a standard deviation of 13; the limit is five deviations.
   for (const auto& [order, count] : counts) CHECK((count > 135 && count < 265));
 }
 

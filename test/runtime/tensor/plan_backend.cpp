@@ -40,7 +40,7 @@ TEST_CASE("a plan's memory is addresses, and takes pages where it is written") {
   bytes[kBytes - 1] = std::byte{1};
   CHECK(bytes[kBytes / 2] == std::byte{0});
   getrusage(RUSAGE_SELF, &after);
-  CHECK(after.ru_maxrss - before.ru_maxrss < 16 << 10);  // in KiB
+  CHECK(after.ru_maxrss - before.ru_maxrss < 16 << 10);  // ru_maxrss is in KiB
   CHECK(backend.owns(bytes));
   CHECK(backend.owns(bytes + kBytes - 1));
   CHECK_FALSE(backend.owns(&context));

@@ -36,7 +36,7 @@ struct TrainOptions {
   // For train_pipeline(): numbers of mesh ranks; 0: the numbers of processes in PipelineRun.
   int tensor_shards = 0, context_shards = 0;
   int tensor_pieces = 0;                                        // comm::ParallelOptions::row_pieces
-  comm::ContextKind context_kind = comm::ContextKind::kGather;  // with groups of context_group()
+  comm::ContextKind context_kind = comm::ContextKind::kGather;  // group sizes: context_group()
 };
 
 struct Trained {

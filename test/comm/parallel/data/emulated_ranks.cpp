@@ -264,7 +264,7 @@ TEST_CASE("parameters that come ahead from the host do not hold up what the devi
   REQUIRE(seen.size() == 3);
   for (int i = 0; i < 3; ++i) {
     CAPTURE(i);
-    // Gathers so far: the root's parameters, those of the blocks so far, and the next block's.
+    // Gathers so far: of the root, of the blocks reached so far, and of the next block.
     CHECK(seen[size_t(i)].queued - before.queued == std::min(i + 3, 4));
     CHECK(seen[size_t(i)].done - before.done == i + 2);
   }

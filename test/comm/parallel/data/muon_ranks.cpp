@@ -161,7 +161,7 @@ TEST_CASE("Muon deals matrices out evenly, and sends each there and back once a 
     }
     // Largest matrix first to the least loaded owner: loads differ by at most one matrix.
     CHECK(std::ranges::max(load) - std::ranges::min(load) <= largest);
-    // Parts are sent in bf16: own parts to the owners of their matrices, and owned ones back.
+    // Parts are sent in bf16: this rank's parts to the owners of matrices, and owned matrices back.
     const double want = 2 * sent * kSteps;
     const double got =
         gradient_bytes(OptimizerKind::kMuon, stage) - gradient_bytes(OptimizerKind::kAdamW, stage);

@@ -14,7 +14,7 @@ namespace {
 using comm::Traffic;
 
 // The allocator does not round up these sizes.
-constexpr int64_t B = 2, T = 256, C = 128, H = 4, V = 512;  // V: with padding
+constexpr int64_t B = 2, T = 256, C = 128, H = 4, V = 512;  // V includes padding
 constexpr int64_t kTokens = B * T;
 
 models::LanguageModelConfig costs_model(int64_t layers) {
