@@ -35,7 +35,7 @@ struct StepState {
   // Kernels write loss_scale, which keeps its value from step to step.
   LossScale loss_scale;
   // Kernels write the fields below; the host resets them when a step begins.
-  float grad_norm = 0;      // norm of the whole gradient, written by clip_factor
+  float grad_norm = 0;      // norm of the whole gradient, written by kernels::clip_factor
   float clip_factor = 1;    // factor that optimizers apply to gradients (unscaling included)
   uint32_t non_finite = 0;  // not 0: a gradient is Inf or NaN (2: see kernels/loss_scale.h)
 };

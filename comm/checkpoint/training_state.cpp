@@ -212,7 +212,7 @@ bool is_elsewhere(const StatePart& part, const PipelineStages* stages) {
   return !stages->is_first_holder(*part.parameter);
 }
 
-// True if each rank of its shard group has other elements, because it has other experts.
+// True if each rank of the part's shard group has different elements: those of its own experts.
 bool is_of_experts(const StatePart& part) {
   return part.parameter != nullptr && part.parameter->sharding.is_of_experts;
 }
@@ -227,8 +227,8 @@ void add_boxes(std::vector<StatePart>& parts, StatePart part) {
   const Parameter& parameter = *part.parameter;
   const Shape whole = state_shape(parameter.whole, part.block);
   const bool is_cut = parameter.sharding.share == Share::kShard;
-  // If a shard boundary cuts a block in two, the shard's block has other elements than the block of
-  // the whole tensor, and the states of the two differ.
+  // If a shard boundary cuts a block in two, the shard's block covers other elements than the block
+  // of the whole tensor, and so does its state.
   const bool follows = !is_cut || part_shape(whole, parameter.sharding) == part.shape;
   if (!follows || !(part.shape == state_shape(parameter.shape, part.block))) {
     // A state of the whole parameter, which is equal on every tensor rank.

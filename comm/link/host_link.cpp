@@ -55,7 +55,7 @@ class HostLink::Transfer final : public WorkState {
   void wait() override {
     if (!done_ || error_) queue_->wait_for(*this, meter_);
   }
-  // Without transfers on other threads, nothing touches the buffers once the calls here stop.
+  // No other thread transfers, so nothing touches the buffers once this thread's calls stop.
   void give_up() override { queue_->give_up("given up, because an exception ended its use"); }
 
   const View& view() const { return view_; }

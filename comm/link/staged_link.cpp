@@ -59,7 +59,7 @@ StagedLink::Slot& StagedLink::Staging::free_slot() {
 
 StagedLink::Staging::~Staging() {
   try {
-    device.synchronize(stream.get());  // some may be running after a failure
+    device.synchronize(stream.get());  // some copies may be running after a failure
   } catch (const std::exception&) {
     // A failed device runs no copies, and its error has already been reported.
   }

@@ -66,7 +66,7 @@ void InterNode::exchange_with_other_nodes(const CollectiveCall& call) {
   };
   std::vector<int> to, from;
   for (int t = 1; t < ranks; ++t) {
-    // Peers of this node keep their step numbers, so that steps match on both sides.
+    // Also lists the ranks of this node, without data, so that steps match on both sides.
     to.push_back((me + t) % ranks);
     from.push_back((me - t + ranks) % ranks);
   }

@@ -56,8 +56,8 @@ std::shared_ptr<ProcessGroup> for_layers(ProcessGroup& group, const char* name) 
 
 }  // namespace
 
-// A process hosts whole subtrees over tensor and context ranks. Tensor ranks come first, because
-// they share rows.
+// Sums over tensor and context ranks are trees; a process hosts whole subtrees. Tensor ranks come
+// first, because they share rows.
 Degrees fit_degrees(const Degrees& wanted, int processes) {
   // Parallel's constructor refuses these values with an error that names them.
   if (std::min({wanted.replica, wanted.pipeline, wanted.context, wanted.tensor}) < 1) return wanted;

@@ -158,8 +158,8 @@ class Parallel {
   HostedRanks hosted_;
   ShardGroups groups_;
   int64_t tokens_of_sequences_ = 0;  // ModelPlan::tokens
-  std::unique_ptr<Mesh> reshard_;    // axes "outer" and "inner"; null: no smaller group
-  std::unique_ptr<Mesh> expert_;     // axes "same" and "expert"
+  std::unique_ptr<Mesh> reshard_;    // mesh with axes "outer" and "inner"; null: no reshard group
+  std::unique_ptr<Mesh> expert_;     // mesh with axes "same" (experts) and "expert"
   // Groups for collectives of layers, in Lane::kModel so as not to wait for queued gradients.
   std::shared_ptr<ProcessGroup> layers_, tokens_, rows_;
   std::vector<std::unique_ptr<Exchange>> tensor_;        // one for each hosted rank

@@ -44,8 +44,8 @@ struct Sharding {
   int rank = 0;                // index of this rank among them
   bool is_of_experts = false;  // ranks hold different experts of an MoE layer
 
-  // True if this rank is the one whose gradient and state are used where copies must be counted or
-  // written once.
+  // True if this rank holds a shard, or is the first rank with a copy of the whole: of several
+  // copies, only this one's gradient and state are counted and written.
   bool counts() const { return share != Share::kReplicate || rank == 0; }
 };
 

@@ -33,7 +33,7 @@ struct RopeConfig {
   friend bool operator==(const RopeConfig&, const RopeConfig&) = default;
 };
 
-// Returns f_i for a head size, in radians per position. Throws ConfigError for invalid sizes.
+// Returns the f_i of RopeConfig, in radians per position. Throws ConfigError for invalid sizes.
 std::vector<double> rope_frequencies(const RopeConfig& config, int64_t head_size);
 
 // Precomputed table for rope(); make it once per model.

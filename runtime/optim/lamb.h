@@ -51,8 +51,8 @@ class Lamb : public ElementwiseOptimizer {
   void set_corrections(StepState& values, int64_t done) const override;
   void step_run(size_t shard, const OptimRun& run, const View& compute) override;
   Span span_of(size_t shard, const OptimRun& run) const;
-  // Parameters have numbers. The tensor-parallel shards of one parameter share its number
-  // (nn::Parameter::peers). Numbers are equal on all ranks that hold parts of the same parameters.
+  // Number of parameters; tensor-parallel shards of one parameter (nn::Parameter::peers) count as
+  // one. A parameter's number is equal on all ranks that hold parts of the same parameters.
   int64_t count() const { return static_cast<int64_t>(parameters_.size()); }
   int64_t number_of(const Parameter& parameter) const;
   // Updates m and v of a run with its gradient, as AdamW does.

@@ -27,7 +27,7 @@ struct MuonOptions {
   // index of their first dimension (experts); null: all with two or three dimensions. AdamW is
   // usually better for embeddings and the last layer.
   std::function<bool(const Parameter&)> matrices = {};
-  // For all other parameters; moments must be f32; weight_decay above applies.
+  // Options for all other parameters. Moments must be f32; weight_decay above applies.
   AdamWOptions adamw = {};
 };
 

@@ -83,7 +83,7 @@ struct ShardGradient {
   // True if `grad` holds a gradient; false: the next one overwrites it. nullopt if backward writes
   // into `grad` directly: then each parameter has a flag of its own (LeafState::has_value).
   std::optional<bool> has_value = {};
-  std::set<const Parameter*> zeroed = {};  // parameters whose gradient counts as zero nevertheless
+  std::set<const Parameter*> zeroed = {};  // parameters whose gradient is zero despite has_value
   // Results of clip_grad_norm(): the last fields of StepState, as bytes on the device. Undefined if
   // it was not called since zero_grad(). clipped_apart has the parameters whose results differ from
   // the buffer's.

@@ -184,7 +184,7 @@ CachingAllocator::Block* CachingAllocator::grow(const PoolKey& key, int64_t size
     if (Block* block = take_free(key, size); block != nullptr) return block;
   }
   if (!fits()) release_cached_locked();
-  if (!fits() && size > kSmall) bytes = size;  // the end of a budget needs no rounding
+  if (!fits() && size > kSmall) bytes = size;  // no room to round the size up
   const auto out_of_memory = [this](const std::string& problem) {
     std::string table = summary_locked();
     table.pop_back();  // removes the table's last line break

@@ -30,7 +30,7 @@ struct BufferTraits {
   bool repeated = false;     // every tensor rank has these parameters (nn/sharding.h)
   bool of_experts = false;   // parameters of distributed experts (ShardGroups::experts)
   UnitOffload offload = {};  // only for trainable parameters
-  bool in_codes = false;     // sent in the codes of ShardingOptions
+  bool in_codes = false;     // sent as quantization codes (ShardingOptions)
   // fp8 format in which the values are gathered, if only fp8 GEMMs read them; else kPlain.
   Operands operands = Operands::kPlain;
   friend auto operator<=>(const BufferTraits&, const BufferTraits&) = default;

@@ -133,7 +133,7 @@ void FlatValues::unbind() {
   for (const FlatEntry& entry : spec_.layout.entries) entry.parameter->unbind();
 }
 
-// Returns this rank's input to the gather of values_; for a broadcast, the owner's is in values_.
+// Returns this rank's input to the gather of values_; a broadcast has the owner's in values_.
 Tensor FlatValues::gather_input() {
   if (small_shard_.defined()) return small_shard_;
   if (!spec_.layout.owner && spec_.shards_values()) {

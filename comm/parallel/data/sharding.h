@@ -43,7 +43,7 @@ struct PipelineStages {
 struct ShardGroups {
   // Ranks that shard the training state, one shard each, in rank order.
   ProcessGroup* shard = nullptr;
-  // Mesh ranks with shards of the same sequences: on an inner axis of `shard`, and in this process.
+  // Number of mesh ranks that share each sequence: on an inner axis of `shard` or hosted here.
   int context = 1;
   // Hybrid sharding: the ranks with the same shard in other shard groups; null: none. Gradients are
   // added over `shard` first, then over `replicate`. bf16 sums are rounded twice, so only f32

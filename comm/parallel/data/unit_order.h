@@ -33,8 +33,8 @@ class UnitOrder {
 // for the units that come next.
 class UnitGathers {
  public:
-  // prefetch: number of units gathered ahead of the current one. on_disk: masters are on disk, and
-  // the unit after those is fetched ahead, too.
+  // prefetch: number of units gathered ahead of the current one. on_disk: masters are on disk;
+  // those of one further unit are prefetched.
   UnitGathers(ShardingContext& shared, int prefetch, bool on_disk)
       : shared_(shared), prefetch_(prefetch), ahead_(prefetch + (on_disk ? 1 : 0)) {}
 

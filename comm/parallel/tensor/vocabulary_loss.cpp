@@ -78,7 +78,7 @@ struct Destinations {
     });
   }
 
-  // Adds to both gradients what follows from the logit gradients of rows [begin, end).
+  // Adds the share of rows [begin, end), given the gradients of their logits, to both gradients.
   void add(int64_t begin, int64_t end, const Tensor& d_logits, const Tensor& x,
            const Tensor& weight) {
     const Exec& exec = d_logits.exec();

@@ -17,7 +17,7 @@ struct PlannedLayout {
   MemoryPeak device;       // peak memory of the most loaded rank
   int64_t host_bytes = 0;  // offloaded bytes of that rank, in host memory
   std::optional<PlannedStep> step = {};  // only search_layouts() sets it
-  RunConfig config = {};                 // resolved
+  RunConfig config = {};                 // resolved config of the layout
 };
 
 // Plans every combination of --zero, --pipeline (up to 16 stages), --recompute and --offload that

@@ -330,7 +330,7 @@ TEST_CASE("the newest valid checkpoint is found behind damaged ones, which are n
                  "step_00000009: the manifest is of step 2"));
   save_sample(folder, 5, {});
   folder.retire(2, 5);
-  CHECK(folder.steps() == std::vector<int64_t>{9, 5, 4});  // checkpoint 4 has its full length
+  CHECK(folder.steps() == std::vector<int64_t>{9, 5, 4});  // 4 is damaged, but complete
   fs::rename(folder.path_of(9), dir.file("best"));
   CHECK(CheckpointReader(dir.file("best")).manifest().step == 2);
 }

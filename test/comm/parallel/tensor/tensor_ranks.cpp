@@ -224,7 +224,7 @@ TEST_CASE("whatever reads rows first finds all of them, and the sum has what the
   sum_of([&](const Tensor& rows, const Tensor& residual) {
     kept = residual;
     CHECK(!residual.defined());
-    CHECK(to_host<float>(reshape(rows, {-1})) == all);  // right even if no GEMM has waited for them
+    CHECK(to_host<float>(reshape(rows, {-1})) == all);  // complete before any GEMM
     return linear(rows, weight);
   });
   const std::vector<float> want =
