@@ -155,7 +155,7 @@ class RealField : public ConfigField {
     if (limits_.exclude_min && *value == limits_.min) return false;
     if (limits_.exclude_max && *value == limits_.max) return false;
     const T narrow = static_cast<T>(*value);
-    return std::isfinite(narrow) && (narrow != 0 || *value == 0);  // T can represent it
+    return std::isfinite(narrow) && (narrow != 0 || *value == 0);  // T can represent the value
   }
   bool assign(std::optional<double> value) {
     if (!accepts(value)) return false;

@@ -10,7 +10,7 @@ struct CpuCounts {
   int node = 1;   // CPUs after widening the mask to the cpuset of the container or job
 };
 
-// Asks the kernel for both numbers. To find `node`, it widens the calling thread's mask for a
+// Asks the kernel for both counts. To find `node`, it widens the calling thread's mask for a
 // moment, because only the kernel knows which CPUs the cpuset allows.
 CpuCounts cpu_counts();
 

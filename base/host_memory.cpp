@@ -36,7 +36,7 @@ constexpr GroupFiles kGroupFiles[] = {
     {"memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"}};
 
 std::optional<int64_t> limit_of(const std::string& folder, const GroupFiles& files) {
-  constexpr int64_t kNoLimit = int64_t{1} << 60;  // version 1 reports about 2^63 for no limit
+  constexpr int64_t kNoLimit = int64_t{1} << 60;  // cgroup version 1 reports 2^63 for no limit
   const auto limit = number_in(cat(folder, "/", files.limit));
   return limit && *limit < kNoLimit ? limit : std::nullopt;
 }

@@ -62,7 +62,7 @@ struct CollectiveCall {
     if (op == CollectiveOp::kAllToAllV) return 0;
     return op == CollectiveOp::kGather ? in.numel() : std::min(in.numel(), out.numel());
   }
-  int64_t larger_bytes() const { return std::max(in.bytes(), out.bytes()); }  // the larger view
+  int64_t larger_bytes() const { return std::max(in.bytes(), out.bytes()); }
 };
 
 }  // namespace shale::comm

@@ -33,7 +33,7 @@ class Work {
   // the collective's exception, on each call.
   void wait() const;
 
-  // Makes work that is queued on another stream from now on wait too. Call it after wait().
+  // Makes work queued on `stream` from now on wait for the collective, too. Call after wait().
   void hold(void* stream) const;
 
   // Used by backends.

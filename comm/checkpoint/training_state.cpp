@@ -420,7 +420,7 @@ void load_training_state(CheckpointReader& checkpoint, DataParallel& parallel,
   const std::vector<StatePart> parts = training_state(parallel, optimizers);
   check_inventory(checkpoint, parts, parallel.shared().groups.stages);
   const int ranks = parallel.shared().groups.shard->size();
-  // If this process hosts several tensor ranks, each has its own copy of replicated parts to read.
+  // Every tensor rank that this process hosts reads its own copy of replicated parts.
   std::map<size_t, std::pair<std::vector<StatePart>, std::vector<StatePart>>> by_leaf;
   std::map<std::string_view, size_t> copies;
   std::map<int64_t, std::vector<StatePart>> of_other_replicas;  // by number of stored replicas

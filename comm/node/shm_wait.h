@@ -20,7 +20,7 @@ struct WaitPolicy {
 // shares its cores with the computation and must not. `crowded`: more ranks than cores.
 WaitPolicy wait_policy(bool blocking, bool crowded);
 
-bool node_is_crowded(int ranks_on_node);  // compares with the cores of this process
+bool node_is_crowded(int ranks_on_node);  // true: more ranks than cores of this process
 
 // A counter that one process advances and others wait for.
 struct alignas(64) SharedCounter {

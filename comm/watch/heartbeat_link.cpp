@@ -123,7 +123,7 @@ void HeartbeatLink::choose_neighbors(const std::vector<Home>& homes) {
     watched_.insert(watched_.end(), ranks.begin(), ranks.end());
     neighbors_.push_back(ranks);
   }
-  std::sort(watched_.begin(), watched_.end());  // ranks may alternate between nodes
+  std::sort(watched_.begin(), watched_.end());  // a node's ranks need not be consecutive
 }
 
 void HeartbeatLink::choose_peers(const std::vector<Home>& homes) {

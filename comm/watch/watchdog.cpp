@@ -41,8 +41,8 @@ Watchdog::Watchdog(WorldContext& context, const MpiComm& world, const MpiComm& n
       memory_(NodeMemory::create(node, HeartbeatTable::bytes(world.size()), context.peers_can_map)),
       table_(memory_->data(), world.size()),
       silence_(world.size()) {
-  // Sends the first heartbeat before the ranks meet: whoever has met this rank has then seen it,
-  // and misses it later even if its thread never gets to run.
+  // Sends the first heartbeat before the ranks meet. Other ranks can then notice missing heartbeats
+  // of this rank even if this thread never gets to run.
   table_.put(context_.rank, {.beats = ++beats_});
   int one_node = node.size() == world.size() ? 1 : 0;
   check_mpi(MPI_Allreduce(MPI_IN_PLACE, &one_node, 1, MPI_INT, MPI_MIN, world.get()),

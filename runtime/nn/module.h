@@ -99,8 +99,8 @@ struct Buffer {
   const Module* owner = nullptr;
 
   std::string full_name() const;
-  bool needs_memory() const;  // true if it has values but no memory for them yet
-  // bind() allocates its memory and sets the initial value; unbind() removes the memory.
+  bool needs_memory() const;  // true if the buffer has values but no memory for them yet
+  // bind() allocates the buffer's memory and sets the initial value; unbind() removes the memory.
   void bind(Context& context);
   void unbind();
 };

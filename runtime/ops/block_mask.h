@@ -38,7 +38,7 @@ class BlockMask {
     Tensor key_begins, keys, query_begins, queries;
     kernels::BlockLists views() const { return {key_begins, keys, query_begins, queries}; }
   };
-  // Call of attention with some heads of a layer. Its queries are the last of its keys' tokens.
+  // Attention call with some heads of a layer. Its queries belong to the last of the keys' tokens.
   struct Call {
     int64_t queries = 0, keys = 0;      // numbers of tokens
     int64_t first_head = 0, heads = 1;  // range of the layer's heads

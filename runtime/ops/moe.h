@@ -16,7 +16,7 @@ using kernels::RouterScore;
 // grouped op (grouped_swiglu.h) processes them, moe_combine sums each token's results. N tokens of
 // width C, E experts, k of them active per token, R rows.
 struct RouterOptions {
-  int64_t active = 2;  // k
+  int64_t active = 2;  // k: experts per token
   RouterRule rule = {};
   // Factors of two auxiliary losses per token. Only their gradients are computed, as part of the
   // gradient of the weights: no loss or evaluation contains their values. Like those of

@@ -21,7 +21,7 @@ struct ChainBackward {
   const char* name = "";
   PointwiseGradient gradient;
   std::vector<SavedTensor>
-      saved;  // for the program's first inputs; undefined if the program does not load that input
+      saved;  // tensors for the program's first inputs; undefined if the program does not load one
   std::vector<Shape> input_shapes;
   std::vector<DType> input_dtypes;
   Shape shape;

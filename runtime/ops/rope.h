@@ -23,8 +23,8 @@ struct RopeConfig {
   RopeScaling scaling = RopeScaling::kNone;
   double factor = 1;             // factor of the scaling, at least 1
   int64_t original_context = 0;  // kLlama3, kYarn: context in tokens of the original training
-  double low_freq_factor = 1;    // kLlama3: scales waves longer than original_context / this
-  double high_freq_factor = 4;   // kLlama3: keeps waves shorter than original_context / this
+  double low_freq_factor = 1;    // kLlama3: scales waves over original_context / low_freq_factor
+  double high_freq_factor = 4;   // kLlama3: keeps waves below original_context / high_freq_factor
   double beta_fast = 32;         // kYarn: waves with at least this many rotations are not scaled
   double beta_slow = 1;          // kYarn: waves with at most this many rotations are scaled
   double attention_factor = 0;   // kYarn: factor of cos and sin; 0: 0.1 ln(factor) + 1

@@ -46,7 +46,7 @@ class Adafactor : public Optimizer {
     bool factored = false;
     double used = 1;            // fraction of the elements that is not padding
     bool cuts_columns = false;  // tensor-parallel ranks shard the columns, else the rows
-    int64_t means_offset = 0;   // offset in means_ of its row means, then column means
+    int64_t means_offset = 0;   // offset in means_ of the row means, then column means
   };
   // Elements of a part that lie in one row-major matrix: the whole parameter, or a tensor-parallel
   // rank's columns of it.

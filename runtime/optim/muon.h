@@ -138,7 +138,7 @@ class Muon : public Optimizer {
   const ShardPeers* peers_;
   std::vector<Part> parts_;
   std::vector<std::vector<Range>> ranges_;  // ranges by rank, then by part
-  std::vector<Job> jobs_, own_jobs_;        // assigned to ranks; whole experts of this rank
+  std::vector<Job> jobs_, own_jobs_;        // jobs of all ranks; whole experts of this rank
   std::vector<Round> rounds_;
   std::vector<Batch> own_batches_;
 };

@@ -59,11 +59,11 @@ class StepFence {
   Stepper stepper_;
 };
 
-// Collectives over the ranks that hold the parts of buffers, on vectors on the compute stream.
-// Collective.
+// Collectives on device vectors, queued on the compute stream, over the ranks with parts of
+// buffers.
 struct ShardPeers {
   const void* ranks = nullptr;                    // compares equal for the same ranks
-  int rank = 0, size = 1;                         // this rank among these ranks, and their number
+  int rank = 0, size = 1;                         // index of this rank in `ranks`, and their number
   // True: the ranks together hold each expert once; false: each rank holds some whole experts.
   bool have_all_experts = true;
   std::function<void(const Tensor& x)> sum;       // adds f32 vectors over the ranks, in place

@@ -74,7 +74,7 @@ CachingAllocator::Block* CachingAllocator::Block::of_foreign_memory(void* memory
                                   .size = bytes,
                                   .in_use = true});
   block->release = std::move(release);
-  segment.release();  // give_back() deletes it
+  segment.release();  // give_back() deletes the segment
   return block;
 }
 

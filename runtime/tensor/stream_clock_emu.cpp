@@ -10,8 +10,8 @@ namespace {
 class EmuClock final : public StreamClock {
  private:
   using Time = HostClock::time_point;
-  // Queued work writes it, possibly on another thread, and possibly after the clock was
-  // destroyed.
+  // Queued work writes this time, possibly on another thread or after the clock's
+  // destruction.
   struct Passing {
     Time time;
     std::atomic<bool> over = false;

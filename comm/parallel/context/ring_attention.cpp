@@ -27,8 +27,8 @@ struct Keys {
   Tensor k, v;
 };
 
-// The queries of one shard, on this rank, and the keys of another: their indices among all shards
-// and among the shards of their ranks, and the rows that take part.
+// Queries of a shard on this rank, and keys of another shard: their shard numbers, among all shards
+// and on their ranks, and the rows that take part.
 struct Pair {
   int query_shard, key_shard;
   int64_t query_slot, key_slot;

@@ -15,7 +15,7 @@ namespace shale::comm {
 
 // How a buffer's tables are used: an embedding and the output layer may share (tie) a table.
 enum class TableUse : uint8_t {
-  kOnly,   // only one use, or both uses add to one gradient
+  kOnly,   // the table has one use, or both uses add to one gradient
   kTied,   // has the values; the gradient of the other use is added at the end
   kApart,  // the other use: has only a gradient; a kTied buffer has the values
 };

@@ -50,7 +50,7 @@ class Fp8Gather {
   void masters_changed();
   // Starts the gather of the codes, from the shard of ShardGroups::reshard if that is defined.
   Work start(const Tensor& small_shard, const CollectiveOptions& options);
-  const Tensor& codes() const { return codes_; }  // whole; start() to free_codes()
+  const Tensor& codes() const { return codes_; }  // all codes; valid from start() to free_codes()
   void free_codes() { codes_ = Tensor(); }
   // Sets the codes, which GEMMs read, in the parameters. A reader of plain values causes all
   // weights to be decoded into the tensor returned by `values`.

@@ -71,7 +71,7 @@ class FlatGradient {
   // Adds the gradient of a table's second use on another stage: a sum over the ranks of `stages`.
   void add_over(ProcessGroup& stages);
 
-  // Visits the flags of the shard and its parameters: has a value; the value is a sum over ranks.
+  // Visits flags of the shard and of its parameters: if a gradient exists; if it is a rank sum.
   void for_each_flag(const std::function<void(bool&)>& visit) { accumulator_.for_each_flag(visit); }
 
  private:

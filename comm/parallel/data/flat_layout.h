@@ -64,6 +64,6 @@ UnitPlan plan_unit(Module& module, const std::set<const Parameter*>& taken);
 std::vector<UnitPlan> plan_units(Module& root, const std::vector<Module*>& modules);
 
 bool is_inside(const Module* module, const Module* ancestor);  // also true if both are the same
-const Module& root_of(const Module& module);                   // root of its tree
+const Module& root_of(const Module& module);                   // root of the module's tree
 
 }  // namespace shale::comm

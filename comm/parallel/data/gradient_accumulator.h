@@ -79,7 +79,7 @@ class GradientAccumulator {
 
   bool has_gradient() const;
   void clear();  // marks all gradients as absent
-  // Visits the flags of the shard and its parameters: has a value; the value is a sum over ranks.
+  // Visits flags of the shard and of its parameters: if a gradient exists; if it is a rank sum.
   void for_each_flag(const std::function<void(bool&)>& visit);
 
  private:

@@ -32,7 +32,7 @@ class RowsAgain {
     return rows_.get();
   }
   void release() {
-    if (rows_.defined()) rows_.get();  // a pending gather still writes to it
+    if (rows_.defined()) rows_.get();  // a pending gather still writes to this memory
     rows_ = Arrival();
   }
 

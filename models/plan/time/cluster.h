@@ -32,7 +32,7 @@ struct Cluster {
   // Share of its speed that a device loses while a collective runs concurrently.
   double overlap_tax = 0.1;
   int64_t devices_per_node = 8;
-  ClusterLink node, network;  // within a node; from one device to other nodes
+  ClusterLink node, network;  // links within a node; links from one device to other nodes
   // Bandwidth of copies between a device and its host, in one direction or both: of one device
   // alone, and of all devices of a node together; then memory bandwidth of a node's host, for
   // kernels that run there (mainly optimizers). Bytes/s. 0: unknown; for the shared bandwidth: the
@@ -50,7 +50,7 @@ struct Cluster {
   // written to memory with dropout and either kept for backward or recomputed.
   enum class Scores : uint8_t { kFused, kKept, kAgain };
   Scores scores = Scores::kFused;
-  // True: tensor ranks shard the rows between their layers. False: each processes all rows.
+  // True: tensor ranks shard the rows between their layers. False: each rank processes all rows.
   bool sequence_parallel = true;
   // True: collectives inside layers are split into one piece per rank and overlap adjacent GEMMs.
   bool exchanges_in_pieces = false;

@@ -12,7 +12,7 @@ namespace {
 
 using enum comm::CollectiveOp;
 
-constexpr double kLeast = 1e-6;  // relative threshold of significance
+constexpr double kLeast = 1e-6;  // smaller relative differences are rounding errors
 constexpr double kMicro = 1e-6, kGiga = 1e9;
 constexpr std::array kOps{kAllReduceSum, kReduceScatterSum, kAllGather, kBroadcast,
                           kReduceSum,    kGather,           kAllToAll};

@@ -6,7 +6,7 @@ namespace shale::models {
 struct FailureModel {
   double between_failures_s = 0;  // mean time between failures of the job, a Poisson process
   double save_s = 0;              // time that training is blocked by a save
-  double write_s = 0;             // background write; only then can a restart use the save
+  double write_s = 0;  // time of the background write, after which a restart can use the save
   double restart_s = 0;           // time from a failure until training continues
 };
 

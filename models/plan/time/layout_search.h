@@ -15,7 +15,7 @@ namespace shale::models {
 struct LayoutSearchOptions {
   int64_t most_bytes = 0;  // memory limit of a rank's device; 0: none
   size_t top = 20;         // number of fastest layouts to find
-  bool keep_micro_batch = false, keep_recompute = false;  // do not search these two
+  bool keep_micro_batch = false, keep_recompute = false;  // options that the search keeps
   // Limits of the search, which then returns the best layouts so far; 0: no limit. Results depend
   // on the machine's load only if `most_seconds` ends the search.
   double most_seconds = 0;

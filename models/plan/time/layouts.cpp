@@ -24,7 +24,7 @@ struct Axis {
   std::vector<Choice> choices;
 };
 
-// 1, 2, 4, ... up to `most`.
+// The choices 1, 2, 4, ... up to `most`.
 Axis powers_of_two(const char* option, int most, int RunConfig::*field) {
   Axis axis{.option = option};
   for (int value = 1; value <= most; value *= 2) {

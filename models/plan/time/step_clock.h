@@ -127,7 +127,7 @@ class StepClock final : public RehearsalClock {
   std::map<comm::Members, GroupSpread> spreads_;
   std::array<Basis, comm::kLanes> basis_{};  // basis of the last operation in each lane
   double now_ = 0, began_ = 0;
-  std::array<double, comm::kLanes> free_{};  // when the lane has completed all queued work
+  std::array<double, comm::kLanes> free_{};  // by lane: time when all queued work is done
   Pass pass_ = Pass::kAtOnce;
   // Pass kInPlace: processor time of this thread at the end of the last kernel, accumulated time
   // between kernels, number of those intervals, and threads of the last kernel.

@@ -50,7 +50,7 @@ TEST_CASE("AdamW follows its f64 definition, with weight decay on matrices only"
     for (int t = 1; t <= 5; ++t) {
       optimizer.prepare(context, t - 1, 0.01f);
       backward(sum(cast(net.linear.forward(x), DType::kF32)));
-      // Gradients: of a weight, the sum of x over rows, 2; of a bias, the number of rows, 4.
+      // The gradient of a weight is 2, the sum of x over rows; of a bias 4, the number of rows.
       optimizer.step();
       optimizer.zero_grad();
       weight.step(2, t, 0.01, 0.1);

@@ -26,7 +26,7 @@ struct PipelineRun {
   int64_t micro_batches = 4;
   int slots = 2;
   float lr = 1e-2f;
-  models::LanguageModelPolicy policy = {};  // except dropout, which TrainOptions has
+  models::LanguageModelPolicy policy = {};  // policy except dropout, which TrainOptions has
   // Sets parameters to other values than their initial ones.
   std::function<void(comm::DataParallel&)> load = {};
   // Returns the micro-batch that starts with sequence `first` of a step; empty: uses micro_batch().
