@@ -38,7 +38,7 @@ struct WorldContext {
   // Memory of failed groups, to which peers and MPI may still write. Freed after MPI_Finalize.
   std::vector<std::shared_ptr<void>> kept;
   CommQueue& queue(Lane lane) { return queues[static_cast<size_t>(lane)]; }
-  std::array<CommQueue, kLanes> queues;  // last member: its threads use the others
+  std::array<CommQueue, kLanes> queues;  // last member: its threads use the other members
 };
 
 }  // namespace shale::comm

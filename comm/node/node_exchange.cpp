@@ -126,11 +126,11 @@ void NodeExchange::direct(const CollectiveCall& call, uint64_t sequence) {
   }
 }
 
-// Copies from each slice for a peer an area's elements, from `first` on, to this rank's half.
+// Copies elements of each peer's slice, from `first` on, to the peer's area in this rank's half.
 void NodeExchange::fill(const CollectiveCall& call, int64_t first, int half) {
   const int64_t room = place_elements(call.in.dtype);
   for (int to = 0; to < channel_.ranks(); ++to) {
-    if (to == channel_.rank()) continue;  // its slice is read from the buffer
+    if (to == channel_.rank()) continue;  // this rank reads its own slice from the buffer
     const int rank = group_ranks_[index(to)];
     const int64_t count = part_from(slices_.in_counts[index(rank)], first, room);
     void* const staged = place(channel_.rank(), to, half);

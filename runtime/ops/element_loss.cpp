@@ -11,7 +11,7 @@ namespace {
 using kernels::PointwiseGraph;
 using kernels::PointwiseOp;
 
-// Adds a loss of two values to the graph; returns its value.
+// Adds the loss of x and target, two graph values, to the graph; returns the loss's value number.
 using Formula = std::function<int(PointwiseGraph& graph, int x, int target)>;
 
 Tensor element_loss(const char* op, const Tensor& x, const Tensor& target, LossReduction reduction,

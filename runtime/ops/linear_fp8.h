@@ -56,7 +56,7 @@ class Fp8KeptInput {
 
  private:
   SavedTensor x_;
-  Fp8Tensor transpose_;  // tensors in it are undefined: saved below
+  Fp8Tensor transpose_;  // without its tensors: codes_ and scales_ have them
   SavedTensor codes_, scales_;
 };
 

@@ -39,7 +39,7 @@ class FullState {
 
   DataParallel& parallel_;
   const std::optional<int> root_;
-  const FlatBuffer* gathered_ = nullptr;  // buffer of values_; null: one parameter
+  const FlatBuffer* gathered_ = nullptr;  // buffer in values_; null: values_ has one parameter
   std::vector<float> values_;
   std::vector<float> staged_;  // one piece of the shards of all ranks
   std::vector<float> whole_;   // a parameter assembled from shards

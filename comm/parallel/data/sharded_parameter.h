@@ -12,7 +12,7 @@ namespace shale::comm {
 struct Placement {
   enum class Kind : uint8_t {
     kReplicate,  // the ranks along the axis have the same elements
-    kShard,      // each has an equal part along `dim`, in rank order; with `groups` equal blocks
+    kShard,      // ranks have equal parts along `dim`, in rank order; with `groups` equal blocks
                  // along `dim`, such as 3 for fused q, k and v, a part of each block
     kRange,      // each process has a range of its part along the other axes, in row-major order;
                  // unlike PyTorch's Shard(0), ranges may end inside a row, differ in length, and be

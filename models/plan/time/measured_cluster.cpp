@@ -22,8 +22,8 @@ constexpr int64_t kCopied = 32 << 20;
 constexpr int kRuns = 6;
 constexpr double kUsable = 0.9;  // share of a node's memory that ranks can use
 
-// Runs the same on all ranks kRuns times, after a run that does not count. Returns the time of the
-// fastest run, in which the slowest rank counts.
+// Runs `run` on all ranks kRuns times, after a run that does not count. Returns the shortest time,
+// where each time is that of the slowest rank.
 template <typename Run>
 double seconds_of(comm::ProcessGroup& group, const Run& run) {
   run();

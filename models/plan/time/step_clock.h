@@ -136,7 +136,7 @@ class StepClock final : public RehearsalClock {
   int64_t calls_ = 0;
   int threads_ = 1;
   void* compute_stream_ = nullptr;
-  std::map<void*, double> streams_;  // when each other stream has completed all queued work
+  std::map<void*, double> streams_;  // by stream: time when all queued work is done
   // Times of the host's two threads: the launching one, and the one that steps offloaded shards.
   double host_now_ = 0, stepper_now_ = 0;
   bool is_stepping_ = false;

@@ -137,7 +137,7 @@ TEST_CASE("attention has the same bits for mesh ranks of one process and of seve
       CAPTURE(int(kind), dtype_name(dtype));
       const std::vector<Run> want = over(alone(), kind, dtype), got = over(*group, kind, dtype);
       for (size_t rank = 0; rank < want.size(); ++rank) {
-        if (int(rank) * group->size() / 8 != group->rank()) continue;  // another process has it
+        if (int(rank) * group->size() / 8 != group->rank()) continue;  // another process's rank
         CHECK(got[rank].all() == want[rank].all());
       }
     }
