@@ -209,7 +209,7 @@ void Watchdog::report(const std::string& reason) {
   if (collectives.empty()) text += cat(prefix, "  none\n");
   for (const std::string& line : collectives) text += cat(prefix, "  ", line, "\n");
   print(text);
-  // Prints the text before: finding function names may take longer than ranks wait for this one.
+  // The text is printed first: finding function names may take longer than ranks wait for this one.
   if (kept_stack_.empty() && !main_failing_.load()) kept_stack_ = main_thread_.sample();
   if (kept_stack_.empty()) return;
   text = cat(prefix, "main thread:\n");

@@ -75,7 +75,7 @@ class Engine {
   std::vector<std::shared_ptr<Node>> nodes_;  // in descending order of number
   std::unordered_map<const Node*, std::vector<Tensor>> grads_;
   std::unordered_map<const TensorImpl*, int> leaf_uses_;  // remaining gradients per leaf
-  const TensorImpl* seed_ = nullptr;                      // initial gradient, if this made it
+  const TensorImpl* seed_ = nullptr;  // initial gradient, if this object made it
 };
 
 Tensor Engine::make_seed(const Tensor& root, const Tensor& dy) {

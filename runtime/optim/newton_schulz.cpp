@@ -81,7 +81,7 @@ class Single {
   bool is_wide_;
 };
 
-// The same GEMMs for a batch [b, m, n], each in one kernel call.
+// The GEMMs of Single for a batch [b, m, n], each in one kernel call.
 class Batched {
  public:
   explicit Batched(const Tensor& x)

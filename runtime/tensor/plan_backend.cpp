@@ -71,7 +71,7 @@ void PlanBackend::synchronize_event(void* event) {
   if (event != nullptr) clock_->host_waits(*static_cast<const double*>(event));
 }
 
-// Memory of neither kind is pageable host memory. On the CPU all copies stay inside.
+// Memory that the device does not own is host memory. On the CPU every copy is kInside.
 PlanClock::Way PlanBackend::way_of(const void* to, const void* from) const {
   using enum PlanClock::Way;
   if (device_.type == DeviceType::kCpu) return kInside;

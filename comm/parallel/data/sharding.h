@@ -75,7 +75,7 @@ struct ShardGroups {
 enum class ReplicaGradients : uint8_t {
   kSum,    // samples of all replicas: adds over ShardGroups::replicate
   kShare,  // the replica's own samples: one summand of the sum kSum
-  kOwn,    // its own samples, and the loss is their mean: for local steps
+  kOwn,    // the replica's own samples, of which the loss is the mean: for local steps
 };
 
 // Treatment of a unit's parameters between forward and backward in stage 3.
