@@ -23,7 +23,7 @@ class Terminal {
     if (slave < 0) return;
     termios settings{};
     tcgetattr(slave, &settings);
-    settings.c_oflag &= ~static_cast<tcflag_t>(OPOST);  // "\n" stays "\n"
+    settings.c_oflag &= ~static_cast<tcflag_t>(OPOST);  // "\n" does not become "\r\n"
     tcsetattr(slave, TCSANOW, &settings);
     const winsize size = {.ws_row = 24, .ws_col = columns, .ws_xpixel = 0, .ws_ypixel = 0};
     ioctl(slave, TIOCSWINSZ, &size);

@@ -38,7 +38,7 @@ struct Row {
   std::vector<double> slope;  // derivative of the softcap; 1 without a softcap
   double lse = -std::numeric_limits<double>::infinity(), lse_error = 0;
   double softmax_error = 0;   // maximum relative error of the probabilities
-  std::vector<int64_t> keys;  // keys that the query sees; the vectors have their values
+  std::vector<int64_t> keys;  // keys that the query sees, one per element of the vectors
   int64_t visible() const { return std::ssize(keys); }
 };
 

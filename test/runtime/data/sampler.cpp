@@ -100,7 +100,7 @@ TEST_CASE("seeds and epochs give unrelated orders", "[data]") {
         all_values(Permutation(1000, (uint64_t{1} << 32) + 1, 0))}) {
     int same = 0;
     for (size_t i = 0; i < base.size(); ++i) same += base[i] == other[i];
-    CHECK(same < 10);  // one is expected; ten have a probability of 1e-7
+    CHECK(same < 10);  // expected: 1 equal position; 10 have a probability of 1e-7
   }
   CHECK(all_values(Permutation(1000, 1, 0)) == base);
 }

@@ -172,7 +172,7 @@ TEST_CASE("what one optimizer drops, another keeps") {
     all.step();
     all.zero_grad();
   });
-  // The weights' optimizer saw only the second pass, that of the biases also the first one.
+  // The weights' optimizer saw only the second pass, the biases' optimizer also the first pass.
   const auto group = world().group();
   Run run(*group, {.stage = 0, .seed = 7});
   size_t at = 0;

@@ -1,4 +1,4 @@
-// Tests that pipelines, schedules, chunks and splits change when and where, but no bit.
+// Tests that pipelines, schedules, chunks and splits change when and where work runs, but no bit.
 #include "shale/test/support/numbers.h"
 #include "shale/test/support/op_check.h"
 #include "shale/test/support/ranks/harness.h"
