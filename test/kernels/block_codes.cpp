@@ -147,7 +147,7 @@ TEST_CASE("decode_blocks refuses rows that are no whole blocks", "[kernels]") {
   };
   CHECK(test::contains(error(x.view({3, 36}), y.view({6, 32})), "multiple of 64"));
   CHECK(test::contains(error(x.view({3, 35}), y.view({3, 64})), "decode_blocks: x"));
-  CHECK(test::contains(error(x.view({2, 36}, {36, 1}, 2), y.view({2, 64})), "multiples of 4"));
+  CHECK(test::contains(error(x.view({2, 36}, {36, 1}, 2), y.view({2, 64})), "multiple of 4 bytes"));
 }
 
 }  // namespace shale
