@@ -120,7 +120,9 @@ std::vector<std::string> newest_figures(const RunData& run) {
   add("top-1", "val_top1", 100, "%");
   add("lr", "lr", 1, "");
   if (const auto speed = run.newest(run.item() + "_per_s")) {
-    figures.push_back(cat(format_number(std::round(*speed)), " ", run.item(), "/s"));
+    figures.push_back(
+        cat(format_number(*speed < 100 ? std::round(100 * *speed) / 100 : std::round(*speed)), " ",
+            run.item(), "/s"));
   }
   add("mfu", "mfu", 100, "%");
   for (const std::string_view kind : {"device", "host"}) {
@@ -236,13 +238,13 @@ void add_ranks(std::vector<std::string>& lines, const Terminal& terminal, const 
   for (const auto& [key, column] : run.columns) {
     if (!key.ends_with(kMedian) || !column.newest()) continue;
     const std::string name = key.substr(0, key.size() - kMedian.size());
+    const bool is_share = name.find("share") != name.npos || name.ends_with("_fragmentation");
     const auto shown = [&](std::string_view ending) {
       const double value = run.newest(name + std::string(ending)).value_or(0);
       if (ending.ends_with("_rank")) return cat(" (", format_number(value), ")");
       return name.ends_with("_bytes") ? format_bytes(value)
-             : name.find("share") == name.npos
-                 ? format_number(value)
-                 : cat(format_number(std::round(1000 * value) / 10), "%");
+             : !is_share              ? format_number(value)
+                                      : cat(format_number(std::round(1000 * value) / 10), "%");
     };
     lines.push_back(
         line_of(terminal, cat("  ", excerpt(name, 60), "  ", shown("_min"), shown("_min_rank"),

@@ -91,7 +91,8 @@ const kFigures = {
 const figureName = (base) => kFigures[base] ?? nameOf(base.replace('_share_all', ''))
     .replace('comm exposed', 'Exposed comm.').replace('comm in flight', 'Comm. in flight')
     .replace(' share', ',');
-const nameOf = (key) => kNames[key] ?? key.replaceAll('_', ' ').replace(/^val top/, 'top-');
+const nameOf = (key) => kNames[key] ??
+    key.replaceAll('_', ' ').replace(/^val top/, 'top-').replace(/^sent (.*) bytes$/, '$1');
 
 // Unit of a column that no chart names.
 function unitOfKey(key) {
@@ -125,7 +126,8 @@ function chartsOf(runs) {
     const chart = {unit: unitOfKey(base), keys: [key], band: base, zero: true};
     if (most > 1) charts.push({...chart, title: `${figureName(base)}, all ranks`});
   }
-  const hidden = ['ranks', 'epoch', 'val_ms', 'loss_scale', ...items, ...items.map((word) => `val_${word}`)];
+  const counts = items.flatMap((word) => [word, `val_${word}`]);
+  const hidden = ['ranks', 'epoch', 'val_ms', 'loss_scale', ...counts];
   for (const key of left) {
     if (hidden.includes(key) && !(key === 'loss_scale' && varies(runs, key))) continue;
     charts.push({title: nameOf(key), unit: unitOfKey(key), keys: [key]});
@@ -234,9 +236,9 @@ function frameOf(chart, curves) {
   if (chart.zero && low > 0) low = 0;
   const room = high > low ? 0.05 * (high - low) : Math.max(0.1 * Math.abs(high), 1e-6);
   if (!(chart.zero && low === 0)) low -= room;
-  high += room;
+  high = chart.unit === 'percent' && high <= 1 ? Math.min(high + room, 1) : high + room;
   let first = least(all((point) => point.x)), last = most(all((point) => point.x));
-  if (first === last) last = first + 1;
+  if (first === last) [first, last] = [first - 1, last + 1];
   const inside = (share) => Math.min(1, Math.max(0, share));
   const width = kWidth - kLeft - kRight, tall = kHeight - kTop - kBottom;
   return {
@@ -256,7 +258,7 @@ function axes(frame, chart, axis) {
       nodes.push(svg('path', {class: 'grid', d: pathOf([[x1, y1], [x2, y2]])}));
   const label = (x, y, anchor, text) =>
       nodes.push(svg('text', {x: fixed(x), y: fixed(y), 'text-anchor': anchor}, text));
-  let values = marks(frame.low / divisor, frame.high / divisor, 4).map((mark) => mark * divisor);
+  let values = marks(frame.low / divisor, frame.high / divisor, 5).map((mark) => mark * divisor);
   if (chart.isLog) {
     const low = Math.floor(frame.low), high = Math.ceil(frame.high);
     values = [];
@@ -275,7 +277,7 @@ function axes(frame, chart, axis) {
   }
   const bottom = kHeight - kBottom;
   label(kLeft - 4, bottom + 16, 'end', axis);
-  for (const x of marks(frame.first, frame.last, 4)) {
+  for (const x of marks(frame.first, frame.last, 5)) {
     if (axis !== 'epoch' && !Number.isInteger(x)) continue;
     const text = number(x), half = widthOf(text) / 2, place = frame.x(x);
     line(place, kTop, place, bottom);
