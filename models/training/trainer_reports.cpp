@@ -170,7 +170,7 @@ void Trainer::write_histograms(int64_t step) {
   const std::vector<OptimShard>& shards = step_->parallel().shards();
   for (const auto& [what, group, scale] :
        {std::tuple{HistogramOf::kParameters, "parameters/", 1.0},
-        std::tuple{HistogramOf::kGradients, "gradients/", 1 / accounts_.loss_scale()}}) {
+        std::tuple{HistogramOf::kGradients, "parameter_gradients/", 1 / accounts_.loss_scale()}}) {
     for (const TensorHistogram& one :
          tensor_histograms(what, parameters, shards, *parallel_->groups().shard, scale)) {
       if (report_ != nullptr) report_->write_histogram(step, group + one.name, one.histogram);

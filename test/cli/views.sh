@@ -26,11 +26,11 @@ train --steps 12 --resume auto  # has nothing to train, but writes samples again
 shown=("$work/output" "$out/metrics.jsonl")
 [[ $(grep -c '"loss"' "$out/metrics.jsonl") == 12 ]] || fail 'metrics.jsonl: not 12 steps'
 # The table of hyper-parameters contains the name of the loss once more.
-[[ $(events train/loss) == 13 ]] || fail "event files: train/loss $(events train/loss) times"
-[[ $(events validation/loss) == 4 ]] || fail "validation/loss $(events validation/loss) times"
+[[ $(events loss/train) == 13 ]] || fail "event files: loss/train $(events loss/train) times"
+[[ $(events loss/validation) == 4 ]] || fail "loss/validation $(events loss/validation) times"
 [[ $(events _hparams_/session_start_info) == 1 ]] || fail 'options more than once'
 [[ $(events _hparams_/session_end_info) == 1 ]] || fail 'more than one end'
-for group in parameters gradients; do
+for group in parameters parameter_gradients; do
   [[ $(events $group/h.0.ln_1.weight) == 3 ]] || fail "$group: not the histograms of 4, 8 and 12"
 done
 [[ $(events samples/end/text_summary) == 2 ]] || fail 'event files: not the samples of 4 and 12'

@@ -88,7 +88,7 @@ class Scalars {
 
 Scalars scalars_of(const StepMetrics& m) {
   Scalars scalars;
-  scalars.add("train/loss", std::optional(double{m.loss}));
+  scalars.add("loss/train", std::optional(double{m.loss}));
   scalars.add("train/grad_norm", m.grad_norm);
   scalars.add("train/lr", m.lr);
   scalars.add("train/" + m.item, m.items);
@@ -96,10 +96,10 @@ Scalars scalars_of(const StepMetrics& m) {
   scalars.add("train/skipped_steps", m.skipped_steps);
   scalars.add("train/outlier_steps", m.outlier_steps);
   if (m.experts) {
-    scalars.add("experts/tokens_min", std::optional(m.experts->tokens_min));
-    scalars.add("experts/tokens_mean", std::optional(m.experts->tokens_mean));
-    scalars.add("experts/tokens_max", std::optional(m.experts->tokens_max));
-    scalars.add("experts/dropped_share", std::optional(m.experts->dropped_share));
+    scalars.add("moe/tokens_min", std::optional(m.experts->tokens_min));
+    scalars.add("moe/tokens_mean", std::optional(m.experts->tokens_mean));
+    scalars.add("moe/tokens_max", std::optional(m.experts->tokens_max));
+    scalars.add("moe/dropped_share", std::optional(m.experts->dropped_share));
   }
   scalars.add("speed/" + m.item + "_per_s", m.items_per_s);
   scalars.add("speed/step_ms", m.step_ms);
@@ -113,8 +113,11 @@ Scalars scalars_of(const StepMetrics& m) {
 
 Scalars scalars_of(const EvalMetrics& m) {
   Scalars scalars;
-  scalars.add("validation/loss", std::optional(double{m.val_loss}));
-  scalars.add("validation/ema_loss", m.ema_val_loss);
+  scalars.add("loss/validation", std::optional(double{m.val_loss}));
+  scalars.add("loss/validation_ema", m.ema_val_loss);
+  for (const auto& [k, share] : m.top_k) {
+    scalars.add(cat("accuracy/top", k), std::optional(share));
+  }
   scalars.add("validation/" + m.item, m.items);
   scalars.add("validation/ms", m.ms);
   return scalars;
@@ -158,8 +161,8 @@ ProtoMessage experiment(double now, const OptionValues& options) {
     all.message(hparams::kInfos,
                 ProtoMessage().text(hparams::kInfoName, name).integer(hparams::kInfoType, type));
   }
-  for (const auto& [tag, dataset] : {std::pair{"train/loss", hparams::kTraining},
-                                     std::pair{"validation/loss", hparams::kValidation}}) {
+  for (const auto& [tag, dataset] : {std::pair{"loss/train", hparams::kTraining},
+                                     std::pair{"loss/validation", hparams::kValidation}}) {
     // Encodes a metric name: a tag, and an empty group.
     const ProtoMessage name = ProtoMessage().text(hparams::kMetricTag, tag);
     all.message(hparams::kMetrics, ProtoMessage()

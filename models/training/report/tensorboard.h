@@ -47,7 +47,7 @@ class TensorBoardWriter {
   // Throws DiskError.
   explicit TensorBoardWriter(const Options& options);
 
-  // Writes scalars of all known values, with tags such as "train/loss" (docs/howto/tensorboard.md),
+  // Writes scalars of all known values, with tags such as "loss/train" (docs/howto/tensorboard.md),
   // in single precision.
   void write(const MetricsRow& row);
   // Writes a text verbatim, with invalid UTF-8 replaced. Tags have the form "group/name".

@@ -120,7 +120,7 @@ TEST_CASE("scalars have the tags and steps of the rows, and nothing for what is 
   TensorBoardWriter writer({.folder = dir.path() / "tb"});
   writer.write(row(1, 3.5f));
   writer.write(row(2, std::numeric_limits<float>::quiet_NaN()));
-  writer.write(EvalMetrics{.step = 2, .val_loss = 3.25f, .items = 64});
+  writer.write(EvalMetrics{.step = 2, .val_loss = 3.25f, .top_k = {{1, 0.5}}, .items = 64});
   writer.write(RanksMetrics{.step = 2,
                             .ranks = 2,
                             .figures = {{"device_busy_share", Spread{.least = 0.5, .most = 0.75}},
@@ -128,13 +128,14 @@ TEST_CASE("scalars have the tags and steps of the rows, and nothing for what is 
   const Seen seen = look(dir.path() / "tb");
   CHECK(seen.versions == std::vector<std::string>{"brain.Event:2"});
   CHECK(seen.starts == std::vector<int64_t>{0});
-  CHECK(seen.scalars.at("train/loss").at(1) == std::vector{3.5f});
-  CHECK(std::isnan(seen.scalars.at("train/loss").at(2).at(0)));
+  CHECK(seen.scalars.at("loss/train").at(1) == std::vector{3.5f});
+  CHECK(std::isnan(seen.scalars.at("loss/train").at(2).at(0)));
   CHECK(seen.scalars.at("train/grad_norm").size() == 2);
   CHECK(seen.scalars.at("train/tokens").at(2) == std::vector{32.0f});
   CHECK(seen.scalars.at("speed/step_ms").at(1) == std::vector{2.5f});
   CHECK(seen.scalars.count("speed/mfu") == 0);
-  CHECK(seen.scalars.at("validation/loss").at(2) == std::vector{3.25f});
+  CHECK(seen.scalars.at("loss/validation").at(2) == std::vector{3.25f});
+  CHECK(seen.scalars.at("accuracy/top1").at(2) == std::vector{0.5f});
   CHECK(seen.scalars.at("validation/tokens").at(2) == std::vector{64.0f});
   CHECK(seen.scalars.at("ranks/device_busy_share_max").at(2) == std::vector{0.75f});
   CHECK(seen.scalars.count("ranks/host_peak_bytes_max") == 0);
@@ -172,7 +173,7 @@ TEST_CASE("a run that goes on has each step once, its options once and no early 
   const Seen seen = look(folder);
   CHECK(seen.starts == std::vector<int64_t>{0, 3});
   CHECK(seen.hparams.size() == 2);
-  const auto& losses = seen.scalars.at("train/loss");
+  const auto& losses = seen.scalars.at("loss/train");
   REQUIRE(losses.size() == 5);
   for (int64_t step = 1; step <= 5; ++step) {
     CHECK(losses.at(step) == std::vector{step <= 2 ? 3.0f : 2.0f});
@@ -209,9 +210,9 @@ TEST_CASE("a run that begins renames the folder of the one before", "[tensorboar
     TensorBoardWriter writer({.folder = folder});
     writer.write(row(1, static_cast<float>(run)));
   }
-  CHECK(look(folder).scalars.at("train/loss").at(1) == std::vector{2.0f});
-  CHECK(look(dir.path() / "tb.1").scalars.at("train/loss").at(1) == std::vector{0.0f});
-  CHECK(look(dir.path() / "tb.2").scalars.at("train/loss").at(1) == std::vector{1.0f});
+  CHECK(look(folder).scalars.at("loss/train").at(1) == std::vector{2.0f});
+  CHECK(look(dir.path() / "tb.1").scalars.at("loss/train").at(1) == std::vector{0.0f});
+  CHECK(look(dir.path() / "tb.2").scalars.at("loss/train").at(1) == std::vector{1.0f});
 }
 
 TEST_CASE("a row costs less than 0.2 ms of processor time", "[tensorboard]") {
