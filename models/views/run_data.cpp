@@ -41,7 +41,9 @@ RunLines read_lines(const std::string& path, size_t most) {
   const MappedFile file(path, {.allow_empty = true});
   for_each_line(file.text(), path, [&](std::string_view line, const std::string& where) {
     try {
-      lines.newest.push_back(Json::parse(line, {}, where));
+      Json object = Json::parse(line, {}, where);
+      if (!object.is_object()) throw DataError(cat(where, ": expected an object"));
+      lines.newest.push_back(std::move(object));
     } catch (const DataError&) {
       ++lines.unreadable;  // counts the damaged line; the other lines are still shown
     }

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Opens the page of shale report and of shale watch --web in a real browser, in light and dark mode:
-# the charts and their values are right, the first screen holds all charts, nothing is wider than the
-# page at any width, no texts overlap, and the browser logs no errors. Also takes screenshots at two
-# widths and prints the page.
+# the charts and their values are right, the first screen holds all charts, nothing is wider than
+# the page at any width, no texts overlap, and the browser logs no errors. Also takes screenshots at
+# two widths and prints the page.
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 
 browser=$(command -v chromium || command -v chromium-browser || command -v google-chrome)
@@ -94,8 +94,9 @@ if (first) {
 }
 const ends = [...document.querySelectorAll('figure')].map((f) => f.getBoundingClientRect().bottom);
 lines.push(Math.max(0, ...ends) <= 800 ? 'one screen' : `charts end at ${Math.max(...ends)}`);
-for (const row of document.querySelectorAll('#runs tr')) {
-  lines.push([...row.children].map((cell) => cell.textContent).join('|'));
+for (const row of document.querySelectorAll('#runs tr, #runs p')) {
+  const cells = [...row.children].map((cell) => cell.textContent);
+  lines.push(cells.join('|') || row.textContent);
 }
 document.body.append(Object.assign(document.createElement('pre'),
                                    {id: 'probe', textContent: lines.join('\n')}));
@@ -110,7 +111,8 @@ expect 'step 1200, in nats per token; a-run-with-a-name-of-some-length training 
 expect 'another_run_whose_name_is_long_too training 2.2044; '
 expect 'a-run-with-a-name-of-some-length validation 2.5'
 expect 'one screen'
-expect '|failed, exit code 76rank 7 of 1024 on node-0123456789.cluster.example.org is lost|1200 of'
+expect '|failed, exit code 76|1200 of 1200|'
+expect 'a-run-with-a-name-of-some-length: rank 7 of 1024 on node-0123456789.cluster'
 expect '|5.774 GiB|1024|16m 19s|'
 
 # One run, without what only some have.
@@ -152,8 +154,9 @@ server=$!
 for ((i = 0; i < 100; ++i)); do grep -q open web.log && break; sleep 0.1; done
 url=$(grep -o 'http://[^ ]*' web.log)
 live() {
-  timeout -k 5 120 "$browser" --headless --no-sandbox --disable-gpu --user-data-dir="$work/profile" \
-    --enable-logging=stderr --virtual-time-budget=3000 --dump-dom "$url" 2>browser.log >output
+  timeout -k 5 120 "$browser" --headless --no-sandbox --disable-gpu \
+    --user-data-dir="$work/profile" --enable-logging=stderr --virtual-time-budget=3000 \
+    --dump-dom "$url" 2>browser.log >output
 }
 live
 expect '>Loss</b>'

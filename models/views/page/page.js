@@ -32,14 +32,16 @@ function best(run, key, sign, unit) {
 
 const kStates = {saved: 'stopped, saved', unknown: 'not known'};
 function stateOf({about}) {
-  const {exit_code: code, message} = about.status ?? {};
+  const code = about.status?.exit_code;
   const words = `${kStates[about.state] ?? about.state}${code > 0 ? `, exit code ${code}` : ''}`;
-  const isBad = about.state === 'failed' || about.state === 'killed';
   const live = about.state === 'running' || about.state === 'unknown';
   const silent = live && about.silent_s > 60 ? `, silent for ${duration(about.silent_s)}` : '';
-  return html('span', isBad ? {class: 'bad'} : {}, words + silent,
-              message ? html('br') : '', message ?? '');
+  return html('span', {class: isBad(about) ? 'bad' : ''}, words + silent);
 }
+const isBad = ({state}) => state === 'failed' || state === 'killed';
+// What runs said when they ended.
+const messages = (runs) => runs.filter(({about}) => about.status?.message).map(({about}) =>
+    html('p', {class: isBad(about) ? 'bad' : ''}, `${about.name}: ${about.status.message}`));
 function stepOf(run) {
   const step = run.columns.loss?.steps.at(-1) ?? 0, wanted = run.about.steps_wanted;
   if (!wanted) return String(step);
@@ -166,7 +168,7 @@ function draw() {
   if (select.length !== axes.length) {
     select.replaceChildren(...axes.map((axis) => html('option', {}, axis)));
   }
-  byId('runs').replaceChildren(summary(runs));
+  byId('runs').replaceChildren(summary(runs), ...messages(runs));
   if (!isLooking) {
     byId('charts').replaceChildren(...chartsOf(runs).map(
         (kind) => figureOf(kind, runs, select.value, byId('log').checked)).filter(Boolean));

@@ -166,10 +166,10 @@ TEST_CASE("a warning that was cut off leaves the others readable", "[run_data]")
   dir.write("metrics.jsonl", "");
   const std::string line =
       "{\"time\": \"T\", \"host\": \"h\", \"rank\": 1, \"level\": \"warning\", \"text\": \"x\"}\n";
-  dir.write("warnings.jsonl", line + "{\"time\": \"T\", \"ho" + line + line);
+  dir.write("warnings.jsonl", line + "{\"time\": \"T\", \"ho" + line + line + "null\n");
   const RunData run = read_run(dir.path());
   CHECK(run.warnings.newest.size() == 2);
-  CHECK(run.warnings.unreadable == 1);
+  CHECK(run.warnings.unreadable == 2);
 }
 
 TEST_CASE("CSV has a column for each key, and quotes what needs it", "[run_data]") {
