@@ -11,14 +11,23 @@
 Run it with mpirun, or alone. docs/reference/python.md is the guide.
 """
 
-from . import functions, nn
-from ._library import (ArgumentError, CommError, ConfigError, DataError, DiskError, Error,
-                       MissingInputError, NonFiniteError, OutOfMemoryError, StateError,
-                       UnavailableError, library as _c)
-from ._runtime import Runtime, init, runtime
-from ._tensor import Tensor, as_tensor, from_dlpack, full, tensor, zeros
-from .functions import *  # noqa: F403
-from .nn import Embedding, LanguageModel, LayerNorm, Linear, Module
-from .training import Metrics, Optimizer, checkpoint_state
+try:
+    from . import functions, nn
+    from ._library import (ArgumentError, CommError, ConfigError, DataError, DiskError, Error,
+                           MissingInputError, NonFiniteError, OutOfMemoryError, StateError,
+                           UnavailableError, library as _c)
+    from ._runtime import Runtime, init, runtime
+    from ._tensor import Tensor, as_tensor, from_dlpack, full, tensor, zeros
+    from .functions import *  # noqa: F403
+    from .nn import Embedding, LanguageModel, LayerNorm, Linear, Module
+    from .training import Metrics, Optimizer, checkpoint_state
 
-__version__ = _c.shale_version().decode()
+    __version__ = _c.shale_version().decode()
+except ImportError as error:
+    # Without the library only modules that do without it can be used, such as shale.data.
+    _error = error
+
+    def __getattr__(name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise _error
