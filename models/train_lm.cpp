@@ -6,6 +6,7 @@
 #include "shale/base/host_memory.h"
 #include "shale/base/log.h"
 #include "shale/models/language/config.h"
+#include "shale/models/language/pipe_data.h"
 #include "shale/models/language/preference_task.h"
 #include "shale/models/plan/remedies.h"
 #include "shale/models/training/program.h"
@@ -41,14 +42,23 @@ std::string advice(models::TrainConfig config, const DeviceOutOfMemory& error,
 
 int main(int argc, char** argv) {
   models::TrainConfig config;
+  int ranks = 1;
   ConfigSpec spec("train_lm", "trains a language model on one or more ranks");
   models::describe(spec, config);
   return models::run_training_program(
       argc, argv,
       {.spec = spec,
        .run = config.run,
-       .resolve = [&config](int ranks) { models::resolve(config, ranks); },
-       .make_task = [&config] { return models::make_language_task(config); },
+       .resolve =
+           [&config, &ranks](int all) {
+             ranks = all;
+             models::resolve(config, all);
+           },
+       .make_task =
+           [&config, &ranks] {
+             models::copy_piped_data(config, ranks);
+             return models::make_language_task(config);
+           },
        .advice = [&config](const DeviceOutOfMemory& error,
                            const comm::World& world) { return advice(config, error, world); }});
 }

@@ -8,7 +8,7 @@ namespace {
 void describe_source(ConfigSpec& spec, DataConfig& c, bool needs_data) {
   spec.add("data", c.data,
            "text file or folder, jsonl, token files (llm.c, Megatron, nanoGPT, .npy), or a glob; "
-           "weighted mixture: a:0.7,b:0.3, or a file NAME.mix.json",
+           "weighted mixture: a:0.7,b:0.3, or a file NAME.mix.json; standard input: -",
            {.required = needs_data, .is_path = true, .help = {.metavar = "PATH"}})
       .may_change()
       .basic("text, jsonl, or token files; see --help data");

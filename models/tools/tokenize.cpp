@@ -24,15 +24,18 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
+void check_stop(bool is_pipe) {
+  if (StopSignals::received() == 0) return;
+  throw ErrorWithCode<ExitCode::kInterrupted>(cat(
+      "shale tokenize: stopped as a signal asked for; the same command ",
+      is_pipe ? "begins anew, as a pipe is read only once" : "goes on from the last whole shard"));
+}
+
 // Reports progress: on a terminal one line that changes, otherwise a new line from time to time.
 class TokenizeReport {
  public:
   void operator()(const TokenizeProgress& now) {
-    if (StopSignals::received() != 0) {
-      throw ErrorWithCode<ExitCode::kInterrupted>(
-          "shale tokenize: stopped as a signal asked for; the same command goes on from the last "
-          "whole shard");
-    }
+    check_stop(/*is_pipe=*/now.total == 0);
     const bool is_drawn = process_log().has_status_line();
     if (seconds_since(shown_) < (is_drawn ? 0.2 : 10)) return;
     shown_ = Clock::now();
@@ -47,9 +50,11 @@ class TokenizeReport {
   std::string describe(const TokenizeProgress& now) const {
     const double seconds = std::max(seconds_since(start_), 1e-3);
     const double bytes = static_cast<double>(now.bytes - now.earlier_bytes);
-    const auto percent =
-        now.total == 0 ? 100 : static_cast<int>(100.0 * double(now.taken) / double(now.total));
-    return cat(percent, "% | ", now.documents, " documents, ", now.tokens, " tokens | ",
+    const std::string percent =
+        now.total == 0
+            ? ""  // a pipe, whose size is unknown
+            : cat(static_cast<int>(100.0 * double(now.taken) / double(now.total)), "% | ");
+    return cat(percent, now.documents, " documents, ", now.tokens, " tokens | ",
                format_bytes(bytes / seconds), "/s | ", format_duration(seconds));
   }
 
@@ -86,8 +91,9 @@ int run_tokenize(int argc, const char* const* argv) {
   TokenizeJob job{.inputs = {}, .val_fraction = 0.1};
   std::string tokenizer, begin = "auto", end = "auto";
   ConfigSpec spec("shale tokenize INPUT...",
-                  "converts text and jsonl files (.gz, .zst), or folders of them, to token shards "
-                  "for train_lm --data; an interrupted job continues");
+                  "converts text and jsonl files (.gz, .zst), folders of them, or standard input "
+                  "(-) to token shards for train_lm --data; an interrupted job continues, but a "
+                  "pipe must be read again");
   spec.add("tokenizer", tokenizer, "tokenizer.json, tiktoken file or SentencePiece model",
            {.required = true, .is_path = true, .help = {.metavar = "FILE"}});
   spec.add("out", job.out, "folder to create; it appears when all is done",
@@ -120,8 +126,9 @@ int run_tokenize(int argc, const char* const* argv) {
   job.tokenizer = read_tokenizer(tokenizer);
   find_tokens_around(begin, end, job);
   data_internal::SkippedFiles skipped;
-  job.inputs = list_corpus(inputs, job.field, &skipped);
-  divide_corpus(job.inputs, inputs.front(), skipped);
+  job.inputs = list_inputs(inputs, job.field, skipped,
+                           [](const std::string&) { check_stop(/*is_pipe=*/true); });
+  if (job.inputs.front().pipe == nullptr) divide_corpus(job.inputs, inputs.front(), skipped);
   TokenizeReport report;
   job.on_progress = [&report](const TokenizeProgress& now) { report(now); };
   TokenizeProgress done = tokenize(job);

@@ -94,7 +94,8 @@ int run_train(int argc, const char* const* argv) {
   BpeTrainerOptions& trainer = request.trainer;
   ConfigSpec spec(
       "shale tokenizer train INPUT...",
-      "trains a byte-level BPE tokenizer on text and jsonl files (.gz, .zst), or folders of them");
+      "trains a byte-level BPE tokenizer on text and jsonl files (.gz, .zst), folders of them, or "
+      "standard input (-)");
   spec.add("out", request.out, "tokenizer.json to write",
            {.required = true, .is_path = true, .help = {.metavar = "FILE"}});
   spec.add("vocab", trainer.vocab_size, "vocabulary size: special tokens, 256 bytes, and merges",
@@ -128,7 +129,8 @@ int run_train(int argc, const char* const* argv) {
   static_cast<void>(train_bpe({}, trainer));  // reports invalid options before minutes of counting
   if (request.threads == 0) request.threads = cpu_counts().bound;
   data_internal::SkippedFiles skipped;
-  request.inputs = list_corpus(inputs, request.field, &skipped);
+  request.inputs =
+      list_inputs(inputs, request.field, skipped, [](const std::string&) { check_stop(); });
   log_info("counting the pieces of ", request.inputs.size(), " files", skipped.describe());
   const PieceCounts counts = Counter(request).count();
   if (counts.empty()) throw DataError("no text found in the inputs");

@@ -74,7 +74,7 @@ const Tool& find_tool(const ToolTable& table, std::string_view name) {
 
 std::vector<std::string> take_arguments(int argc, const char* const* argv) {
   std::vector<std::string> arguments;
-  for (int i = 1; i < argc && argv[i][0] != '-'; ++i) {
+  for (int i = 1; i < argc && (argv[i][0] != '-' || argv[i][1] == '\0'); ++i) {
     if (!names_a_path(argv[i])) {
       throw ConfigError(cat("expected a path: not empty, and without control characters, found '",
                             excerpt(argv[i]), "'"));

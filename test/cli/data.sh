@@ -4,6 +4,7 @@
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 shown=("$work/output")
 
+sets=$(cd "$(dirname "${BASH_SOURCE[0]}")/../fixtures/data_sets" && pwd)
 train="$BIN_DIR/train_lm"
 shale="$BIN_DIR/shale"
 cd "$work" || exit 1
@@ -140,7 +141,53 @@ mkdir array && cp all.json array/a.json
 refused 65 "no text or jsonl in this folder; skipped 1 JSON not in lines" --data array
 refused 64 "jsonl and compressed text need a tokenizer" --data array --tokenizer none
 refused 65 "0.parquet: expected text or jsonl, found a Parquet file" --data hub/data/0.parquet
+
+# Data sets of other tools are refused with the command that reads them.
+command="; read it with python3 -m shale.data"
+for file in text.parquet:Parquet file.arrow:Arrow chats/data-00000-of-00001.arrow:Arrow text.tar:tar; do
+  path=$sets/${file%:*}
+  refused 65 "$path: expected text or jsonl, found a ${file#*:} file$command $path | shale" --data "$path"
+done
+mkdir clone && cp "$sets/text.parquet" clone && yes "# a data set" | head -n 200 >clone/README.md
+refused 65 "clone: expected text or jsonl, found 818 B of Parquet beside 0 B of text$command clone |" --data clone
+refused 65 "$sets/chats: expected text or jsonl, found 1.3 KiB of Arrow" --data "$sets/chats" --tokenizer none
+refused 65 "a gzip file; it needs a tokenizer, and a name that ends with .gz" --data packed.jsonl.gz --data-format text
+refused 66 "; fetch it first: aws s3 cp --recursive s3://a/b DIR" --data s3://a/b
+refused 66 "; fetch it first: hf download a/b --repo-type dataset --local-dir DIR" --data hf://datasets/a/b
+refused 66 "fetch it: hf download HuggingFaceFW/fineweb --repo-type dataset" --data HuggingFaceFW/fineweb
 refused 64 "texts/dev.txt: its name says that it is for validation" --data texts/train.txt,texts/dev.txt
+# ---- Standard input and pipes ----
+
+# pipes NAME PROCESSES FLAGS...: run, with the lines of JSON of `lines` on standard input.
+lines=$work/corpus/a.jsonl
+pipes() { run "$2" "$1" --data-field body --steps 6 --reproducible "${@:3}" <"$lines"; }
+pipes file 1 --data corpus/a.jsonl --data-cache cache1
+pipes piped 1 --data - --save-every 4
+same_bits file piped
+cmp -s piped/stdin corpus/a.jsonl || fail "piped/stdin differs from standard input"
+run 1 fifo --data-field body --steps 6 --reproducible --data <(cat corpus/a.jsonl)
+same_bits file fifo
+# A resumed run reads its copy, on two ranks, whatever is on standard input.
+lines=/dev/null
+cp -r piped rest_of_pipe && rm -r rest_of_pipe/checkpoints/step_00000006
+pipes rest_of_pipe 2 --data - --resume auto
+grep -qF "rest_of_pipe/stdin, which an earlier run read from standard input" output || fail "no word of the copy"
+last() { sed -nE 's/^\{"step": 6, "loss": ([0-9.]+).*/\1/p' "$1/metrics.jsonl"; }
+awk -v a="$(last file)" -v b="$(last rest_of_pipe)" 'BEGIN { d = a - b; exit !(a > 0 && d * d < 1e-8 * a * a) }' ||
+  fail "a resumed run goes on with other data: $(last file) and $(last rest_of_pipe)"
+refused 65 "standard input: empty" --data - </dev/null
+touch refused/stdin.part
+refused 65 "an earlier run was killed while it read standard input" --data - --resume auto </dev/null
+rm -r refused
+head -n 50 corpus/a.jsonl | sed 's/"body"/"text"/' >texts.jsonl
+{ echo '{"shale.data": "begin"}'; cat texts.jsonl; } >cut.jsonl
+refused 65 "standard input: ends after 51 lines without the last line of shale.data" --data - <cut.jsonl
+[[ ! -e refused/stdin && ! -e refused/stdin.part ]] || fail "a stream that was cut is kept"
+refused 65 "cut.jsonl: ends after 51 lines without the last line of shale.data" --data cut.jsonl
+launch 2 "$train" "${common[@]}" --steps 1 --out refused --data - <cut.jsonl >output 2>&1
+[[ $? -eq 64 ]] || fail "--data - on two ranks: no exit code 64"
+grep -qF -- "--data - needs one rank (found 2)" output || fail "two ranks read a pipe"
+
 [[ ! -e refused/data-cache || -z $(ls refused/data-cache) ]] || fail "something half-written is left"
 
 finish

@@ -6,6 +6,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 train="$BIN_DIR/train_lm"
 shale="$BIN_DIR/shale"
 cases=0
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 cd "$work" || exit 1
 
 shown=()
@@ -96,6 +97,48 @@ expect 0 "60001 documents" -- "${tokenize[@]}" --out killed
 absent killed.partial
 for shard in $shards; do same "one/$shard" "killed/$shard"; done
 [[ $(ls -A killed | wc -l) -eq $(ls -A one | wc -l) ]] || fail "killed/ has other files than one/"
+
+# ---- Standard input and pipes ----
+
+piped=("$shale" tokenize - --field body --tokenizer tokenizer.json --shard-tokens 150000)
+of_file=("$shale" tokenize corpus/a.jsonl "${piped[@]:3}")
+expect 0 "60000 documents" -- "${of_file[@]}" --out of_file
+expect 0 "60000 documents" "wrote of_pipe" -- "${piped[@]}" --out of_pipe <corpus/a.jsonl
+expect 0 "60000 documents" -- "$shale" tokenize <(cat corpus/a.jsonl) "${piped[@]:3}" --out of_fifo
+for shard in $(cd of_file && echo *.bin); do
+  same "of_file/$shard" "of_pipe/$shard"
+  same "of_file/$shard" "of_fifo/$shard"
+done
+expect 0 "2000 tokens" -- "$shale" tokenizer train - --field body --vocab 2000 --out of_pipe.json <corpus/a.jsonl
+expect 0 "2000 tokens" -- "$shale" tokenizer train corpus/a.jsonl --field body --vocab 2000 --out of_file.json
+same of_pipe.json of_file.json
+expect 64 "of_pipe already exists" -- "${piped[@]}" --out of_pipe <corpus/a.jsonl
+expect 64 "must be the only input, found 2 inputs" -- "$shale" tokenize - corpus "${piped[@]:3}" --out none
+expect 65 "standard input: expected text or jsonl, found gzip; pipe the text" -- "${piped[@]}" --out none <corpus/a.jsonl.gz
+# A program that waits for its input can be stopped; a stopped job begins anew.
+mkfifo fifo
+"$shale" tokenize fifo "${piped[@]:3}" --out stopped >stopped.log 2>&1 &
+pid=$!
+{ head -n 40000 corpus/a.jsonl; sleep 1; kill -TERM $pid; sleep 1; } >fifo
+wait $pid
+[[ $? -eq 75 ]] || fail "SIGTERM during a read: exit code $?, expected 75"
+grep -qF "the same command begins anew" stopped.log || fail "a stopped pipe: $(cat stopped.log)"
+expect 0 "60000 documents" -- "$shale" tokenize <(cat corpus/a.jsonl) "${piped[@]:3}" --out stopped
+same stopped/tokens_000000.bin of_file/tokens_000000.bin
+if command -v python3 >/dev/null; then
+  data=$root/bindings/python/shale/data.py
+  in_stream=("$shale" tokenize - --tokenizer tokenizer.json --val-fraction 0)
+  expect 0 "60000 documents" -- "${in_stream[@]}" --out stream \
+    < <(python3 "$data" corpus/a.jsonl --column body 2>/dev/null)
+  expect 0 "3 documents" -- "${in_stream[@]}" --out tars \
+    < <(python3 "$data" "$root/test/fixtures/data_sets/text.tar" 2>/dev/null)
+  # A program that fails after some lines is no shorter data set.
+  expect 65 "standard input: ends after 100 lines without the last line of shale.data" -- \
+    "${in_stream[@]}" --out none < <(python3 "$data" corpus/a.jsonl --column body 2>/dev/null | head -n 100)
+  printf '{"text": "a"}\n{"te' >broken.jsonl
+  expect 65 "no text" -- "${in_stream[@]}" --out none < <(python3 "$data" broken.jsonl 2>/dev/null)
+fi
+absent none
 
 # ---- Wrong input ----
 

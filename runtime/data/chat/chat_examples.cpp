@@ -79,16 +79,15 @@ class LineReader {
     throw DataError(cat(place_, ": ", what));
   }
 
-  // Fails for a line of unknown form; the message says how to convert some common forms.
+  // Fails for a line of unknown form; the message has the command that converts common forms.
   [[noreturn]] void fail_unknown(const Json& object) const {
-    const char* const convert =
-        object.contains("instruction")
-            ? "; of Alpaca lines make examples with jq -c '{prompt: ([.instruction, .input] | "
-              "join(\"\\n\")), completion: .output}'"
-        : object.contains("conversations")
-            ? "; of ShareGPT lines make examples with jq -c '{messages: [.conversations[] | {role: "
-              "({human: \"user\", gpt: \"assistant\"}[.from] // .from), content: .value}]}'"
-            : "";
+    const char* const layout = object.contains("instruction")     ? "alpaca"
+                               : object.contains("conversations") ? "sharegpt"
+                                                                  : "";
+    const std::string convert =
+        *layout == '\0' ? std::string()
+                        : cat("; convert it with python3 -m shale.data --from ", layout, " ",
+                              place_.substr(0, place_.rfind(':')), " | train_lm --data -");
     fail(cat("expected 'messages', 'prompt' with 'completion', or 'text', found ",
              keys_text(object), convert));
   }

@@ -1,8 +1,14 @@
 #include "shale/runtime/data/corpus/byte_source.h"
 
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <cerrno>
 #include <cstring>
 #include <utility>
 
@@ -58,6 +64,61 @@ class PlainSource final : public ByteSource {
 #endif
 
 }  // namespace
+
+bool is_pipe(const std::string& path) {
+  struct stat info {};
+  return path == "-" || (::stat(path.c_str(), &info) == 0 && S_ISFIFO(info.st_mode));
+}
+
+PipeSource::PipeSource(const std::string& path, OnReading on_reading)
+    : name_(path == "-" ? "standard input" : path),
+      on_reading_(std::move(on_reading)),
+      // Otherwise opening a pipe would wait for its writer, and no signal would end that.
+      file_(path == "-" ? ::dup(STDIN_FILENO)
+                        : ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
+  if (!file_.is_open()) throw DataError(cat(name_, ": ", std::strerror(errno)));
+  if (::isatty(file_.get()) != 0) {
+    throw DataError(cat(name_, ": expected a pipe or a file, found a terminal"));
+  }
+}
+
+// Waits in steps, in which on_reading can end the program.
+size_t PipeSource::read_pipe(std::span<char> to) {
+  constexpr int kStepMs = 200;
+  pollfd waiting{.fd = file_.get(), .events = POLLIN, .revents = 0};
+  for (;;) {
+    const int ready = ::poll(&waiting, 1, kStepMs);
+    const ssize_t got = ready > 0 ? ::read(file_.get(), to.data(), to.size()) : -1;
+    const int error = errno;
+    if (got > 0) return static_cast<size_t>(got);
+    if (on_reading_) on_reading_(name_);
+    if (got == 0) return 0;
+    if (ready != 0 && error != EINTR && error != EAGAIN) {
+      throw DataError(cat(name_, ": ", std::strerror(error)));
+    }
+  }
+}
+
+size_t PipeSource::read(std::span<char> to) {
+  size_t count = std::min(to.size(), start_.size() - start_at_);
+  std::copy_n(start_.begin() + static_cast<std::ptrdiff_t>(start_at_), count, to.begin());
+  start_at_ += count;
+  while (count < to.size()) {
+    const size_t got = read_pipe(to.subspan(count));
+    if (got == 0) break;
+    if (keeps_start_) start_.append(to.data() + count, got);
+    count += got;
+  }
+  if (keeps_start_) start_at_ = start_.size();
+  taken_ += static_cast<int64_t>(count);
+  return count;
+}
+
+void PipeSource::rewind() {
+  keeps_start_ = false;
+  start_at_ = 0;
+  taken_ = 0;
+}
 
 void ByteSource::skip(int64_t bytes) {
   std::array<char, 1 << 16> buffer;

@@ -6,6 +6,8 @@
 #include <string>
 #include <string_view>
 
+#include "shale/runtime/data/on_reading.h"
+#include "shale/runtime/io/file.h"
 #include "shale/runtime/io/mapped_file.h"
 
 namespace shale {
@@ -23,6 +25,35 @@ class ByteSource {
   virtual void skip(int64_t bytes);
   virtual int64_t taken() const = 0;  // number of bytes of the (compressed) file consumed so far
 };
+
+// Reader of standard input or a named pipe, whose bytes can be read only once.
+class PipeSource final : public ByteSource {
+ public:
+  // path: a pipe, or "-", which is standard input. on_reading: called while a read waits, and at
+  // the end. Throws DataError if the pipe cannot be opened, or is a terminal.
+  explicit PipeSource(const std::string& path, OnReading on_reading = {});
+
+  size_t read(std::span<char> to) override;
+  int64_t taken() const override { return taken_; }
+  const std::string& name() const { return name_; }  // for messages
+  // Makes the next read() begin with the first byte again. Only for the first call: later reads
+  // are not kept.
+  void rewind();
+
+ private:
+  size_t read_pipe(std::span<char> to);
+
+  std::string name_;
+  OnReading on_reading_;
+  FileHandle file_;
+  std::string start_;  // what was read before rewind()
+  size_t start_at_ = 0;
+  bool keeps_start_ = true;
+  int64_t taken_ = 0;
+};
+
+// True for "-" and for a named pipe, such as bash's <(command).
+bool is_pipe(const std::string& path);
 
 // Throws MissingInputError or DataError like MappedFile; UnavailableError, with the package's name,
 // if this build has no library for the compression.

@@ -62,7 +62,8 @@ class LineKeys final : public JsonVisitor {
   void key(std::string&& name) override {
     if (depth_ != 1) return;
     is_object = true;
-    has_known = has_known || name == field_ || name == "messages" || name == "prompt";
+    has_known = has_known || name == field_ || name == "messages" || name == "prompt" ||
+                name == "shale.data";
   }
   void value(Json&&) override {}
   void start_object() override { ++depth_; }
@@ -174,8 +175,14 @@ void for_each_line(
     const std::string_view line = rest.substr(0, rest.find('\n'));
     rest.remove_prefix(std::min(line.size() + 1, rest.size()));
     ++number;
-    if (is_blank(line)) continue;
+    if (is_blank(line) || line.starts_with(kStreamEnd)) continue;
+    if (number == 1 && line == kStreamBegin) continue;
     const std::string place = cat(file.path, ":", number);
+    if (line == kStreamBegin) {
+      throw DataError(cat(place,
+                          ": the first line of another stream of shale.data, expected one "
+                          "stream; give shale.data several paths, and keep its order of lines"));
+    }
     if (line.size() > BatchReader::kMaxLineBytes) {
       throw DataError(cat(place, ": the line has more than ",
                           format_bytes(static_cast<double>(BatchReader::kMaxLineBytes)),

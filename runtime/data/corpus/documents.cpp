@@ -10,6 +10,7 @@
 
 #include "shale/base/error.h"
 #include "shale/base/text.h"
+#include "shale/runtime/data/fetch_advice.h"
 #include "shale/runtime/data/split.h"
 #include "shale/runtime/data/text/text_files.h"
 
@@ -24,7 +25,8 @@ CorpusFile corpus_file(std::string name, std::string path) {
   struct stat info {};
   if (::stat(path.c_str(), &info) != 0) {
     if (errno == ENOENT || errno == ENOTDIR) {
-      throw MissingInputError(cat(path, ": no such file or folder"));
+      throw MissingInputError(
+          cat(path, ": no such file or folder", data_internal::fetch_advice(path)));
     }
     throw DataError(cat(path, ": ", std::strerror(errno)));
   }
@@ -42,12 +44,17 @@ std::string plain_name(const std::string& path) {
   return name;
 }
 
+std::shared_ptr<ByteSource> open_source(const CorpusFile& file) {
+  if (file.pipe != nullptr) return file.pipe;
+  return open_byte_source(file.path);
+}
+
 // Sets the kind of a file by its beginning, and returns that if it has a 0 byte (binary), else "".
 std::string look_into(CorpusFile& file, std::string_view field, bool is_named) {
   const std::string plain = plain_name(file.path);
   file.is_jsonl = plain.ends_with(".jsonl") || plain.ends_with(".ndjson");
   if (is_named && file.is_jsonl) return {};  // reading the file later will report problems
-  const std::unique_ptr<ByteSource> source = open_byte_source(file.path);
+  const std::shared_ptr<ByteSource> source = open_source(file);
   std::string start(8192, ' ');
   start.resize(source->read(start));
   if (start.find('\0') != start.npos) return start;
@@ -58,9 +65,10 @@ std::string look_into(CorpusFile& file, std::string_view field, bool is_named) {
   file.is_records = kind == TextKind::kRecords;
   if (is_named && (file.is_records || kind == TextKind::kJson)) {
     throw DataError(cat(file.path, ": expected an object with '", field,
-                        "' in each line, found other JSON; jq -c '.[]' makes lines of an array, "
-                        "--data-field names another key, and --data-format text takes the "
-                        "characters as they are"));
+                        "' in each line, found other JSON; python3 -m shale.data makes lines of an "
+                        "array (--from alpaca or sharegpt: of such conversations), --data-field "
+                        "names another key, and --data-format text takes the characters as they "
+                        "are"));
   }
   return {};
 }
@@ -77,7 +85,7 @@ void find_in_folder(const std::string& folder, std::string_view field,
       } else if (file.is_records) {
         ++skipped.records;
       } else if (!binary.empty()) {
-        skipped.add_binary(binary);
+        skipped.add_binary(binary, file.bytes);
       } else {
         files.push_back(std::move(file));
       }
@@ -107,11 +115,8 @@ std::vector<CorpusFile> find_corpus(const std::vector<std::string>& paths, std::
     }
     CorpusFile file = corpus_file(paths[i], paths[i]);
     file.below = names[i];
-    const auto [kind, instead] = data_internal::binary_kind(look_into(file, field, true));
-    if (*instead != '\0') {
-      throw DataError(
-          cat(file.path, ": expected text or jsonl, found a ", kind, " file; ", instead));
-    }
+    const data_internal::BinaryKind kind = data_internal::binary_kind(look_into(file, field, true));
+    if (!kind.instead.empty()) throw DataError(data_internal::describe_binary(file.path, kind));
     files.push_back(std::move(file));
   }
   return files;
@@ -122,10 +127,47 @@ std::vector<CorpusFile> list_corpus(const std::vector<std::string>& paths, std::
   data_internal::SkippedFiles own;
   data_internal::SkippedFiles& all = skipped == nullptr ? own : *skipped;
   std::vector<CorpusFile> files = find_corpus(paths, field, all);
+  int64_t text_bytes = 0;
+  for (const CorpusFile& file : files) {
+    if (file.is_jsonl || !data_internal::describes_data(file.name)) text_bytes += file.bytes;
+  }
+  if (!paths.empty()) all.require_text(paths.front(), text_bytes);
   if (files.empty() && !paths.empty()) {
     throw DataError(cat(paths.front(), ": no text or jsonl in this folder", all.describe()));
   }
   return files;
+}
+
+CorpusFile corpus_of_pipe(std::shared_ptr<PipeSource> pipe, std::string_view field) {
+  CorpusFile file{.name = pipe->name(), .path = pipe->name(), .pipe = pipe};
+  const data_internal::BinaryKind kind = data_internal::binary_kind(look_into(file, field, true));
+  if (!kind.instead.empty()) {
+    throw DataError(cat(file.path, ": expected text or jsonl, found ", kind.name, "; ",
+                        kind.is_data ? "write it with python3 -m shale.data FILE"
+                                     : "pipe the text of it, as zcat and zstdcat write it"));
+  }
+  pipe->rewind();
+  return file;
+}
+
+std::vector<CorpusFile> list_inputs(const std::vector<std::string>& paths, std::string_view field,
+                                    data_internal::SkippedFiles& skipped, OnReading on_reading) {
+  if (std::none_of(paths.begin(), paths.end(), is_pipe)) {
+    return list_corpus(paths, field, &skipped);
+  }
+  if (paths.size() == 1) {
+    return {
+        corpus_of_pipe(std::make_shared<PipeSource>(paths.front(), std::move(on_reading)), field)};
+  }
+  throw ConfigError(cat("- and pipes must be the only input, found ", paths.size(), " inputs"));
+}
+
+void check_stream_end(const std::string& name, std::string_view last_line, int64_t lines) {
+  while (last_line.ends_with('\n')) last_line.remove_suffix(1);
+  if (last_line == cat(kStreamEnd, lines - 2, "}")) return;
+  throw DataError(cat(name, ": ends after ", lines,
+                      " lines without the last line of shale.data: the program that wrote them "
+                      "failed or was cut off, so data is missing"));
 }
 
 void divide_corpus(std::vector<CorpusFile>& files, const std::string& source,
@@ -147,16 +189,17 @@ BatchReader::BatchReader(const std::vector<CorpusFile>& files, FindCut find_cut,
                          CorpusPosition from)
     : files_(files), find_cut_(std::move(find_cut)), at_(from) {
   for (int64_t i = 0; i < from.file; ++i) taken_before_ += files[static_cast<size_t>(i)].bytes;
-  if (from.offset > 0) {
-    source_ = open_byte_source(files[static_cast<size_t>(from.file)].path);
-    source_->skip(from.offset);
-  }
+  if (from.offset > 0) open(from.offset);
 }
 
-bool BatchReader::open_next() {
-  if (at_.file == std::ssize(files_)) return false;
-  source_ = open_byte_source(files_[static_cast<size_t>(at_.file)].path);
-  return true;
+void BatchReader::open(int64_t offset) {
+  source_ = open_source(files_[static_cast<size_t>(at_.file)]);
+  pending_.resize(kStreamBegin.size());
+  pending_.resize(source_->read(pending_));
+  is_stream_ = pending_ == kStreamBegin;
+  if (offset == 0) return;
+  source_->skip(offset - std::ssize(pending_));  // a batch is longer than a first line
+  pending_.clear();
 }
 
 // Reads until `bytes` are pending or the source ends.
@@ -200,7 +243,10 @@ size_t BatchReader::find_end(const CorpusFile& file) {
 
 bool BatchReader::next(DocumentBatch& batch) {
   while (true) {
-    if (source_ == nullptr && !open_next()) return false;
+    if (source_ == nullptr) {
+      if (at_.file == std::ssize(files_)) return false;
+      open(0);
+    }
     const CorpusFile& file = files_[static_cast<size_t>(at_.file)];
     const size_t end = find_end(file);
     if (end > 0) {
@@ -213,6 +259,10 @@ bool BatchReader::next(DocumentBatch& batch) {
       if (file.is_jsonl) {
         at_.line += std::count(batch.text.begin(), batch.text.end(), '\n');
         batch.ends_document = true;
+        if (is_stream_ && at_end_ && pending_.empty()) {
+          const size_t line = batch.text.rfind('\n', batch.text.size() - 2) + 1;
+          check_stream_end(file.path, std::string_view(batch.text).substr(line), at_.line);
+        }
       }
       return true;
     }

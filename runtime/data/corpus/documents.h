@@ -21,6 +21,7 @@ struct CorpusFile {
   int64_t modified = 0;  // time of the last change, in nanoseconds of the system clock
   bool is_jsonl = false;
   bool is_records = false;     // a .json file with objects that are not one per line
+  std::shared_ptr<PipeSource> pipe = {};  // null: a file
   std::string below = {};      // name that divide_files() classifies (runtime/data/split.h)
   bool is_validation = false;  // chosen for validation by divide_corpus()
 };
@@ -38,10 +39,24 @@ std::vector<CorpusFile> find_corpus(const std::vector<std::string>& paths, std::
 std::vector<CorpusFile> list_corpus(const std::vector<std::string>& paths,
                                     std::string_view field = "text",
                                     data_internal::SkippedFiles* skipped = nullptr);
+// Recognises the contents of a pipe like those of a named file. Throws DataError like
+// find_corpus().
+CorpusFile corpus_of_pipe(std::shared_ptr<PipeSource> pipe, std::string_view field = "text");
+// Returns list_corpus(), or corpus_of_pipe() if the only path is a pipe. Throws ConfigError if one
+// of several paths is. on_reading: see PipeSource.
+std::vector<CorpusFile> list_inputs(const std::vector<std::string>& paths, std::string_view field,
+                                    data_internal::SkippedFiles& skipped, OnReading on_reading);
 // Marks files for validation by their names, and removes unused ones, which it counts. Throws
 // DataError like divide_files().
 void divide_corpus(std::vector<CorpusFile>& files, const std::string& source,
                    data_internal::SkippedFiles& skipped);
+
+// First and last line of a stream that shale.data wrote (bindings/python/shale/data.py). The last
+// one ends with the number of lines between them and "}". They are no documents.
+inline constexpr std::string_view kStreamBegin = R"({"shale.data": "begin"})";
+inline constexpr std::string_view kStreamEnd = R"({"shale.data": "end", "lines": )";
+// Throws DataError unless last_line ends a stream of `lines` lines, including the first and last.
+void check_stream_end(const std::string& name, std::string_view last_line, int64_t lines);
 
 // Position in a corpus where one batch ends and the next begins.
 struct CorpusPosition {
@@ -86,26 +101,28 @@ class BatchReader {
   BatchReader(const std::vector<CorpusFile>& files, FindCut find_cut, CorpusPosition from = {});
 
   // Returns false at the end. Throws like ByteSource; DataError, with file and line, if a line or a
-  // part of a document exceeds the limit.
+  // part of a document exceeds the limit, or if a stream of shale.data lacks its last line.
   bool next(DocumentBatch& batch);
   int64_t taken() const;  // bytes of the files on the disk consumed so far
 
  private:
-  bool open_next();
+  void open(int64_t offset);
   void fill(size_t bytes);
   size_t find_end(const CorpusFile& file);
 
   const std::vector<CorpusFile>& files_;
   const FindCut find_cut_;
   CorpusPosition at_;
-  std::unique_ptr<ByteSource> source_;  // reader of the current file; null between two files
+  std::shared_ptr<ByteSource> source_;  // reader of the current file; null between two files
   std::string pending_;                 // text that was read but is not yet in a batch
   bool at_end_ = false;                 // the current file has been read to its end
+  bool is_stream_ = false;              // the current file begins with kStreamBegin
   int64_t taken_before_ = 0;            // bytes consumed from previous files
 };
 
 // Calls on_line for the non-blank lines of a JSONL batch, each with its position, "a.jsonl:3", for
-// messages. Throws DataError for a line that exceeds the limit.
+// messages, without the first and last line of a stream of shale.data. Throws DataError for a line
+// that exceeds the limit, and for such a first line anywhere else.
 void for_each_line(
     const DocumentBatch& batch, const CorpusFile& file,
     const std::function<void(std::string_view line, const std::string& place)>& on_line);

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -80,7 +81,8 @@ void hold_out_files(TokenizeJob& job) {
   std::vector<CorpusFile*> documents;
   for (CorpusFile& file : job.inputs) {
     if (file.is_validation) job.val_fraction = 0;
-    if (!file.is_jsonl) documents.push_back(&file);
+    // A pipe is the only input, and a single document is never held out.
+    if (!file.is_jsonl && file.pipe == nullptr) documents.push_back(&file);
   }
   if (job.val_fraction == 0) return;
   std::vector<uint32_t> hashes;
@@ -369,11 +371,11 @@ class Pipeline {
   TokenizeProgress progress_;
 };
 
-// Removes files that a killed process left behind.
-void remove_temporary_files(const std::string& folder) {
+// Removes files that a killed process left behind: temporary ones, or all.
+void remove_leftovers(const std::string& folder, bool all) {
   const Folder opened = Folder::open(folder);
   for (const std::string& name : opened.names()) {
-    if (name.starts_with('.')) opened.remove_file(name);
+    if (all || name.starts_with('.')) opened.remove_file(name);
   }
 }
 
@@ -389,12 +391,20 @@ std::optional<TokenizeProgress> find_complete(const fs::path& out, const std::st
   return progress_of(*state);
 }
 
+bool has_pipe(const TokenizeJob& job) {
+  return std::any_of(job.inputs.begin(), job.inputs.end(),
+                     [](const CorpusFile& file) { return file.pipe != nullptr; });
+}
+
 void check(const TokenizeJob& job) {
   constexpr int64_t kMost = std::numeric_limits<int32_t>::max();  // int32 in a shard header
   if (job.shard_tokens < 1 || job.shard_tokens > kMost) {
     throw ConfigError(cat("shard-tokens is ", job.shard_tokens, ", expected 1 to ", kMost));
   }
   if (job.inputs.empty()) throw ConfigError("tokenize: no inputs");
+  if (job.inputs.size() > 1 && has_pipe(job)) {
+    throw ConfigError("tokenize: a pipe must be the only input");
+  }
 }
 
 // Returns "a/b" for "a/b/", so that the partial folder is next to the output folder.
@@ -413,14 +423,19 @@ TokenizeProgress tokenize(const TokenizeJob& asked) {
   std::optional<Folder> folder;
   std::optional<FolderLock> lock;
   do {
-    if (const auto done = find_complete(out, description)) return *done;
+    if (const auto done = find_complete(out, description)) {
+      if (!has_pipe(asked)) return *done;
+      throw ConfigError(cat(out.string(), " already exists, and it is unknown whether ",
+                            asked.inputs.front().name, " has the same data; use another --out"));
+    }
     folder = Folder::make(partial);
     lock.emplace(partial, asked);
     // Repeats if another process has finished or given up in the meantime.
   } while (!lock->is_of(partial));
   std::optional<TokenizeState> state = read_state(partial);
   if (state) require_same_job(*state, description, partial);
-  remove_temporary_files(partial);
+  if (has_pipe(asked)) state.reset();
+  remove_leftovers(partial, has_pipe(asked));
   if (!state) state = TokenizeState{.job = description};
   TokenizeJob job = asked;
   if (state->next.file > std::ssize(job.inputs)) {

@@ -51,10 +51,11 @@ struct TokenizeJob {
 //
 // OUT appears only when complete. Until then all files are in OUT.partial; a job with the same
 // inputs (names, sizes, times and sampled contents) and options resumes from its shards. If OUT
-// already exists from the same job, there is nothing to do. Throws ConfigError if OUT is something
-// else, if OUT.partial belongs to another job (which is named), or if another process works at it;
-// UnavailableError if the process that it waits for stays stopped; DataError like list_corpus() and
-// for_each_document(), and if there are no tokens; DiskError.
+// already exists from the same job, there is nothing to do. A job that reads a pipe starts anew,
+// and OUT must not exist. Throws ConfigError if OUT is something else, if OUT.partial belongs to
+// another job (which is named), or if another process works at it; UnavailableError if the process
+// that it waits for stays stopped; DataError like list_corpus() and for_each_document(), and if
+// there are no tokens; DiskError.
 TokenizeProgress tokenize(const TokenizeJob& job);
 
 }  // namespace shale

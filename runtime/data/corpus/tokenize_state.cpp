@@ -30,16 +30,20 @@ Json id_json(const std::optional<int32_t>& id) {
 std::string job_json(const TokenizeJob& job) {
   std::string list;
   int64_t bytes = 0;
-  bool has_val = false;
+  bool has_val = false, has_pipe = false;
   for (const CorpusFile& file : job.inputs) {
-    list += cat(file.name, "\n", file.bytes, "\n", file.modified, "\n", file.is_validation, "\n");
+    list += cat(file.pipe != nullptr ? "a pipe" : file.name, "\n", file.bytes, "\n", file.modified,
+                "\n", file.is_validation, "\n");
     has_val = has_val || file.is_validation;
+    has_pipe = has_pipe || file.pipe != nullptr;
     bytes += file.bytes;
   }
   // A copied file may have the same name, size and time, but other text.
-  const uint64_t content = data_internal::sampled_checksum(
-      std::ssize(job.inputs), [&job](int64_t i) { return job.inputs[static_cast<size_t>(i)].path; },
-      {});
+  const uint64_t content =
+      has_pipe ? 0
+               : data_internal::sampled_checksum(
+                     std::ssize(job.inputs),
+                     [&job](int64_t i) { return job.inputs[static_cast<size_t>(i)].path; }, {});
   const Json json = {
       {"format", kFormat},
       {"tokenizer",

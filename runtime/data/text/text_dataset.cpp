@@ -88,7 +88,7 @@ std::vector<TokenPiece> open_folder(const std::string& root, const DataOptions& 
       MappedFile mapped(file.path);
       const TextScan scan = read_file(mapped, options.on_reading);
       if (scan.first_nul >= 0) {
-        skipped.add_binary(mapped.text());
+        skipped.add_binary(mapped.text(), file.bytes);
       } else if (broken_at(mapped, options) != std::string_view::npos) {
         ++skipped.not_utf8;
       } else {
@@ -112,10 +112,8 @@ std::vector<TokenPiece> open_files(const std::vector<std::string>& files,
     MappedFile mapped(path);
     const TextScan scan = read_file(mapped, options.on_reading);
     if (scan.first_nul >= 0) {
-      const auto [kind, instead] = binary_kind(mapped.text());
-      throw DataError(cat(path, ": expected text or jsonl, found a ", kind,
-                          " file, with byte 0 at position ", scan.first_nul,
-                          *instead == '\0' ? "" : "; ", instead));
+      throw DataError(cat(describe_binary(path, binary_kind(mapped.text())),
+                          " (byte 0 at position ", scan.first_nul, ")"));
     }
     if (const size_t at = broken_at(mapped, options); at != std::string_view::npos) {
       throw DataError(cat(path, ": not UTF-8 at byte ", at, ", expected text for a tokenizer"));
@@ -211,6 +209,11 @@ DatasetSplits open_text(const DataSource& source, const DataOptions& options) {
   SkippedFiles skipped;
   std::vector<TokenPiece> documents = source.is_folder ? open_folder(source.path, options, skipped)
                                                        : open_files(source.files, options);
+  int64_t text_bytes = 0;
+  for (const TokenPiece& document : documents) {
+    if (!describes_data(document.name)) text_bytes += document.tokens;
+  }
+  skipped.require_text(source.path, text_bytes);
   if (documents.empty()) {
     throw DataError(cat(source.path, ": no text file in this folder", skipped.describe()));
   }

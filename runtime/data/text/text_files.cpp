@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -47,26 +48,74 @@ void list_folder(const fs::path& folder, const fs::path& root, std::vector<Liste
 
 }  // namespace
 
+namespace {
+
+constexpr std::string_view kPython =
+    "read it with python3 -m shale.data PATH | shale tokenize - --tokenizer FILE --out DIR, or "
+    "| train_lm --data -";
+constexpr std::string_view kModel = "it is a model; use --init with its Hugging Face folder";
+constexpr std::string_view kImage = "train_image reads folders of images";
+constexpr std::string_view kName = "it needs a tokenizer, and a name that ends with .gz or .zst";
+
+// A file format with a 0 byte near its start.
+struct Format {
+  size_t offset;
+  std::string_view magic;
+  BinaryKind kind;
+};
+constexpr std::array kFormats = {
+    Format{0, "PAR1", {"Parquet", kPython, true}},
+    Format{0, "ARROW1", {"Arrow", kPython, true}},
+    Format{0, "\xff\xff\xff\xff", {"Arrow", kPython, true}},  // streams: a message's first bytes
+    Format{257, "ustar", {"tar", kPython, true}},
+    Format{0, "\x1f\x8b", {"gzip", kName}},
+    Format{0, "\x28\xb5\x2f\xfd", {"zstd", kName}},
+    Format{0, "GGUF", {"GGUF", kModel}},
+    Format{8, "{\"", {"safetensors", kModel}},
+    Format{0, "\x89PNG", {"PNG", kImage}},
+    Format{0, "\xff\xd8\xff", {"JPEG", kImage}},
+};
+
+std::string command_for(std::string_view instead, std::string_view path) {
+  std::string text(instead);
+  if (const size_t at = text.find("PATH"); at != text.npos) text.replace(at, 4, path);
+  return text;
+}
+
+}  // namespace
+
 BinaryKind binary_kind(std::string_view start) {
-  constexpr const char* kLines =
-      "convert it to jsonl, as with pandas' to_json(orient=\"records\", lines=True)";
-  if (start.starts_with("PAR1")) return {"Parquet", kLines};
-  // Arrow files begin with ARROW1; Arrow streams begin with this mark of a message.
-  if (start.starts_with("ARROW1") || start.starts_with("\xff\xff\xff\xff")) {
-    return {"Arrow", kLines};
-  }
-  if (start.starts_with("GGUF")) {
-    return {"GGUF", "it is a model; --init reads the Hugging Face folder that it was made from"};
-  }
-  if (start.size() > 10 && start.substr(8, 2) == "{\"") {
-    return {"safetensors", "it is a model; use --init with its Hugging Face folder"};
+  for (const Format& format : kFormats) {
+    if (start.size() > format.offset && start.substr(format.offset).starts_with(format.magic)) {
+      return format.kind;
+    }
   }
   return {"binary", ""};
 }
 
-void SkippedFiles::add_binary(std::string_view start) {
-  const std::string_view kind = binary_kind(start).name;
-  ++(kind == "Parquet" ? parquet : kind == "Arrow" ? arrow : binary);
+std::string describe_binary(const std::string& path, const BinaryKind& kind) {
+  return cat(path, ": expected text or jsonl, found a ", kind.name, " file",
+             kind.instead.empty() ? "" : "; ", command_for(kind.instead, path));
+}
+
+void SkippedFiles::add_binary(std::string_view start, int64_t bytes) {
+  const BinaryKind kind = binary_kind(start);
+  ++binary[kind.name];
+  if (!kind.is_data) return;
+  data_bytes += bytes;
+  if (data_kind.empty()) data_kind = kind.name;
+}
+
+bool describes_data(std::string_view name) {
+  return name.ends_with(".md") || name.ends_with(".json");
+}
+
+void SkippedFiles::require_text(const std::string& folder, int64_t text_bytes) const {
+  if (data_bytes <= text_bytes) return;
+  const auto size = [](int64_t bytes) { return format_bytes(static_cast<double>(bytes)); };
+  throw DataError(cat(folder, ": expected text or jsonl, found ", size(data_bytes), " of ",
+                      data_kind, " beside ", size(text_bytes), " of text; ",
+                      command_for(kPython, folder)));
 }
 
 void SkippedFiles::add_unreadable(const std::string& what) {
@@ -78,13 +127,11 @@ std::string SkippedFiles::describe() const {
   const auto add = [&text](int64_t count, const std::string& what) {
     if (count > 0) text += cat(text.empty() ? "; skipped " : ", ", count, " ", what);
   };
-  add(parquet, "Parquet");
-  add(arrow, "Arrow");
-  add(binary, "binary");
+  for (const auto& [kind, count] : binary) add(count, kind);
   add(unreadable, cat("unreadable (", problem, ")"));
   add(empty, "empty");
   add(repeated, "repeated");
-  add(records, "JSON not in lines (jq -c '.[]' makes lines of an array)");
+  add(records, "JSON not in lines (python3 -m shale.data makes lines of an array)");
   add(not_utf8, "not UTF-8");
   add(no_lines, "without lines of JSON");
   add(test, "of test");

@@ -10,6 +10,7 @@
 #include "shale/base/json.h"
 #include "shale/base/parse.h"
 #include "shale/base/text_file.h"
+#include "shale/runtime/data/fetch_advice.h"
 #include "shale/runtime/data/split.h"
 #include "shale/runtime/data/tokens/dataset_internal.h"
 #include "shale/runtime/io/file.h"
@@ -39,12 +40,14 @@ DataPart parse_part(const std::string& text, bool is_one_of_many) {
   const size_t colon = text.rfind(':');
   if (colon == text.npos) {
     if (!is_one_of_many) return {.path = text};  // opening the path reports its problem
-    throw MissingInputError(cat(excerpt(text, 300), ": no such file or folder (in --data)"));
+    throw MissingInputError(cat(excerpt(text, 300), ": no such file or folder (in --data)",
+                                data_internal::fetch_advice(text)));
   }
   const std::string path = text.substr(0, colon);
   if (!exists(path)) {
     throw MissingInputError(cat("no such file or folder: neither ", excerpt(text, 300), " nor ",
-                                excerpt(path, 300), " exists (in --data)"));
+                                excerpt(path, 300), " exists (in --data)",
+                                data_internal::fetch_advice(text)));
   }
   return {.path = path,
           .weight = parse_number(std::string_view(text).substr(colon + 1),

@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "shale/base/error.h"
+#include "shale/runtime/data/fetch_advice.h"
 #include "shale/runtime/data/split.h"
 #include "shale/runtime/data/tokens/dataset_internal.h"
 
@@ -151,7 +152,8 @@ DataSource resolve(const std::string& path) {
     if (!files.empty()) return {path, false, std::move(files)};
     throw MissingInputError(cat(path, ": no file name matches this pattern"));
   }
-  throw MissingInputError(cat(path, ": no such file or folder, expected token data or text"));
+  throw MissingInputError(
+      cat(path, ": no such file or folder, expected token data or text", fetch_advice(path)));
 }
 
 }  // namespace data_internal

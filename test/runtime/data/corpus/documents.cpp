@@ -1,8 +1,15 @@
 #include "shale/runtime/data/corpus/documents.h"
 
+#include <sys/stat.h>
+
+#include <csignal>
+#include <filesystem>
+#include <fstream>
 #include <functional>
+#include <thread>
 
 #include "shale/base/error.h"
+#include "shale/runtime/data/fetch_advice.h"
 #include "shale/runtime/data/text/tokenizer/split.h"
 #include "shale/test/support/catch.h"
 #include "shale/test/support/compressed.h"
@@ -134,14 +141,111 @@ TEST_CASE("what is left out of a folder is counted by kind", "[data]") {
   dir.write("settings.json", "{\n \"name\": {\"text\": 1}\n}");
   dir.write("numbers.json", "[1, 2]");
   data_internal::SkippedFiles skipped;
-  CHECK(list_corpus({dir.path()}, "text", &skipped).size() == 3);
+  dir.write("d.bin", std::string("a\0b", 3));
+  dir.write("lines.txt", "more text than in all the tables\n");
+  CHECK(list_corpus({dir.path()}, "text", &skipped).size() == 4);
   const std::string text = skipped.describe();
   CHECK(contains(text, "2 JSON not in lines"));
-  CHECK(contains(text, "skipped 2 Parquet, 2 Arrow, 1 binary, 1 unreadable ("));
+  CHECK(contains(text, "skipped 2 Arrow, 1 PNG, 2 Parquet, 1 binary, 1 unreadable ("));
   CHECK(contains(text, "damaged.gz: not gzip"));
   CHECK(contains(text, "1 empty"));
   CHECK(contains(message_of<DataError>([&] { list_corpus({dir.file("a.parquet")}); }),
-                 "a.parquet: expected text or jsonl, found a Parquet file"));
+                 "a.parquet: expected text or jsonl, found a Parquet file; read it with python3 -m "
+                 "shale.data " +
+                     dir.file("a.parquet") + " | shale tokenize -"));
+  dir.write("lines.txt", "less");
+  CHECK(contains(message_of<DataError>([&] { list_corpus({dir.path()}); }),
+                 "expected text or jsonl, found 33 B of Arrow beside 8 B of text; read it with"));
+}
+
+TEST_CASE("a path that does not exist is told how to fetch it", "[data]") {
+  using data_internal::fetch_advice;
+  const TempDir dir;
+  CHECK(fetch_advice("s3://bucket/x") ==
+        "; fetch it first: aws s3 cp --recursive s3://bucket/x DIR");
+  const std::string hub = "hf download owner/name --repo-type dataset --local-dir DIR";
+  for (const char* address : {"hf://datasets/owner/name", "hf://datasets/owner/name/data/0.parquet",
+                              "https://huggingface.co/datasets/owner/name/tree/main"}) {
+    CAPTURE(address);
+    CHECK(fetch_advice(address) == "; fetch it first: " + hub);
+  }
+  CHECK(fetch_advice("https://a.org/b.txt") == "; fetch it first: curl -LO https://a.org/b.txt");
+  CHECK(contains(fetch_advice("owner/name"), hub));
+  CHECK(fetch_advice(dir.file("x")).empty());
+  for (const char* path : {"name", "a/b/c", "./a", "a/", "/a", ""}) {
+    CAPTURE(path);
+    CHECK(fetch_advice(path).empty());
+  }
+}
+
+TEST_CASE("a stream of shale.data that was cut is an error", "[data]") {
+  const TempDir dir;
+  const auto stream = [](int64_t lines, int64_t said) {
+    return cat(kStreamBegin, "\n", many_lines(static_cast<size_t>(lines)), kStreamEnd, said, "}\n");
+  };
+  for (const int64_t lines : {0, 1, 3, 100'000}) {
+    CAPTURE(lines);
+    CHECK(std::ssize(documents_of({dir.write("a.jsonl", stream(lines, lines))})) == lines);
+  }
+  const auto message = [&](const std::string& text) {
+    const std::string path = dir.write("b", text);
+    return message_of<DataError>([&] { documents_of({path}); });
+  };
+  const std::string lacks = "lines without the last line of shale.data";
+  CHECK(contains(message(stream(3, 2)), "b: ends after 5 " + lacks));
+  const std::string whole = stream(100'000, 100'000);
+  CHECK(contains(message(whole.substr(0, whole.find("line 77777\"") + 13)), lacks));
+  CHECK(contains(message(whole.substr(0, whole.size() - 3)), lacks));
+  CHECK(contains(message(cat(kStreamBegin, "\n")), lacks));
+  CHECK(contains(message(stream(2, 2) + stream(2, 2)), lacks));
+  CHECK(contains(message(many_lines(2) + stream(2, 2)), "b:3: the first line of another stream"));
+  // Reading that goes on from a later batch checks the end, too.
+  const std::string path = dir.write("c.jsonl", whole.substr(0, whole.size() - 3));
+  const std::vector<CorpusFile> files = list_corpus({path});
+  DocumentBatch batch;
+  BatchReader reader(files, tokenizer_internal::find_line_cut);
+  REQUIRE(reader.next(batch));
+  REQUIRE(reader.next(batch));
+  BatchReader again(files, tokenizer_internal::find_line_cut, batch.begin);
+  CHECK(contains(message_of<DataError>([&] {
+                   while (again.next(batch)) {
+                   }
+                 }),
+                 lacks));
+}
+
+TEST_CASE("a pipe is read once, from its beginning", "[data]") {
+  const TempDir dir;
+  const auto through_pipe = [&](const std::string& text, bool* is_jsonl = nullptr) {
+    const std::string path = dir.file("pipe");
+    std::filesystem::remove(path);
+    REQUIRE(::mkfifo(path.c_str(), 0600) == 0);
+    std::signal(SIGPIPE, SIG_IGN);  // the writer may write more than is read
+    CHECK(is_pipe(path));
+    std::thread writer([&] { std::ofstream(path) << text; });
+    const auto join = std::shared_ptr<void>(nullptr, [&](void*) { writer.join(); });
+    int64_t calls = 0;
+    auto pipe = std::make_shared<PipeSource>(path, [&](const std::string&) { ++calls; });
+    const std::vector<CorpusFile> files = {corpus_of_pipe(std::move(pipe))};
+    if (is_jsonl != nullptr) *is_jsonl = files.front().is_jsonl;
+    BatchReader reader(files, tokenizer_internal::find_line_cut);
+    std::string all;
+    for (DocumentBatch batch; reader.next(batch);) all += batch.text;
+    CHECK(calls > 0);
+    return all;
+  };
+  bool is_jsonl = false;
+  const std::string lines = many_lines(100'000);
+  CHECK(through_pipe(lines, &is_jsonl) == lines);
+  CHECK(is_jsonl);
+  CHECK(through_pipe("all of\nit\n", &is_jsonl) == "all of\nit\n");
+  CHECK_FALSE(is_jsonl);
+  CHECK(through_pipe("").empty());
+  CHECK(contains(message_of<DataError>([&] { through_pipe(gzipped(lines)); }),
+                 "expected text or jsonl, found gzip; pipe the text of it"));
+  CHECK(is_pipe("-"));
+  CHECK_FALSE(is_pipe(dir.write("file", "")));
+  CHECK_FALSE(is_pipe(dir.file("none")));
 }
 
 TEST_CASE("batches follow from where they begin, whatever was read before", "[data]") {

@@ -3,13 +3,17 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <filesystem>
+#include <fstream>
 #include <random>
 #include <set>
+#include <thread>
 
 #include "shale/base/error.h"
 #include "shale/runtime/data/text/tokenizer/bpe_trainer.h"
@@ -277,6 +281,37 @@ TEST_CASE("what cannot be tokenized leaves nothing; another job is refused", "[d
   dir.write("broken.partial", "a file");
   job.out = dir.file("broken");
   CHECK_FALSE(message_of<Error>([&] { tokenize(job); }).empty());
+}
+
+TEST_CASE("a job that reads a pipe makes the same shards, and begins anew", "[data]") {
+  const TempDir dir;
+  const std::string lines = read_file(corpus(dir)[0].path);
+  const auto through_pipe = [&](const std::string& text, const std::string& out) {
+    const std::string path = dir.file("pipe");
+    fs::remove(path);
+    REQUIRE(::mkfifo(path.c_str(), 0600) == 0);
+    std::signal(SIGPIPE, SIG_IGN);  // the writer may write more than is read
+    std::thread writer([&] { std::ofstream(path) << text; });
+    const auto join = std::shared_ptr<void>(nullptr, [&](void*) { writer.join(); });
+    TokenizeJob job = job_of(dir, {corpus_of_pipe(std::make_shared<PipeSource>(path))}, out);
+    job.val_fraction = 0.1;
+    return tokenize(job);
+  };
+  TokenizeJob job = job_of(dir, list_corpus({dir.file("a.jsonl")}), "of_file");
+  job.val_fraction = 0.1;
+  tokenize(job);
+  // The first attempt leaves shards behind.
+  CHECK_THROWS_AS(through_pipe(lines + "{\"text\":7}\n", "of_pipe"), DataError);
+  CHECK(fs::exists(dir.file("of_pipe.partial/tokens_000000.bin")));
+  CHECK(through_pipe(lines, "of_pipe").documents == 40'000);
+  CHECK(shards_of(dir.file("of_pipe")) == shards_of(dir.file("of_file")));
+  CHECK_FALSE(fs::exists(dir.file("of_pipe.partial")));
+  CHECK(contains(message_of<ConfigError>([&] { through_pipe(lines, "of_pipe"); }),
+                 "it is unknown whether"));
+  CHECK(through_pipe("one text, which is not held out\n", "text").val_documents == 0);
+  job.inputs.push_back({.pipe = std::make_shared<PipeSource>("/dev/null")});
+  job.out = dir.file("two");
+  CHECK(contains(message_of<ConfigError>([&] { tokenize(job); }), "the only input"));
 }
 
 TEST_CASE("a process that makes the tokens and is stopped is named, and not waited for", "[data]") {
