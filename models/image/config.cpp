@@ -54,8 +54,8 @@ void describe_data_and_model(ConfigSpec& spec, ImageConfig& c) {
   spec.add_choice("model", c.model, preset_names(), "model preset")
       .basic("model preset, such as resnet50 or vit-s16");
   spec.add("init", c.init,
-           "start from local timm or torchvision weights: a safetensors file, or a folder with "
-           "model.safetensors",
+           "start from local timm or torchvision weights: a safetensors or torch.save file, or a "
+           "folder with one",
            {.is_path = true, .help = {.metavar = "PATH"}})
       .may_change()
       .basic("start from timm or torchvision weights");

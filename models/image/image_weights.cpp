@@ -42,7 +42,7 @@ std::vector<HfTensor> tensors_of(const ImageModel& model, WeightNames names) {
 }
 
 // Returns the naming scheme that more tensors of the file match.
-WeightNames names_in(const SafetensorsFolder& file, const ImageModel& model) {
+WeightNames names_in(const StoredTensors& file, const ImageModel& model) {
   const auto known = [&](WeightNames names) {
     const std::vector<HfTensor> tensors = tensors_of(model, names);
     return std::count_if(tensors.begin(), tensors.end(), [&](const HfTensor& tensor) {
@@ -112,7 +112,7 @@ std::string timm_config(const ImageExport& what, const ImageModel& model) {
 
 ImageWeights::ImageWeights(const std::string& path, const ImageModel& model, bool new_head)
     : head_(new_head ? cat(model.head(), ".") : std::string()) {
-  const SafetensorsFolder file(path);
+  StoredTensors file(path);
   const WeightNames names = names_in(file, model);
   const auto of_head = [this](std::string_view name) {
     return !head_.empty() && name.starts_with(head_);
@@ -128,12 +128,11 @@ ImageWeights::ImageWeights(const std::string& path, const ImageModel& model, boo
     }
     const auto* const found = file.find(tensor.parts.front());
     if (positions.table != nullptr && tensor.name == positions.table->full_name() &&
-        found != nullptr && found->entry->shape != tensor.shape &&
-        can_resize(found->entry->shape, positions)) {
-      positions_ = found->entry->shape[1];
+        found != nullptr && found->shape != tensor.shape && can_resize(found->shape, positions)) {
+      positions_ = found->shape[1];
       tensor.shape[1] = positions_;
     }
-    other_head |= found != nullptr && found->entry->shape != tensor.shape &&
+    other_head |= found != nullptr && found->shape != tensor.shape &&
                   tensor.name.starts_with(cat(model.head(), "."));
     tensors.push_back(std::move(tensor));
   }
@@ -145,7 +144,7 @@ ImageWeights::ImageWeights(const std::string& path, const ImageModel& model, boo
                   .asked_by = "--model"};
   if (other_head)
     layout.asked_by += " and the classes of the data (--new-head begins a classifier)";
-  weights_.emplace(path, tensors, std::move(layout));
+  weights_.emplace(path, std::move(file), tensors, std::move(layout));
 }
 
 void ImageWeights::read_positions(const ImageModel& model, const View& to) const {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "shale/base/view.h"
-#include "shale/runtime/io/safetensors.h"
+#include "shale/runtime/io/stored_tensors.h"
 
 namespace shale::models {
 
@@ -24,6 +24,10 @@ struct HfTensor {
   // True: each of `parts` stores one index of the first dimension, in order: [E, F, C] is E times
   // [F, C]. False: a single name stores the whole parameter.
   bool stacked = false;
+  // Number of heads whose rotary halves are interleaved in the file: of a head's rows, row 2 i is
+  // row i, and row 2 i + 1 is row i + D / 2. 0: rows keep their places.
+  int64_t paired_heads = 0;
+  bool zero_if_missing = false;  // a bias that the file's model does not have
 
   std::vector<int64_t> file_shape() const;  // shape in the file, of each of `parts`
   std::vector<std::string> file_names() const;
@@ -33,6 +37,7 @@ struct HfTensor {
 struct HfLayout {
   std::string prefix;     // prefix of all names but lm_head.weight: "transformer."
   std::string embedding;  // parameter with a row for each token: "wte.weight"
+  std::string head = "lm_head.weight";  // its name in the file, with or without the prefix
   // Returns true for names, without the prefix, of buffers to ignore.
   std::function<bool(std::string_view name)> is_buffer = nullptr;
   // File that defines the expected tensors, for messages.
@@ -47,10 +52,14 @@ struct HfLayout {
 // it is not a parameter, an lm_head.weight equal to the embedding.
 class HfWeights {
  public:
-  // Throws as SafetensorsFolder does; DataError with the (first 10) names, expected and found
-  // values, if a tensor is missing, unknown, of the wrong shape, or not F32, BF16 or F16, or if an
-  // lm_head.weight that is not a parameter differs from the embedding.
-  HfWeights(const std::string& path, const std::vector<HfTensor>& tensors, HfLayout layout);
+  // `path`: of the files, for messages. Throws DataError with the (first 10) names, expected and
+  // found values, if a tensor is missing, unknown, of the wrong shape, or not F32, BF16 or F16, or
+  // if an lm_head.weight that is not a parameter differs from the embedding.
+  HfWeights(const std::string& path, StoredTensors files, const std::vector<HfTensor>& tensors,
+            HfLayout layout);
+  // Opens the files at `path` and throws as StoredTensors does.
+  HfWeights(const std::string& path, const std::vector<HfTensor>& tensors, HfLayout layout)
+      : HfWeights(path, StoredTensors(path), tensors, std::move(layout)) {}
 
   // Fills dst with rows [first_row, first_row + dst.size(0)) of the parameter, in Shale's layout.
   // dst: dense, host memory, f32, bf16 or f16, shaped like the parameter except for the rows. Rows
@@ -61,17 +70,18 @@ class HfWeights {
  private:
   struct Item {
     HfTensor tensor;
-    std::vector<SafetensorsFolder::Tensor> files;  // tensors that store its parts
+    std::vector<const StoredTensor*> files;  // tensors that store its parts; null: zeros
   };
   struct Part {
     Item* item;
     size_t index;
   };
 
-  void check_head(const SafetensorsFolder::Tensor& head) const;
+  void check_head(const StoredTensor& head) const;
   void read_rows(const Item& item, int64_t first_row, int64_t rows, const View& dst) const;
+  void read_paired(const Item& item, int64_t first_row, int64_t rows, const View& dst) const;
 
-  SafetensorsFolder folder_;
+  StoredTensors files_;
   HfLayout layout_;
   std::map<std::string, Item, std::less<>> items_;  // parameters by Shale's names
   std::map<std::string, Part, std::less<>> parts_;  // parts by names in files

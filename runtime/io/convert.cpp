@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "shale/base/error.h"
 #include "shale/runtime/io/convert_internal.h"
@@ -35,30 +36,108 @@ void with_types(DType source, DType target, const Fn& fn) {
 }  // namespace
 
 void convert(const Source& source, int64_t first, const Target& target, int64_t count) {
+  if (source.dtype == target.dtype) {
+    const int64_t size = dtype_size(source.dtype);
+    std::memcpy(target.data, source.data + first * size, static_cast<size_t>(count * size));
+    return;
+  }
   with_types(source.dtype, target.dtype, [&]<typename From, typename To>() {
     To* out = static_cast<To*>(target.data);
     for (int64_t k = 0; k < count; ++k) out[k] = To(load<From>(source.data, first + k));
   });
 }
 
-void convert_transposed(const Source& source, const Target& target, const TransposeSize& size) {
+namespace {
+
+// Merges dimensions that are one run in source and target, and moves the one that is innermost in
+// the target to the end.
+std::vector<CopyDim> simplified(std::vector<CopyDim> dims) {
+  std::erase_if(dims, [](const CopyDim& dim) { return dim.size == 1; });
+  std::sort(dims.begin(), dims.end(),
+            [](const CopyDim& a, const CopyDim& b) { return a.target > b.target; });
+  std::vector<CopyDim> merged;
+  for (const CopyDim& dim : dims) {
+    CopyDim* const outer = merged.empty() ? nullptr : &merged.back();
+    if (outer != nullptr && outer->source == dim.size * dim.source &&
+        outer->target == dim.size * dim.target) {
+      *outer = {outer->size * dim.size, dim.source, dim.target};
+    } else {
+      merged.push_back(dim);
+    }
+  }
+  return merged;
+}
+
+// Calls fn(source offset, target offset) for each index of the dimensions.
+template <typename Fn>
+void for_each_index(const std::vector<CopyDim>& dims, const Fn& fn) {
+  std::vector<int64_t> index(dims.size(), 0);
+  int64_t source = 0, target = 0;
+  while (true) {
+    fn(source, target);
+    size_t d = dims.size();
+    for (; d > 0; --d) {
+      const CopyDim& dim = dims[d - 1];
+      source += dim.source, target += dim.target;
+      if (++index[d - 1] < dim.size) break;
+      source -= dim.size * dim.source, target -= dim.size * dim.target;
+      index[d - 1] = 0;
+    }
+    if (d == 0) return;
+  }
+}
+
+}  // namespace
+
+void convert_strided(const Source& source, const Target& target, std::vector<CopyDim> dims) {
+  for (const CopyDim& dim : dims) {
+    if (dim.size == 0) return;
+  }
+  dims = simplified(std::move(dims));
+  CopyDim inner{1, 1, 1};
+  if (!dims.empty()) {
+    inner = dims.back();
+    dims.pop_back();
+  }
+  const int64_t size = dtype_size(target.dtype);
+  const auto target_at = [&](int64_t offset) {
+    return Target{static_cast<std::byte*>(target.data) + offset * size, target.dtype};
+  };
+  if (inner.source == 1 && inner.target == 1) {
+    return for_each_index(
+        dims, [&](int64_t from, int64_t to) { convert(source, from, target_at(to), inner.size); });
+  }
   // Edge of a block whose source and target lines fit into the L1 cache together.
   constexpr int64_t kBlock = 32;
+  CopyDim outer{1, 0, 0};
+  const auto dense =
+      std::find_if(dims.begin(), dims.end(), [](const CopyDim& dim) { return dim.source == 1; });
+  if (dense != dims.end()) {
+    outer = *dense;
+    dims.erase(dense);
+  }
   with_types(source.dtype, target.dtype, [&]<typename From, typename To>() {
-    To* out = static_cast<To*>(target.data);
-    for (int64_t r0 = 0; r0 < size.rows; r0 += kBlock) {
-      const int64_t r1 = std::min(r0 + kBlock, size.rows);
-      for (int64_t c0 = 0; c0 < size.cols; c0 += kBlock) {
-        const int64_t c1 = std::min(c0 + kBlock, size.cols);
-        for (int64_t r = r0; r < r1; ++r) {
-          for (int64_t c = c0; c < c1; ++c) {
-            const int64_t from = c * size.source_cols + size.first + r;
-            out[r * size.cols + c] = To(load<From>(source.data, from));
+    To* const out = static_cast<To*>(target.data);
+    for_each_index(dims, [&](int64_t from, int64_t to) {
+      for (int64_t r0 = 0; r0 < outer.size; r0 += kBlock) {
+        const int64_t r1 = std::min(r0 + kBlock, outer.size);
+        for (int64_t c0 = 0; c0 < inner.size; c0 += kBlock) {
+          const int64_t c1 = std::min(c0 + kBlock, inner.size);
+          for (int64_t r = r0; r < r1; ++r) {
+            for (int64_t c = c0; c < c1; ++c) {
+              out[to + r * outer.target + c * inner.target] =
+                  To(load<From>(source.data, from + r * outer.source + c * inner.source));
+            }
           }
         }
       }
-    }
+    });
   });
+}
+
+void convert_transposed(const Source& source, const Target& target, const TransposeSize& size) {
+  const Source from{source.data + size.first * dtype_size(source.dtype), source.dtype};
+  convert_strided(from, target, {{size.rows, 1, size.cols}, {size.cols, size.source_cols, 1}});
 }
 
 }  // namespace shale::io_internal

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "shale/base/dtype.h"
 
@@ -30,5 +31,14 @@ struct TransposeSize {
   int64_t cols = 0;
 };
 void convert_transposed(const Source& source, const Target& target, const TransposeSize& size);
+
+// A dimension of a copy: its size, and the strides of source and target in elements.
+struct CopyDim {
+  int64_t size = 0;
+  int64_t source = 0;
+  int64_t target = 0;
+};
+// Copies all elements of a box with these dimensions, in any order.
+void convert_strided(const Source& source, const Target& target, std::vector<CopyDim> dims);
 
 }  // namespace shale::io_internal

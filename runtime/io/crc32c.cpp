@@ -17,14 +17,16 @@ namespace {
 
 using ByteTable = std::array<uint32_t, 256>;
 
-constexpr uint32_t kPolynomial = 0x82f63b78;  // 0x1edc6f41 with the bits reversed
+// Polynomials with the bits reversed: 0x1edc6f41 of CRC-32C, 0x04c11db7 of zip archives.
+constexpr uint32_t kPolynomial = 0x82f63b78, kZipPolynomial = 0xedb88320;
+using Tables = std::array<ByteTable, 8>;
 
 // tables[k][b]: register after processing byte b and then k zero bytes.
-constexpr std::array<ByteTable, 8> make_tables() {
-  std::array<ByteTable, 8> tables{};
+constexpr Tables make_tables(uint32_t polynomial) {
+  Tables tables{};
   for (uint32_t byte = 0; byte < 256; ++byte) {
     uint32_t state = byte;
-    for (int bit = 0; bit < 8; ++bit) state = (state >> 1) ^ ((state & 1) != 0 ? kPolynomial : 0);
+    for (int bit = 0; bit < 8; ++bit) state = (state >> 1) ^ ((state & 1) != 0 ? polynomial : 0);
     tables[0][byte] = state;
   }
   for (size_t k = 1; k < tables.size(); ++k) {
@@ -36,7 +38,7 @@ constexpr std::array<ByteTable, 8> make_tables() {
   return tables;
 }
 
-constexpr std::array<ByteTable, 8> kTables = make_tables();
+constexpr Tables kTables = make_tables(kPolynomial), kZipTables = make_tables(kZipPolynomial);
 
 uint64_t load_u64(const std::byte* data) {
   uint64_t word = 0;
@@ -44,14 +46,15 @@ uint64_t load_u64(const std::byte* data) {
   return word;
 }
 
+template <const Tables& kOf = kTables>
 uint32_t update_by_tables(uint32_t state, const std::byte* data, size_t size) {
   for (; size >= 8; data += 8, size -= 8) {
     const uint64_t word = load_u64(data) ^ state;
     state = 0;
-    for (size_t i = 0; i < 8; ++i) state ^= kTables[7 - i][(word >> (8 * i)) & 0xff];
+    for (size_t i = 0; i < 8; ++i) state ^= kOf[7 - i][(word >> (8 * i)) & 0xff];
   }
   for (; size > 0; ++data, --size) {
-    state = (state >> 8) ^ kTables[0][(state ^ std::to_integer<uint32_t>(*data)) & 0xff];
+    state = (state >> 8) ^ kOf[0][(state ^ std::to_integer<uint32_t>(*data)) & 0xff];
   }
   return state;
 }
@@ -130,7 +133,7 @@ Update fastest_update() {
 #if defined(__x86_64__)
   if (__builtin_cpu_supports("sse4.2")) return update_by_instruction;
 #endif
-  return update_by_tables;
+  return update_by_tables<>;
 }
 
 }  // namespace
@@ -142,6 +145,10 @@ uint32_t crc32c(std::span<const std::byte> bytes, uint32_t before) {
 
 uint32_t crc32c_by_tables(std::span<const std::byte> bytes, uint32_t before) {
   return ~update_by_tables(~before, bytes.data(), bytes.size());
+}
+
+uint32_t zip_crc32(std::span<const std::byte> bytes, uint32_t before) {
+  return ~update_by_tables<kZipTables>(~before, bytes.data(), bytes.size());
 }
 
 }  // namespace shale

@@ -14,4 +14,7 @@ uint32_t crc32c(std::span<const std::byte> bytes, uint32_t before = 0);
 // Like crc32c(), but with tables: several times slower, for CPUs without the instruction.
 uint32_t crc32c_by_tables(std::span<const std::byte> bytes, uint32_t before = 0);
 
+// CRC-32 of zip archives and zlib (ISO 3309), with tables.
+uint32_t zip_crc32(std::span<const std::byte> bytes, uint32_t before = 0);
+
 }  // namespace shale

@@ -46,34 +46,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Returns true for a PyTorch file: a zip archive with a pickle, or, in old versions, a bare pickle
-// of protocol 2.
-bool is_pickle(const std::string& path) {
-  const MappedFile file(path, {.allow_empty = true});
-  const std::string_view text = file.text();
-  // The first bytes may also be the header length of a safetensors file, if its header follows.
-  if (text.size() > 8 && text[8] == '{') return false;
-  return text.starts_with("PK\x03\x04") || text.starts_with("\x80\x02");
-}
-
-std::string how_to_convert(const std::string& pickle) {
-  return cat(
-      "a pickle, which may run anything when it is opened; use safetensors: python3 -c "
-      "'import torch; from safetensors.torch import save_file; save_file(torch.load(\"",
-      excerpt(pickle), "\", map_location=\"cpu\", weights_only=True), \"", kSafetensorsSingleFile,
-      "\")'");
-}
-
-// Returns the first pickle of a folder, by the usual names; empty if there is none.
-std::string find_pickle(const std::string& folder) {
-  std::error_code error;
-  for (const char* name : {"pytorch_model.bin", "pytorch_model.bin.index.json", "model.pth"}) {
-    const fs::path path = fs::path(folder) / name;
-    if (fs::exists(path, error)) return path.string();
-  }
-  return {};
-}
-
 }  // namespace
 
 SafetensorsFolder::SafetensorsFolder(const std::string& path) {
@@ -81,22 +53,14 @@ SafetensorsFolder::SafetensorsFolder(const std::string& path) {
   const std::string index = (fs::path(path) / kSafetensorsIndexFile).string();
   std::error_code error;
   if (fs::is_regular_file(path, error)) {
-    if (is_pickle(path)) throw DataError(cat(path, ": ", how_to_convert(path)));
     add_file(path);
   } else if (!fs::exists(single, error) && fs::exists(index, error)) {
     open_index(path, index);
   } else if (fs::exists(single, error)) {
     add_file(single);
-  } else if (!fs::exists(path, error)) {
-    throw MissingInputError(
-        cat(path,
-            ": no such file or folder; weights must be on this machine, as none are "
-            "downloaded"));
   } else {
-    const std::string pickle = find_pickle(path);
     throw MissingInputError(
-        cat(path, ": found neither ", kSafetensorsSingleFile, " nor ", kSafetensorsIndexFile,
-            pickle.empty() ? "" : cat("; ", pickle, " is ", how_to_convert(pickle))));
+        cat(path, ": found neither ", kSafetensorsSingleFile, " nor ", kSafetensorsIndexFile));
   }
 }
 

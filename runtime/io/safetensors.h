@@ -23,6 +23,7 @@ class SafetensorsFile {
   explicit SafetensorsFile(const std::string& path);
 
   const std::string& path() const { return file_.path(); }
+  const MappedFile& file() const { return file_; }
   const std::vector<SafetensorsEntry>& entries() const { return header_.entries; }
   const std::map<std::string, std::string>& metadata() const { return header_.metadata; }
 
@@ -58,8 +59,7 @@ class SafetensorsFolder {
   };
 
   // Throws MissingInputError if a file is missing; DataError if one is malformed, or if the index
-  // and the files do not list the same tensors. For pickles, which execute code when opened, both
-  // errors say how to convert them.
+  // and the files do not list the same tensors.
   explicit SafetensorsFolder(const std::string& path);
 
   // Tensors by name.

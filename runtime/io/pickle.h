@@ -1,0 +1,117 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace shale {
+
+// Python pickles of protocols 2 to 5, read as data: a pickle is a program, but its calls become
+// objects that name the class or function and its arguments, and nothing is imported or called.
+
+enum class PickleKind : uint8_t {
+  kNone,
+  kBool,
+  kInteger,
+  kReal,
+  kString,
+  kBytes,
+  kList,
+  kTuple,
+  kDict,
+  kGlobal,      // a class or function by name, such as "torch.float32"
+  kObject,      // a call of a class or function, with the state that the object was given
+  kPersistent,  // a reference to data outside the pickle, such as a storage of torch.save
+};
+
+class Pickle;
+
+// A value in a Pickle, which must outlive it. Accessors throw DataError for a value of another
+// kind. Values may contain themselves, so do not descend without a limit.
+class PickleValue {
+ public:
+  PickleKind kind() const;
+  bool is(PickleKind kind) const { return this->kind() == kind; }
+  bool is_object_of(std::string_view callee) const;  // false for other kinds
+
+  bool flag() const;
+  int64_t integer() const;
+  double real() const;                    // of integers too
+  std::string_view text() const;          // of kString, kBytes
+  std::string_view name() const;          // of kGlobal; of kObject, the class or function
+  std::vector<int64_t> integers() const;  // a list or tuple of integers, or a torch.Size
+
+  // Number of elements of lists, tuples and dicts, and of arguments of objects.
+  size_t size() const;
+  PickleValue at(size_t i) const;   // element or argument; of a dict, value i
+  PickleValue key(size_t i) const;  // of a dict
+  // Value of a key that is a text; of equal keys the last. nullopt: none.
+  std::optional<PickleValue> find(std::string_view key) const;
+  PickleValue get(std::string_view key) const;  // DataError if there is none
+
+  // State of an object, which classes without __setstate__ take as a dict of attributes; None if it
+  // was not given one.
+  PickleValue state() const;
+  PickleValue reference() const;  // of kPersistent: what identifies the data
+
+  // DataError: "<source>: <what> is a <kind>, expected <expected>".
+  [[noreturn]] void fail(std::string_view what, std::string_view expected) const;
+
+ private:
+  friend class Pickle;
+  friend class PickleReader;
+  PickleValue(const Pickle* pickle, uint32_t node) : pickle_(pickle), node_(node) {}
+  const struct PickleNode& node() const;
+  void require(PickleKind kind, std::string_view expected) const;
+
+  const Pickle* pickle_;
+  uint32_t node_;
+};
+
+struct PickleNode {
+  PickleKind kind = PickleKind::kNone;
+  uint32_t items = 0;  // index of a container's items
+  int64_t number = 0;  // also the bits of a real; of an object, 1 if it has a state
+  std::string_view text;
+};
+
+struct PickleRules {
+  // Returns true for classes and functions that may be named: "torch.Size".
+  bool (*may_name)(std::string_view name) = nullptr;
+  // How to make a file without other classes, for messages.
+  std::string_view advice;
+  int64_t max_bytes = int64_t{256} << 20;
+  int64_t max_values = int64_t{8} << 20;  // take up to 100 bytes of memory each
+};
+
+class Pickle {
+ public:
+  // Reads the first pickle in `bytes`, which must outlive it. Throws DataError, which begins with
+  // `source`, for a malformed or too large pickle, for an operation of protocols 0 and 1, and, with
+  // its name, for a class or function that the rules do not allow.
+  Pickle(std::string_view bytes, const PickleRules& rules, std::string source);
+  Pickle(const Pickle&) = delete;  // values point to it
+  Pickle& operator=(const Pickle&) = delete;
+
+  PickleValue root() const { return {this, root_}; }
+  std::vector<PickleValue> references() const;  // all values of kPersistent
+  size_t bytes() const { return bytes_; }       // of this pickle; more may follow
+  const std::string& source() const { return source_; }
+
+ private:
+  friend class PickleReader;
+  friend class PickleValue;
+
+  std::string source_;
+  std::vector<PickleNode> nodes_;
+  std::vector<std::vector<uint32_t>> items_;  // of a dict: key, value, key, value, ...
+  std::deque<std::string> names_;             // joined from a module and a name
+  uint32_t root_ = 0;
+  size_t bytes_ = 0;
+};
+
+}  // namespace shale

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace shale {
+
+// Makes the bytes around the members of a zip archive whose members are stored, all with 64-bit
+// sizes, so that archives of any size have one form.
+class ZipLayout {
+ public:
+  // Returns a member with its header.
+  std::string add(const std::string& name, std::string_view data);
+  // Returns the header of a member whose data follows and begins at a multiple of `alignment` bytes
+  // in the archive. set_crc() must follow before directory().
+  std::string add_header(const std::string& name, uint64_t data_bytes, uint64_t alignment);
+  // Sets the checksum of the last member (zip_crc32) and returns where its header has it.
+  uint64_t set_crc(uint32_t crc);
+  // Returns what follows the members.
+  std::string directory() const;
+  // Bytes of members and headers.
+  uint64_t bytes() const { return bytes_; }
+
+ private:
+  struct Member {
+    std::string name;
+    uint64_t begin = 0;  // of its header
+    uint64_t bytes = 0;
+    uint32_t crc = 0;
+  };
+  std::vector<Member> members_;
+  uint64_t bytes_ = 0;
+};
+
+}  // namespace shale
