@@ -5,6 +5,7 @@
 #include "shale/models/gpt2/gguf.h"
 #include "shale/models/gpt2/gpt2.h"
 #include "shale/models/gpt2/hf.h"
+#include "shale/models/gpt2/trainer_files.h"
 #include "shale/models/language/hf_stored_model.h"
 
 namespace shale::models {
@@ -150,8 +151,19 @@ class Gpt2Family final : public ModelFamily {
 
   std::unique_ptr<StoredModel> open(const std::string& folder) const override {
     const HfGpt2Config stored = load_gpt2_config(folder);
-    return std::make_unique<HfStoredModel>(from_hf(stored), folder, gpt2_tensors(stored),
+    StoredTensors files(folder);
+    std::vector<Gpt2Tensor> tensors = gpt2_tensors(stored);
+    find_orientation(files, tensors);
+    return std::make_unique<HfStoredModel>(from_hf(stored), folder, std::move(files), tensors,
                                            gpt2_layout());
+  }
+  std::unique_ptr<StoredModel> open_file(const std::string& path) const override {
+    std::optional<Gpt2File> file = open_gpt2_file(path);
+    if (!file) return nullptr;
+    HfLayout layout = gpt2_layout();
+    layout.asked_by = "the sizes in it";
+    return std::make_unique<HfStoredModel>(from_hf(file->config), path, std::move(file->files),
+                                           file->tensors, std::move(layout));
   }
   std::unique_ptr<StoredModelWriter> create(const std::string& folder,
                                             const LanguageModelConfig& config,

@@ -50,8 +50,10 @@ void describe_model(ConfigSpec& spec, LanguageConfig& c) {
        "vocabulary size; the embedding is padded to a multiple of 128");
   spec.add("seq-len", c.seq_len, "tokens per sequence", {.min = 1, .max = 1 << 20})
       .basic("tokens per sequence");
-  spec.add("init", c.init, "start from a local model: a Hugging Face folder, a checkpoint or a run",
-           {.is_path = true, .help = {.metavar = "DIR"}})
+  spec.add("init", c.init,
+           "start from a local model: a Hugging Face folder, a checkpoint, a run, or a file of "
+           "nanoGPT or llm.c",
+           {.is_path = true, .help = {.metavar = "PATH"}})
       .may_change()
       .basic("start from a Hugging Face folder or a run");
   spec.add("dropout", c.dropout,

@@ -6,6 +6,7 @@
 #include "shale/base/error.h"
 #include "shale/base/json.h"
 #include "shale/models/language/gguf.h"
+#include "shale/runtime/io/dcp.h"
 
 namespace shale::models {
 namespace {
@@ -22,6 +23,9 @@ constexpr std::string_view kUnsaid = "gpt2";
 
 std::unique_ptr<StoredModel> ModelFamily::open(const std::string&) const {
   have_none();
+}
+std::unique_ptr<StoredModel> ModelFamily::open_file(const std::string&) const {
+  return nullptr;
 }
 std::unique_ptr<StoredModelWriter> ModelFamily::create(const std::string&,
                                                        const LanguageModelConfig&,
@@ -133,6 +137,17 @@ LanguageModelConfig parse_model_shape(std::string_view json, const std::string& 
 
 namespace {
 
+constexpr const char* kNanoGptFile = "ckpt.pt";
+
+std::unique_ptr<StoredModel> open_model_file(const std::string& path) {
+  for (const ModelFamily* family : families()) {
+    if (auto model = family->open_file(path)) return model;
+  }
+  throw DataError(cat(path,
+                      ": is a file, expected a ckpt.pt of nanoGPT, a model_*.bin of llm.c, or a "
+                      "folder; other weights need the model's config.json in their folder"));
+}
+
 void check_is_model(const std::string& folder, const std::string& config) {
   constexpr std::string_view kExpected =
       "expected a Hugging Face folder, a checkpoint or a run of train_lm";
@@ -141,18 +156,27 @@ void check_is_model(const std::string& folder, const std::string& config) {
     throw MissingInputError(cat(folder, ": no such folder; ", kExpected,
                                 " on this machine, as Shale does not download models"));
   }
-  if (!std::filesystem::is_directory(folder, error)) {
-    throw DataError(cat(folder, ": is a file, ", kExpected));
-  }
   if (!std::filesystem::exists(config, error)) {
-    throw MissingInputError(cat(config, ": no such file; ", kExpected));
+    const bool is_dcp =
+        std::filesystem::exists(std::filesystem::path(folder) / kDcpMetadata, error);
+    throw MissingInputError(
+        cat(config, ": no such file; ",
+            is_dcp ? "a checkpoint of torch.distributed.checkpoint does not have the model's "
+                     "sizes: put a config.json of Hugging Face with them into the folder"
+                   : kExpected));
   }
 }
 
 }  // namespace
 
 std::unique_ptr<StoredModel> open_stored_model(const std::string& folder) {
-  const std::string path = (std::filesystem::path(folder) / "config.json").string();
+  const std::filesystem::path root(folder), nanogpt = root / kNanoGptFile;
+  const std::string path = (root / "config.json").string();
+  std::error_code error;
+  if (std::filesystem::is_regular_file(root, error)) return open_model_file(folder);
+  if (!std::filesystem::exists(path, error) && std::filesystem::exists(nanogpt, error)) {
+    return open_model_file(nanogpt.string());
+  }
   check_is_model(folder, path);
   const JsonObject config = JsonObject::load(path);
   if (!config.has("model_type")) {

@@ -21,8 +21,8 @@ struct ModelPreset {
   bool byte_vocab = false;     // its data is bytes by default; other tokens change the vocabulary
 };
 
-// Published weights of a model in a folder, in the format of Hugging Face tools: config.json and
-// safetensors files.
+// Weights of a model in files of other programs: mostly a folder with Hugging Face's config.json
+// and files that StoredTensors reads.
 class StoredModel {
  public:
   virtual ~StoredModel() = default;
@@ -80,6 +80,11 @@ class ModelFamily {
   // differently, and in families without GGUF support.
   virtual GgufModel gguf(const LanguageModelConfig& config) const;
 
+  // ---- Files of other trainers that have the model's sizes beside its weights (optional) ----
+
+  // Returns null if the file is of no such trainer. Throws DataError.
+  virtual std::unique_ptr<StoredModel> open_file(const std::string& path) const;
+
  private:
   [[noreturn]] void have_none() const;
 };
@@ -123,8 +128,9 @@ std::string model_shape_json(const LanguageModelConfig& config);
 // Reads such JSON. Throws DataError, which begins with `source`, for an impossible model.
 LanguageModelConfig parse_model_shape(std::string_view json, const std::string& source);
 
-// Opens the stored model of a folder; the family follows from its config.json. Throws DataError,
-// with the list of families, for an unknown one, and as ModelFamily::open.
-std::unique_ptr<StoredModel> open_stored_model(const std::string& folder);
+// Opens the stored model of a folder, whose family follows from its config.json, or of a file, or
+// of the ckpt.pt in a folder without config.json. Throws DataError, with the list of families, for
+// an unknown one, and as ModelFamily::open and open_file.
+std::unique_ptr<StoredModel> open_stored_model(const std::string& path);
 
 }  // namespace shale::models

@@ -10,12 +10,12 @@
 
 namespace shale::models {
 
-// Stored model of a folder whose config.json has been read.
+// Stored model of files whose configuration has been read.
 class HfStoredModel final : public StoredModel {
  public:
-  HfStoredModel(const LanguageModelConfig& config, const std::string& folder,
+  HfStoredModel(const LanguageModelConfig& config, const std::string& path, StoredTensors files,
                 const std::vector<HfTensor>& tensors, HfLayout layout)
-      : config_(config), weights_(folder, tensors, std::move(layout)) {}
+      : config_(config), weights_(path, std::move(files), tensors, std::move(layout)) {}
   const LanguageModelConfig& config() const override { return config_; }
   void read(std::string_view parameter, const View& to, int64_t first_row) const override {
     weights_.read(parameter, to, first_row);

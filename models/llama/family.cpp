@@ -241,7 +241,10 @@ class LlamaFamily final : public ModelFamily {
   std::unique_ptr<StoredModel> open(const std::string& folder) const override {
     const LanguageModelConfig config = load_llama_config(folder);
     check(config);
-    return std::make_unique<HfStoredModel>(config, folder, llama_tensors(config), llama_layout());
+    StoredTensors files(folder);
+    NamedTensors named = llama_tensors_in(files, folder, config);
+    return std::make_unique<HfStoredModel>(config, folder, std::move(files), named.tensors,
+                                           std::move(named.layout));
   }
   std::unique_ptr<StoredModelWriter> create(const std::string& folder,
                                             const LanguageModelConfig& config,

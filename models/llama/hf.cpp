@@ -106,6 +106,72 @@ std::vector<HfTensor> llama_tensors(const LanguageModelConfig& config) {
   return tensors;
 }
 
+namespace {
+
+constexpr std::string_view kHead = "lm_head.weight";
+constexpr const char* kMetaEmbedding = "tok_embeddings.weight";
+constexpr const char* kMetaHead = "output.weight";
+
+// Meta's names of parts of names.
+constexpr std::pair<std::string_view, std::string_view> kMetaNames[] = {
+    {"embed_tokens.", "tok_embeddings."},    {"lm_head.", "output."},
+    {"input_layernorm.", "attention_norm."}, {"post_attention_layernorm.", "ffn_norm."},
+    {"self_attn.q_proj.", "attention.wq."},  {"self_attn.k_proj.", "attention.wk."},
+    {"self_attn.v_proj.", "attention.wv."},  {"self_attn.o_proj.", "attention.wo."},
+    {"mlp.gate_proj.", "feed_forward.w1."},  {"mlp.down_proj.", "feed_forward.w2."},
+    {"mlp.up_proj.", "feed_forward.w3."}};
+
+// torchtitan since 2026 has another head and another level in attention.
+struct MetaVariant {
+  bool has_output = true;
+  bool has_qkv_linear = false;
+};
+
+std::string meta_name(std::string name, const MetaVariant& variant) {
+  if (name == kHead && !variant.has_output) return name;
+  for (const auto& [ours, theirs] : kMetaNames) {
+    const size_t at = name.find(ours);
+    if (at == name.npos) continue;
+    name.replace(at, ours.size(), theirs);
+    constexpr std::string_view kAttention = "attention.";
+    if (variant.has_qkv_linear && ours.ends_with("_proj.") && !ours.ends_with("o_proj.") &&
+        theirs.starts_with(kAttention)) {
+      name.insert(at + kAttention.size(), "qkv_linear.");
+    }
+    return name;
+  }
+  return name;
+}
+
+bool is_rotary_table(std::string_view name) {
+  return name == "freqs_cis" || name == "rope.freqs";
+}
+
+}  // namespace
+
+NamedTensors llama_tensors_in(const StoredTensors& files, const std::string& path,
+                              const LanguageModelConfig& config) {
+  NamedTensors named{llama_tensors(config), llama_layout()};
+  const auto has = [&](std::string_view name) {
+    return files.find(name) != nullptr || files.find(cat(named.layout.prefix, name)) != nullptr;
+  };
+  if (!has(kMetaEmbedding)) return named;
+  if (config.family != "llama") {
+    throw DataError(
+        cat(path, ": ", kMetaEmbedding, " is of a llama, but config.json is of ", config.family));
+  }
+  const MetaVariant variant{.has_output = has(kMetaHead),
+                            .has_qkv_linear = has("layers.0.attention.qkv_linear.wq.weight")};
+  for (HfTensor& tensor : named.tensors) {
+    if (tensor.name.find("q_proj.") != std::string::npos) tensor.paired_heads = config.heads;
+    if (tensor.name.find("k_proj.") != std::string::npos) tensor.paired_heads = kv_heads_of(config);
+    tensor.parts = {meta_name(tensor.name, variant)};
+  }
+  if (variant.has_output) named.layout.head = kMetaHead;
+  named.layout.is_buffer = is_rotary_table;
+  return named;
+}
+
 HfLayout llama_layout() {
   return {.prefix = "model.", .embedding = "embed_tokens.weight", .is_buffer = is_frequencies};
 }

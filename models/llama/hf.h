@@ -48,4 +48,18 @@ std::vector<HfTensor> llama_tensors(const LanguageModelConfig& config);
 // Describes the prefix "model.", the embedding, and buffers in files that are ignored.
 HfLayout llama_layout();
 
+// Names in the files of Meta and torchtitan, whose models rotate neighbouring pairs of a head:
+//   tok_embeddings.weight   norm.weight   output.weight   layers.{i}.attention_norm.weight
+//   layers.{i}.ffn_norm.weight   layers.{i}.attention.{wq,wk,wv,wo}.weight
+//   layers.{i}.feed_forward.{w1,w2,w3}.weight, which are gate, down and up
+// torchtitan since 2026: lm_head.weight   layers.{i}.attention.qkv_linear.{wq,wk,wv}.weight
+struct NamedTensors {
+  std::vector<HfTensor> tensors;
+  HfLayout layout;
+};
+// Returns the names that are in these files: Hugging Face's or Meta's. Throws DataError for Meta's
+// names of another family than llama.
+NamedTensors llama_tensors_in(const StoredTensors& files, const std::string& path,
+                              const LanguageModelConfig& config);
+
 }  // namespace shale::models

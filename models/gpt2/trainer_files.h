@@ -1,0 +1,32 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "shale/models/gpt2/hf.h"
+#include "shale/runtime/io/stored_tensors.h"
+
+namespace shale {
+
+// GPT-2 in the files of other trainers, which have the model's sizes beside its weights.
+//
+// nanoGPT's ckpt.pt: torch.save of {"model": tensors, "model_args": sizes, ...}. Its models have
+// GELU with erf. A model without biases gets biases of zero, which are then trained.
+//
+// llm.c's model_*.bin, version 3 (F32) or 5 (BF16): 256 integers of 32 bits, then each tensor with
+// all layers, https://github.com/karpathy/llm.c/blob/master/train_gpt2.cu. GELU is the tanh form.
+struct Gpt2File {
+  HfGpt2Config config;
+  std::vector<Gpt2Tensor> tensors;  // linear weights are stored as [out, in]
+  StoredTensors files;
+};
+
+// Returns nullopt if the file is of neither. Throws DataError if it is malformed.
+std::optional<Gpt2File> open_gpt2_file(const std::string& path);
+
+// Sets how linear weights are stored, by the first of them in the files: as [in, out] in Hugging
+// Face's, as [out, in] in those of torch.nn.Linear.
+void find_orientation(const StoredTensors& files, std::vector<Gpt2Tensor>& tensors);
+
+}  // namespace shale
