@@ -20,7 +20,8 @@ int run_ckpt(int argc, const char* const* argv) {
       Tool{"inspect", "prints what is in a checkpoint", ckpt::run_inspect},
       Tool{"verify", "checks every byte of a checkpoint", ckpt::run_verify},
       Tool{"reshard", "rewrites a checkpoint as another number of files", ckpt::run_reshard},
-      Tool{"export", "writes the model of a checkpoint as a Hugging Face folder", ckpt::run_export},
+      Tool{"export", "writes the model of a checkpoint for Hugging Face, PyTorch or llama.cpp",
+           ckpt::run_export},
       Tool{"diff", "lists the tensors in which two checkpoints differ", ckpt::run_diff},
   };
   return run_tool({.program = "shale ckpt",

@@ -15,7 +15,7 @@
 namespace shale::models::ckpt {
 namespace {
 
-enum class ExportFormat { kHf, kGguf };
+enum class ExportFormat { kHf, kDcp, kGguf };
 
 struct ExportRequest {
   std::string out;
@@ -33,7 +33,9 @@ std::unique_ptr<StoredModelWriter> hf_writer(const LanguageModelConfig& config,
   if (!dtype) throw ConfigError("--dtype q8_0 needs --to gguf");
   return model_family(config.family)
       .create(request.out, config, {},
-              {.dtype = *dtype,
+              {.files = request.format == ExportFormat::kDcp ? WeightFiles::kDcp
+                                                             : WeightFiles::kSafetensors,
+               .dtype = *dtype,
                .max_shard_bytes = request.max_shard_bytes,
                .tokenizer = request.tokenizer,
                .extras = request.extras});
@@ -98,13 +100,16 @@ int run_export(int argc, const char* const* argv) {
   ExportRequest request;
   ConfigSpec spec("shale ckpt export",
                   "writes the model of a checkpoint as a Hugging Face folder (config.json, "
-                  "safetensors), or as a GGUF file for llama.cpp");
+                  "safetensors), as a folder for torch.distributed.checkpoint, or as a GGUF file "
+                  "for llama.cpp");
   spec.add_positional("checkpoint", path, "a checkpoint or a run",
                       {.required = true, .is_path = true});
   spec.add("out", request.out, "folder or GGUF file to write",
            {.required = true, .is_path = true, .help = {.metavar = "PATH"}});
-  spec.add_choice("to", request.format, {{"hf", ExportFormat::kHf}, {"gguf", ExportFormat::kGguf}},
-                  "format to write");
+  spec.add_choice(
+      "to", request.format,
+      {{"hf", ExportFormat::kHf}, {"dcp", ExportFormat::kDcp}, {"gguf", ExportFormat::kGguf}},
+      "format to write; dcp: for torch.distributed.checkpoint.load()");
   spec.add_choice("dtype", request.type,
                   {{"fp32", GgufType::kF32},
                    {"bf16", GgufType::kBF16},

@@ -7,6 +7,7 @@
 #include "shale/base/error.h"
 #include "shale/runtime/io/atomic_file.h"
 #include "shale/runtime/io/convert_internal.h"
+#include "shale/runtime/io/dcp_writer.h"
 #include "shale/runtime/io/file.h"
 
 namespace shale::models {
@@ -31,6 +32,25 @@ std::vector<SafetensorsSpec> specs_of(const std::vector<HfTensor>& tensors, cons
     }
   }
   return specs;
+}
+
+// A tied head is another name of the embedding, as in the state_dict() of transformers' models.
+std::unique_ptr<TensorWriter> make_writer(const std::string& folder,
+                                          const std::vector<HfTensor>& tensors,
+                                          const HfLayout& layout, DType dtype,
+                                          const ExportOptions& options) {
+  std::vector<SafetensorsSpec> specs = specs_of(tensors, layout, dtype);
+  if (options.files == WeightFiles::kSafetensors) {
+    return std::make_unique<SafetensorsFolderWriter>(
+        folder, std::move(specs),
+        SafetensorsFolderOptions{.metadata = {}, .max_shard_bytes = options.max_shard_bytes});
+  }
+  std::map<std::string, std::string> aliases;
+  const std::string head = layout.file_name(layout.head);
+  const bool has_head = std::any_of(specs.begin(), specs.end(),
+                                    [&](const SafetensorsSpec& spec) { return spec.name == head; });
+  if (!has_head && !layout.embedding.empty()) aliases[head] = layout.file_name(layout.embedding);
+  return std::make_unique<DcpWriter>(folder, std::move(specs), std::move(aliases));
 }
 
 // Removes files of an older export: config.json first, because no reader accepts a folder without
@@ -59,8 +79,7 @@ HfExport::HfExport(std::string folder, std::vector<HfTensor> tensors, HfLayout l
       dtype_(checked(options.dtype)),
       tokenizer_(options.tokenizer),
       extras_(options.extras),
-      writer_(folder_, specs_of(tensors_, layout_, dtype_),
-              {.metadata = {}, .max_shard_bytes = options.max_shard_bytes}) {}
+      writer_(make_writer(folder_, tensors_, layout_, dtype_, options)) {}
 
 void HfExport::write(std::string_view name, const View& values) {
   if (next_ == tensors_.size() || tensors_[next_].name != name) {
@@ -97,14 +116,18 @@ void HfExport::write_rows(const HfTensor& tensor, const View& values) {
   const int64_t part_rows = rows / std::ssize(tensor.file_names());
   for (int64_t first = 0, count = 0; first < rows; first += count) {
     count = std::min(rows_at_once, part_rows - first % part_rows);
+    const auto bytes = static_cast<size_t>(count * cols * dtype_size(dtype_));
+    if (!tensor.transposed && dtype_ == DType::kF32) {
+      writer_->write({source.data + first * cols * dtype_size(dtype_), bytes});
+      continue;
+    }
     if (tensor.transposed) {
       convert_transposed(source, target,
                          {.source_cols = rows, .first = first, .rows = count, .cols = cols});
     } else {
       convert(source, first * cols, target, count * cols);
     }
-    const auto bytes = static_cast<size_t>(count * cols * dtype_size(dtype_));
-    writer_.write(std::span<const std::byte>(buffer).first(bytes));
+    writer_->write(std::span<const std::byte>(buffer).first(bytes));
   }
 }
 
@@ -112,9 +135,9 @@ void HfExport::commit() {
   if (next_ != tensors_.size()) {
     throw InternalError(cat("export: '", tensors_[next_].name, "' has not been written"));
   }
-  writer_.finish();  // writes all weights to the disk, which is slow, before any old file changes
+  writer_->finish();  // writes all weights to the disk, which is slow, before any old file changes
   remove_old(folder_);  // even after a crash, these weights never appear with another model's files
-  writer_.commit();
+  writer_->commit();
   const auto write = [this](const std::string& name, const std::string& text) {
     write_file_atomically((std::filesystem::path(folder_) / name).string(), text);
   };

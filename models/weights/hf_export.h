@@ -15,7 +15,8 @@ namespace shale::models {
 // Returns the name of a dtype in config.json: "float32".
 const char* torch_dtype(DType dtype);
 
-// Writer of a folder for transformers, timm and HfWeights. Nothing is visible before commit().
+// Writer of a folder for transformers, timm, PyTorch and HfWeights. Nothing is visible before
+// commit().
 class HfExport : public StoredModelWriter {
  public:
   // `config_json`: text of config.json; empty: none. Throws ConfigError for an unsupported dtype,
@@ -43,7 +44,7 @@ class HfExport : public StoredModelWriter {
   DType dtype_;
   std::shared_ptr<const StoredTokenizer> tokenizer_;
   HfExtras extras_;
-  SafetensorsFolderWriter writer_;
+  std::unique_ptr<TensorWriter> writer_;
   size_t next_ = 0;
 };
 

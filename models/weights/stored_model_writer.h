@@ -10,8 +10,12 @@
 
 namespace shale::models {
 
+// Files of an exported folder's weights.
+enum class WeightFiles { kSafetensors, kDcp };  // kDcp: of torch.distributed.checkpoint
+
 // Options of an export.
 struct ExportOptions {
+  WeightFiles files = WeightFiles::kSafetensors;
   DType dtype = DType::kF32;  // dtype of the weights: f32, bf16 or f16
   int64_t max_shard_bytes = 5'000'000'000;
   std::shared_ptr<const StoredTokenizer> tokenizer = {};  // included in the export; null: none

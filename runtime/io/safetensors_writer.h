@@ -10,6 +10,7 @@
 #include "shale/base/view.h"
 #include "shale/runtime/io/atomic_file.h"
 #include "shale/runtime/io/safetensors_layout.h"
+#include "shale/runtime/io/tensor_writer.h"
 
 namespace shale {
 
@@ -61,13 +62,13 @@ struct SafetensorsFolderOptions {
 // Writes the safetensors files of a model's folder: model.safetensors, or, above the limit,
 // model-00001-of-0000N.safetensors and model.safetensors.index.json. Tensors fill the files in the
 // order of their declaration; a tensor larger than the limit gets a file of its own.
-class SafetensorsFolderWriter {
+class SafetensorsFolderWriter : public TensorWriter {
  public:
   // Creates the folder if necessary. Throws like SafetensorsWriter.
   SafetensorsFolderWriter(std::string folder, std::vector<SafetensorsSpec> tensors,
                           const SafetensorsFolderOptions& options = {});
 
-  void write(std::span<const std::byte> bytes);
+  void write(std::span<const std::byte> bytes) override;
   void write(const View& tensor);
   const SafetensorsSpec* current() const;
 
@@ -77,7 +78,7 @@ class SafetensorsFolderWriter {
   // Calls finish(), renames the files, and removes files of an earlier model with this naming
   // scheme. Other files of the folder are unchanged. After a crash at any time readers find the old
   // model, the new one, or neither, but never tensors of both.
-  void commit();
+  void commit() override;
 
  private:
   SafetensorsWriter& current_writer();

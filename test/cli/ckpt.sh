@@ -5,6 +5,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 
 train="$BIN_DIR/train_lm"
 shale="$BIN_DIR/shale"
+fixtures="$(cd "$(dirname "${BASH_SOURCE[0]}")/../fixtures" && pwd)"
 cases=0
 
 # expect CODE WORDS... -- ARGUMENTS...: checks the exit code and that the output contains the words;
@@ -78,6 +79,17 @@ same "$work/model/model.safetensors" "$work/exported/model.safetensors"
 same "$work/model/config.json" "$work/exported/config.json"
 expect 0 "wrote" -- ckpt export "$last" --out "$work/split" --shard-size 300KiB --dtype bf16
 [[ -e $work/split/model.safetensors.index.json ]] || { failures=$((failures + 1)); echo "FAILED: no index"; }
+
+# A folder for torch.distributed.checkpoint starts a run with the same weights.
+expect 0 "wrote" -- ckpt export "$last" --out "$work/dcp" --to dcp
+expect 64 "has a model in model.safetensors" -- ckpt export "$last" --out "$work/model" --to dcp
+"$train" --data "$work/text.txt" --init "$work/dcp" --steps 0 --seq-len 32 --micro-batch 2 --device cpu \
+  --threads 1 --out "$work/of_dcp" --export "$work/from_dcp" >"$work/log" 2>&1 ||
+  { failures=$((failures + 1)); echo "FAILED: --init of a DCP folder"; tail -n 3 "$work/log"; }
+same "$work/from_dcp/model.safetensors" "$work/exported/model.safetensors"
+# A pickle that asks for more than tensors is refused by the name of what it asks for.
+expect 65 "asks for torch.nn.modules.container.Sequential" \
+  -- generate "$fixtures/checkpoints/module.pt" --prompt x
 
 # ---- Wrong input ----
 
