@@ -42,11 +42,16 @@ void fill_span(const OptimSpan& span, const DataParallel::FillRows& fill, std::s
     const int64_t first = rows.in_whole / row, end = last / row + 1;
     std::vector<int64_t> sizes(whole.begin(), whole.end());
     if (!sizes.empty()) sizes[0] = end - first;
+    float* const to = own.data() + (rows.in_part - span.first);
+    const bool is_dense = rows.rows == 1 || rows.stride == rows.run;
+    if (is_dense && rows.rows * rows.run == (end - first) * row) {
+      return fill(parameter, first, make_view(to, Shape(sizes)));
+    }
     host.resize(static_cast<size_t>((end - first) * row));
     fill(parameter, first, make_view(host.data(), Shape(sizes)));
     for (int64_t i = 0; i < rows.rows; ++i) {
       std::copy_n(host.data() + rows.in_whole + i * rows.stride - first * row, rows.run,
-                  own.data() + (rows.in_part - span.first) + i * rows.run);
+                  to + i * rows.run);
     }
   });
 }
@@ -284,9 +289,15 @@ void DataParallel::load(const FillRows& fill) {
       buffer->values().wait_for_step();
       for (const OptimSpan& span : buffer->spans()) {
         if (span.count == 0) continue;
+        const Tensor to = vector_slice(buffer->master(), span.offset, span.count);
+        if (to.context().device().type == DeviceType::kCpu && to.dtype() == DType::kF32) {
+          to.context().synchronize();
+          to.context().will_write(to.data(), to.bytes());
+          fill_span(span, fill, {static_cast<float*>(to.data()), static_cast<size_t>(span.count)});
+          continue;
+        }
         own.resize(static_cast<size_t>(span.count));
         fill_span(span, fill, own);
-        const Tensor to = vector_slice(buffer->master(), span.offset, span.count);
         copy_numbers(from_numbers(to.context(), own, to.dtype()), to);
       }
       buffer->master().context().synchronize();
