@@ -25,6 +25,7 @@ class DiffusionTask : public Task {
   comm::ModelPlan plan() const override { return {.has_whole_samples = true}; }
   void initialize(const TaskContext& run) override;
 
+  int64_t samples_per_epoch() const override { return data_.train_images; }
   BatchSource train_batches(const BatchPlan& plan) override;
   Tensor loss(const DeviceBatch& batch) override;
   std::vector<nn::Piece> pieces() override { return model_->pieces(); }

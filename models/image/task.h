@@ -26,6 +26,7 @@ class ImageTask : public Task {
   void prepare(const TaskContext& run) override;
   void initialize(const TaskContext& run) override;
 
+  int64_t samples_per_epoch() const override { return data_.train->size(); }
   BatchSource train_batches(const BatchPlan& plan) override;
   Tensor loss(const DeviceBatch& batch) override;
   std::vector<nn::Piece> pieces() override { return model_->pieces(); }

@@ -22,6 +22,7 @@ class PreferenceTask : public LanguageTask {
   explicit PreferenceTask(const TrainConfig& config);
 
   void initialize(const TaskContext& run) override;
+  int64_t samples_per_epoch() const override { return train_.size(); }
   BatchSource train_batches(const BatchPlan& plan) override;
   Tensor loss(const DeviceBatch& batch) override;
   std::vector<nn::Piece> pieces() override { return {}; }

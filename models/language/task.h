@@ -26,6 +26,7 @@ class LanguageTask : public Task {
   comm::ModelPlan plan() const override;
   void initialize(const TaskContext& run) override;
 
+  int64_t samples_per_epoch() const override { return data_.train->samples_per_epoch(); }
   BatchSource train_batches(const BatchPlan& plan) override;
   Tensor loss(const DeviceBatch& batch) override;
   std::vector<nn::Piece> pieces() override { return model_->pieces(); }

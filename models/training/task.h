@@ -89,6 +89,8 @@ class Task {
   // Sets initial values of parameters, in new runs only. Collective.
   virtual void initialize(const TaskContext&) {}
 
+  // Returns the number of training samples after which the data repeats; 0: it has no length.
+  virtual int64_t samples_per_epoch() const { return 0; }
   // Makes an endless source of training micro-batches, a pure function of the plan. It is called on
   // RunConfig::workers threads of its own.
   virtual BatchSource train_batches(const BatchPlan& plan) = 0;

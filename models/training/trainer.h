@@ -8,6 +8,7 @@
 
 #include "shale/comm/process_group.h"
 #include "shale/comm/world.h"
+#include "shale/models/training/checks/loss_watch.h"
 #include "shale/models/training/checks/straggler_watch.h"
 #include "shale/models/training/output_lock.h"
 #include "shale/models/training/parallel_setup.h"
@@ -102,6 +103,7 @@ class Trainer : private StepObserver {
   std::unique_ptr<StepTrace> trace_;  // null without --trace
   StepAccounts accounts_;
   StragglerWatch stragglers_;
+  LossWatch loss_watch_;
   // Completed step whose results are being exchanged with other ranks.
   struct Told {
     StepOutcome outcome;

@@ -34,6 +34,10 @@ StepMetrics Trainer::metrics_of(const StepOutcome& outcome) {
   metrics.item = unit_.items;
   metrics.items = layout_.begin(outcome.step + 1) * unit_.items_per_sample;
   metrics.items_per_s = rate;
+  if (const int64_t epoch = task_.samples_per_epoch(); epoch > 0) {
+    metrics.epoch =
+        static_cast<double>(layout_.begin(outcome.step + 1)) / static_cast<double>(epoch);
+  }
   if (peak_flops_ > 0) metrics.mfu = rate * unit_.flops_per_item / (peak_flops_ * world_.size());
   if (step_->scales_loss()) {
     metrics.loss_scale = outcome.state.loss_scale.value;
@@ -181,9 +185,16 @@ void Trainer::write_histograms(int64_t step) {
 void Trainer::report(const StepMetrics& metrics) {
   if (!is_main()) return;
   report_->write(metrics);
+  if (const std::string warning = loss_watch_.look(metrics.step, metrics.loss, *metrics.lr);
+      !warning.empty()) {
+    log_warning(warning);
+  }
   progress_->update({.step = metrics.step,
                      .total_steps = config_.steps,
+                     .epoch = metrics.epoch,
                      .loss = metrics.loss,
+                     .lr = metrics.lr,
+                     .grad_norm = metrics.grad_norm,
                      .item = unit_.item,
                      .items_per_s = metrics.items_per_s,
                      .mfu = metrics.mfu,

@@ -78,6 +78,7 @@ std::string line_of(const StepMetrics& m) {
              ", \"mfu\": ", significant_or_null(m.mfu, 6),
              ", \"device_peak_bytes\": ", or_null(m.device_peak_bytes),
              ", \"host_peak_bytes\": ", or_null(m.host_peak_bytes),
+             m.epoch ? cat(", \"epoch\": ", significant(*m.epoch, 9)) : "",
              m.data_wait_ms ? cat(", \"data_wait_ms\": ", fixed_or_null(m.data_wait_ms, 3)) : "",
              m.bubble_ms ? cat(", \"bubble_ms\": ", fixed_or_null(m.bubble_ms, 3)) : "",
              m.sent ? columns_of(*m.sent) : "",

@@ -47,6 +47,7 @@ struct StepMetrics {
   std::optional<int64_t> device_peak_bytes = {};
   std::optional<int64_t> host_peak_bytes = {};
   // The remaining values are written to the file only if they are known.
+  std::optional<double> epoch = {};         // epochs done, including this step
   std::optional<double> data_wait_ms = {};  // time that rank 0 waited for input batches
   // Only in pipelines.
   std::optional<double> bubble_ms = {};  // time that rank 0 waited for other pipeline stages

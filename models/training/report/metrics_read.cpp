@@ -198,6 +198,7 @@ MetricsRow row_of(std::string_view line, const std::string& where) {
       .mfu = row.optional_number("mfu"),
       .device_peak_bytes = row.optional_count("device_peak_bytes"),
       .host_peak_bytes = row.optional_count("host_peak_bytes"),
+      .epoch = row.has("epoch") ? row.optional_number("epoch") : std::nullopt,
       .data_wait_ms = row.has("data_wait_ms") ? row.optional_number("data_wait_ms") : std::nullopt,
       .bubble_ms = row.has("bubble_ms") ? row.optional_number("bubble_ms") : std::nullopt,
       .sent = row.sent(),

@@ -1,5 +1,8 @@
 #include "shale/models/training/report/progress.h"
 
+#include <sys/ioctl.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -38,14 +41,39 @@ std::string compact(double value) {
   return print("%.*f%s", decimals, value, kSuffixes[suffix]);
 }
 
-std::string step_text(const ProgressState& state) {
+// Returns "0.52", "12.5", "140", "1.4e+03".
+std::string short_number(double value) {
+  return print(value < 9.995   ? "%.2f"
+               : value < 99.95 ? "%.1f"
+               : value < 999.5 ? "%.0f"
+                               : "%.1e",
+               value);
+}
+
+// Returns "2.9e-4".
+std::string short_exponent(double value) {
+  std::string text = print("%.1e", value);
+  const size_t zero = text.find_first_of("+-") + 1;
+  if (zero + 2 == text.size() && text[zero] == '0') text.erase(zero, 1);
+  return text;
+}
+
+std::string step_text(const ProgressState& state, bool is_aligned = true, bool has_percent = true) {
   if (state.total_steps <= 0) return cat("step ", state.step);
   const std::string total = std::to_string(state.total_steps);
   // Rounds down, so that 100% means done.
   const auto percent = static_cast<int>(100 * state.step / state.total_steps);
-  return cat(
-      print("step %*lld/", static_cast<int>(total.size()), static_cast<long long>(state.step)),
-      total, print(" %3d%%", percent));
+  const int width = is_aligned ? static_cast<int>(total.size()) : 0;
+  return cat(print("step %*lld/", width, static_cast<long long>(state.step)), total,
+             has_percent ? print(" %3d%%", percent) : "");
+}
+
+// Returns the width that a status line may fill. Launchers give ranks terminals without a width.
+size_t status_columns() {
+  constexpr size_t kUsual = 80;
+  winsize size{};
+  const bool is_known = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1;
+  return (is_known ? size.ws_col : kUsual) - 1;  // the log leaves the last column empty
 }
 
 }  // namespace
@@ -59,14 +87,27 @@ std::string format_duration(double seconds) {
   return print("%lldd %02lldh", days, hours % 24);
 }
 
-std::string format_progress(const ProgressState& state, std::optional<double> seconds_left) {
-  std::string line = cat(step_text(state), " | loss ", print("%.4f", double{state.loss}));
-  if (state.items_per_s) line += cat(" | ", compact(*state.items_per_s), " ", state.item, "/s");
-  if (state.mfu) line += print(" | mfu %.1f%%", 100 * *state.mfu);
-  if (state.memory_bytes) {
-    line += cat(" | mem ", format_bytes(static_cast<double>(*state.memory_bytes)));
+std::string format_progress(const ProgressState& state, std::optional<double> seconds_left,
+                            size_t columns) {
+  std::string line;
+  // The less of the line may stay, the more is left out or written closely.
+  for (int level = 5; level >= 0; --level) {
+    const char* const bar = level > 0 ? " | " : "  ";
+    line = step_text(state, /*is_aligned=*/level > 0, /*has_percent=*/level > 2);
+    if (state.epoch) line += cat(bar, "epoch ", short_number(*state.epoch));
+    line += cat(bar, print("loss %.4f", double{state.loss}));
+    if (state.lr) line += cat(bar, "lr ", short_exponent(*state.lr));
+    if (state.grad_norm) line += cat(bar, "norm ", short_number(*state.grad_norm));
+    if (state.items_per_s && level > 1) {
+      line += cat(bar, compact(*state.items_per_s), " ", state.item, "/s");
+    }
+    if (state.mfu && level > 3) line += cat(bar, print("mfu %.1f%%", 100 * *state.mfu));
+    if (state.memory_bytes && level > 4) {
+      line += cat(bar, "mem ", format_bytes(static_cast<double>(*state.memory_bytes)));
+    }
+    if (seconds_left) line += cat(bar, format_duration(*seconds_left), " left");
+    if (line.size() <= columns) break;
   }
-  if (seconds_left) line += cat(" | ", format_duration(*seconds_left), " left");
   return line;
 }
 
@@ -101,7 +142,7 @@ void Progress::update(const ProgressState& state) {
   shown_step_ = state.step;
   shown_at_s_ = now;
   if (log_.has_status_line()) {
-    log_.status(format_progress(state, last_left_s_));
+    log_.status(format_progress(state, last_left_s_, status_columns()));
   } else {
     log_.info(format_progress(state, last_left_s_));
     last_is_plain_ = true;

@@ -14,16 +14,21 @@ namespace shale {
 struct ProgressState {
   int64_t step = 0;  // number of completed steps
   int64_t total_steps = 0;
+  std::optional<double> epoch = {};  // epochs done
   float loss = 0;
-  std::string item = "tok";  // short name of the counted item
+  std::optional<double> lr = {};         // of the last step
+  std::optional<double> grad_norm = {};  // before clipping
+  std::string item = "tok";              // short name of the counted item
   std::optional<double> items_per_s = {};
   std::optional<double> mfu = {};  // 0 to 1
   std::optional<int64_t> memory_bytes = {};
 };
 
-// Returns "step  120/1000  12% | loss 3.4123 | 45.2k tok/s | mfu 41.3% | mem 1.2 GiB | 3m 12s
-// left". Omits `seconds_left` if it is not known.
-std::string format_progress(const ProgressState& state, std::optional<double> seconds_left);
+// Returns "step  120/1000  12% | epoch 0.48 | loss 3.4123 | lr 2.9e-4 | norm 0.52 | 45.2k tok/s |
+// mfu 41.3% | mem 1.2 GiB | 3m 12s left", with the known values. A line longer than `columns`
+// loses memory, MFU, percentage, throughput and bars, in this order, until it fits.
+std::string format_progress(const ProgressState& state, std::optional<double> seconds_left,
+                            size_t columns = std::string::npos);
 
 // Returns "step 120/1000  12% | validation loss 3.4123 | 65.5k tokens in 2s". total_steps: 0 if
 // unknown.

@@ -69,6 +69,14 @@ TEST_CASE("a step is one JSON object with the documented keys in order", "[metri
         "\"host_peak_bytes_max_rank\": 0}\n");
 }
 
+TEST_CASE("the epoch of a step is read back", "[metrics]") {
+  StepMetrics row = full_row(7);
+  row.epoch = 1.25;
+  const std::string line = to_json_line(row);
+  CHECK(contains(line, "12884901888, \"epoch\": 1.25}\n"));
+  CHECK(std::get<StepMetrics>(parse_metrics(line, "test").front()) == row);
+}
+
 TEST_CASE("a step of a mixture of experts has their loads, and is read back", "[metrics]") {
   StepMetrics row = full_row(7);
   row.experts = {

@@ -40,17 +40,50 @@ struct Run {
 TEST_CASE("a progress line has what is known and leaves out the rest", "[progress]") {
   ProgressState state = {.step = 120,
                          .total_steps = 1000,
+                         .epoch = 0.4838,
                          .loss = 3.41234f,
+                         .lr = 2.9e-4,
+                         .grad_norm = 0.5234,
                          .items_per_s = 45210,
                          .mfu = 0.413,
                          .memory_bytes = 1288490189};
   CHECK(format_progress(state, 192) ==
-        "step  120/1000  12% | loss 3.4123 | 45.2k tok/s | mfu 41.3% | mem 1.2 GiB | "
-        "3m 12s left");
+        "step  120/1000  12% | epoch 0.48 | loss 3.4123 | lr 2.9e-4 | norm 0.52 | 45.2k tok/s | "
+        "mfu 41.3% | mem 1.2 GiB | 3m 12s left");
   state = {.step = 5, .total_steps = 5, .loss = 0.5f};
   CHECK(format_progress(state, std::nullopt) == "step 5/5 100% | loss 0.5000");
   state = {.step = 3, .total_steps = 0, .loss = std::numeric_limits<float>::quiet_NaN()};
   CHECK(format_progress(state, std::nullopt) == "step 3 | loss nan");
+}
+
+TEST_CASE("a narrow progress line keeps epoch, loss, rate, norm and the time left", "[progress]") {
+  const ProgressState state = {.step = 120,
+                               .total_steps = 100000,
+                               .epoch = 12.48,
+                               .loss = 3.41234f,
+                               .lr = 2.9e-4,
+                               .grad_norm = 0.5234,
+                               .items_per_s = 45210,
+                               .mfu = 0.413,
+                               .memory_bytes = 1288490189};
+  const auto line = [&](size_t columns) { return format_progress(state, 19920, columns); };
+  CHECK(line(79) == "step 120/100000  epoch 12.5  loss 3.4123  lr 2.9e-4  norm 0.52  5h 32m left");
+  CHECK(line(84) ==
+        "step    120/100000 | epoch 12.5 | loss 3.4123 | lr 2.9e-4 | norm 0.52 | 5h 32m left");
+  CHECK(test::contains(line(97), "norm 0.52 | 45.2k tok/s | 5h 32m left"));
+  CHECK(test::contains(line(102), "step    120/100000   0% | epoch"));
+  CHECK(test::contains(line(114), "| mfu 41.3% | 5h 32m left"));
+  CHECK(test::contains(line(200), "| mfu 41.3% | mem 1.2 GiB | 5h 32m left"));
+}
+
+TEST_CASE("rates and norms are short at any size", "[progress]") {
+  const auto line = [](double lr, double norm) {
+    return format_progress({.lr = lr, .grad_norm = norm}, std::nullopt);
+  };
+  CHECK(line(0, 0) == "step 0 | loss 0.0000 | lr 0.0e+0 | norm 0.00");
+  CHECK(line(1e-10, 9.996) == "step 0 | loss 0.0000 | lr 1.0e-10 | norm 10.0");
+  CHECK(line(0.5, 140.2) == "step 0 | loss 0.0000 | lr 5.0e-1 | norm 140");
+  CHECK(line(3e30, 1380) == "step 0 | loss 0.0000 | lr 3.0e+30 | norm 1.4e+03");
 }
 
 TEST_CASE("a validation's line says over what, and how long it took", "[progress]") {
