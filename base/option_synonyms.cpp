@@ -27,8 +27,8 @@ constexpr auto kRows = std::to_array<OptionSynonym>({
      "global-batch", "use --global-batch = micro-batch x ranks x accumulation steps"},
     {"per-device-eval-batch-size eval-batch-size", "eval-samples",
      "use --micro-batch, which validation has too, and --eval-samples"},
-    {"epoch epochs num-epochs num-train-epochs max-epochs n-epochs", "steps",
-     "use --steps = epochs x samples / --global-batch"},
+    {"epoch num-epochs num-train-epochs max-epochs n-epochs", "epochs", ""},
+    {"early-stopping early-stopping-patience early-stop", "patience", ""},
     {"max-steps train-steps training-steps num-steps train-iters max-iters iters iterations "
      "num-iterations max-train-steps",
      "steps", ""},

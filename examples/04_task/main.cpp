@@ -128,6 +128,7 @@ int train(shale::comm::World& world, int argc, char** argv) {
   resolve(config, world.size());
   world.watch({.timeout_s = config.timeout_s});
   SpiralTask task(config, dtype_of_flag(config.dtype, device_of(config, world)));
+  resolve_steps(config, spec, task.samples_per_epoch(), world.size());
   return static_cast<int>(shale::models::Trainer(config, spec, task, world).run());
 }
 

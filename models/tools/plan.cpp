@@ -250,6 +250,7 @@ class Machines {
 int plan(PlanOptions& options, const Cluster* cluster) {
   RunConfig& run = options.train.run;
   Machines machines(options, cluster, run);
+  run.epochs = 0;  // without data, --steps says how often each kind of step comes
   resolve(options.train, options.ranks);
   const std::unique_ptr<LanguageTask> task = make_language_task(options.train);
   const auto start = Clock::now();

@@ -46,6 +46,7 @@ int train(const TrainingProgram& program, const CommandLine& command, comm::Worl
   check_ranks(*world.group({.name = "start", .timeout_s = run.timeout_s}), program.spec.to_json());
   check_room_for_mpi(world);
   const std::unique_ptr<Task> task = program.make_task();
+  resolve_steps(program.run, program.spec, task->samples_per_epoch(), world.size());
   try {
     return static_cast<int>(Trainer(run, program.spec, *task, world).run());
   } catch (const DeviceOutOfMemory& error) {

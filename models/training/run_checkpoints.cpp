@@ -39,6 +39,11 @@ std::string to_json(const RunPosition& position) {
     for (const float norm : history.norms->norms) bits.push_back(std::bit_cast<uint32_t>(norm));
     json["grad_norm_count"] = history.norms->count;
   }
+  if (const ValidationHistory& validations = position.validations; validations.best_loss) {
+    json["best_val_loss_bits"] = std::bit_cast<uint32_t>(*validations.best_loss);
+    json["best_val_step"] = validations.best_step;
+    json["val_without_progress"] = validations.without_progress;
+  }
   return json.dump();
 }
 
@@ -65,6 +70,15 @@ RunPosition position_of(const CheckpointManifest& manifest, const std::string& s
         json.fail("grad_norm_bits", "the bits of finite fp32 numbers");
       }
       history.norms->norms.push_back(norm);
+    }
+  }
+  if (json.has("best_val_loss_bits")) {
+    const auto bits = static_cast<uint32_t>(count("best_val_loss_bits", kMaxSmall));
+    position.validations = {.best_loss = std::bit_cast<float>(bits),
+                            .best_step = count("best_val_step", manifest.step),
+                            .without_progress = count("val_without_progress", manifest.step)};
+    if (!std::isfinite(*position.validations.best_loss)) {
+      json.fail("best_val_loss_bits", "the bits of a finite fp32 number");
     }
   }
   if (!json.has("loss_scale")) return position;

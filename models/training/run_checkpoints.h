@@ -19,12 +19,20 @@
 
 namespace shale::models {
 
+// Validations of a run so far.
+struct ValidationHistory {
+  std::optional<float> best_loss = {};  // lowest; empty: there was no finite one
+  int64_t best_step = 0;
+  int64_t without_progress = 0;  // validations since, none of them lower
+};
+
 // Position of a run, besides its tensors. Position and options determine everything else that a
 // step needs: random numbers are derived from counters, not from a saved state.
 struct RunPosition {
   int64_t step = 0;          // optimizer steps done
   int64_t samples = 0;       // sequences used by all ranks; the data continues there
   StepHistory history = {};  // history of the completed steps
+  ValidationHistory validations = {};
 };
 
 // Objects whose state a checkpoint saves and loads.

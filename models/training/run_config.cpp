@@ -25,7 +25,14 @@ std::vector<std::pair<std::string, std::optional<comm::ScheduleKind>>> schedule_
 
 void describe_batch(ConfigSpec& spec, RunConfig& c, const RunWords& words) {
   spec.section("Batch");
-  spec.add("steps", c.steps, "optimizer steps", {.min = 0}).basic("optimizer steps");
+  spec.add("steps", c.steps,
+           "optimizer steps; with --epochs too, what is reached first ends the run", {.min = 0})
+      .basic("optimizer steps");
+  spec.add("epochs", c.epochs,
+           "passes over the training data, such as 3 or 0.5, in place of --steps",
+           {.min = 0, .max = 1e9, .exclude_min = true, .help = {.default_text = "by --steps"}})
+      .may_change()
+      .basic("passes over the data, in place of --steps");
   spec.add("micro-batch", c.micro_batch, words.sample + "s per rank in one forward pass",
            {.min = 1, .max = kMaxBatch})
       .may_change()
@@ -301,6 +308,10 @@ void describe_output(ConfigSpec& spec, RunConfig& c) {
            "steps between validations, with one more at the end; 0: no validation", {.min = 0})
       .may_change()
       .basic("steps between validations; 0: none");
+  spec.add("patience", c.patience,
+           "end the run after this many validations in a row without a lower loss; 0: never",
+           {.min = 0})
+      .may_change();
   spec.add("report-every", c.report_every,
            "steps between rows of metrics.jsonl on memory, communication and devices of all ranks; "
            "0: none",
@@ -362,6 +373,7 @@ void describe_needs(ConfigSpec& spec) {
   spec.needs("fp8-kept-blocks fp8-scaling", "--dtype fp8");
   spec.needs("tensorboard-histograms", "--tensorboard");
   spec.needs("trace-steps", "--trace");
+  spec.needs("patience", "--eval-every");
 }
 
 }  // namespace

@@ -51,6 +51,7 @@ enum class CodedBits { kNone, k8, k4 };
 struct RunConfig {
   // Steps and batches.
   int64_t steps = 1000;
+  double epochs = 0;         // see resolve_steps(); 0: `steps` alone ends the run
   int64_t micro_batch = 8;   // samples per rank in one forward pass
   int64_t global_batch = 0;  // samples per optimizer step; 0: micro_batch * data-parallel ranks
   std::string batch_ramp;    // text for parse_batch_ramp()
@@ -137,6 +138,7 @@ struct RunConfig {
   // Output.
   std::string out = "out";
   int64_t eval_every = 0;
+  int64_t patience = 0;  // validations without a lower loss that end the run; 0: off
   int64_t report_every = 100;  // steps between reports of all ranks; 0: no reports
   bool tensorboard = false;
   int64_t tensorboard_histograms = 0;  // steps between histograms; 0: no histograms
@@ -164,8 +166,15 @@ struct RunWords {
 void describe(ConfigSpec& spec, RunConfig& config, const RunWords& words);
 
 // Fills in options that are derived from other options and the number of ranks. Afterwards, lr is
-// not negative. Throws ConfigError for incompatible options.
+// not negative. With --epochs, options that depend on the number of steps are left to
+// resolve_steps(). Throws ConfigError for incompatible options.
 void resolve(RunConfig& config, int ranks);
+
+// With --epochs, sets `steps` to the first step after which the run has used its data so often, or
+// to --steps if that was set and is less, and derives the options that depend on it. `config` is
+// resolved. samples_per_epoch: samples of the data; 0: it has no length, which --epochs refuses
+// with a ConfigError.
+void resolve_steps(RunConfig& config, const ConfigSpec& spec, int64_t samples_per_epoch, int ranks);
 
 // Returns this rank's device for --device. Throws UnavailableError, on all ranks, if the build or a
 // machine does not support it. Collective.

@@ -2,6 +2,7 @@
 #include "shale/models/training/run_config.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "shale/base/error.h"
 #include "shale/base/gpu_model.h"
@@ -91,9 +92,33 @@ void resolve(RunConfig& config, int ranks) {
     dtype_of_flag(config.dtype, emulated_device(config.device == "emu" ? "emu:80" : config.device));
   }
   if (config.loss_scale < 0) config.loss_scale = config.dtype == Precision::kF16 ? 65536 : 0;
-  resolve_schedule(config);
   resolve_optimizer(config);
+  if (config.epochs > 0) return;
+  resolve_schedule(config);
   resolve_slow_links(config, sizes);
+}
+
+void resolve_steps(RunConfig& config, const ConfigSpec& spec, int64_t samples_per_epoch,
+                   int ranks) {
+  if (config.epochs == 0) return;
+  if (samples_per_epoch <= 0) {
+    throw ConfigError("--epochs: this data has no length; use --steps");
+  }
+  const double samples = std::ceil(config.epochs * static_cast<double>(samples_per_epoch));
+  const BatchLayout layout = batch_layout(config, /*ranks=*/1);
+  const int64_t ramp_steps = layout.ramp.empty() ? 0 : layout.ramp.back().end;
+  int64_t steps = 0;
+  while (steps < ramp_steps && static_cast<double>(layout.samples_before(steps)) < samples) ++steps;
+  const double rest = samples - static_cast<double>(layout.samples_before(steps));
+  const double more = std::ceil(rest / static_cast<double>(layout.global_batch));
+  if (!(more < 0x1p53)) {
+    throw ConfigError(cat("--epochs is ", config.epochs, ", too many for ", samples_per_epoch,
+                          " samples an epoch; use fewer, or --steps"));
+  }
+  steps += std::max<int64_t>(static_cast<int64_t>(more), 0);
+  config.steps = spec.was_set("steps") ? std::min(config.steps, steps) : steps;
+  resolve_schedule(config);
+  resolve_slow_links(config, parallel_sizes(config, ranks));
 }
 
 }  // namespace shale::models

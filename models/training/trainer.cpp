@@ -81,6 +81,9 @@ Trainer::Trainer(const RunConfig& config, const ConfigSpec& spec, Task& task, co
       stragglers_(straggler_options(config, parallel_layout(config, world.size()))),
       exchange_(*group_, data_.losses) {
   world.set_places(places_of(config, parallel_layout(config, world.size())));
+  if (config.warmup_steps < 0) {
+    throw InternalError("Trainer: expected options after resolve() and resolve_steps()");
+  }
   check_same_task();
   if (config.numa_ranks > 1 && group_->backend() == "nccl") {
     throw ConfigError(
@@ -179,6 +182,7 @@ void Trainer::resume(const ConfigSpec& spec) {
       {.context = context_, .parallel = step_->parallel(), .optimizer = step_->optimizer()},
       describe_run(spec, config_, task_));
   done_steps_ = first_step_ = start.step;
+  validations_ = start.validations;
   int64_t most = 0;  // maximum number of samples that so many steps can have used
   if (__builtin_mul_overflow(start.step, layout_.largest_batch(), &most)) {
     throw DataError(cat("resume: ", start.step,
@@ -245,7 +249,10 @@ ExitCode Trainer::run() {
 }
 
 RunPosition Trainer::position(int64_t step) const {
-  return {.step = step, .samples = layout_.begin(step), .history = step_->history()};
+  return {.step = step,
+          .samples = layout_.begin(step),
+          .history = step_->history(),
+          .validations = validations_};
 }
 
 void Trainer::save(int64_t step) {
@@ -263,6 +270,7 @@ void Trainer::after_step(int64_t step) {
     step_->finish();
     settle();
     evaluate(step);
+    if (!last && out_of_patience()) step_->finish_local_steps(step);
   }
   if (config_.check_replicas > 0 && step % config_.check_replicas == 0) {
     step_->finish();
@@ -286,7 +294,7 @@ void Trainer::after_step(int64_t step) {
   if (const auto news = std::exchange(save_news_, std::nullopt)) {
     checkpoints_->hear(*news, done_steps_);
   }
-  if (checkpoints_->due(step) || last) save(step);
+  if (checkpoints_->due(step) || last || out_of_patience()) save(step);
 }
 
 // Saves and ends the run. All ranks call it after the same step.
@@ -308,18 +316,18 @@ ExitCode Trainer::stop(int64_t step) {
 }
 
 ExitCode Trainer::train() {
-  const bool is_over = first_step_ >= config_.steps;
+  const bool is_over = first_step_ >= config_.steps || out_of_patience();
   if (!is_over && anyone_stops(*group_, StopSignals::received() != 0)) return stop(first_step_);
   // A run without remaining steps only evaluates, unless its metrics have that evaluation already.
   const bool known = checkpoints_->resumes() && checkpoints_->same_folder();
   if (is_over && config_.eval_every > 0 && !known) evaluate(first_step_);
   ranks_->begin();
   const auto begin = std::chrono::steady_clock::now();
-  for (int64_t step = first_step_; step < config_.steps; ++step) {
+  for (int64_t step = first_step_; step < config_.steps && !out_of_patience(); ++step) {
     train_step(step);
     after_step(step + 1);
     if (step == first_step_) world_.started();
-    if (stop_agreed_ && step + 1 < config_.steps) return stop(step + 1);
+    if (stop_agreed_ && step + 1 < config_.steps && !out_of_patience()) return stop(step + 1);
   }
   step_->finish();
   settle();
@@ -337,7 +345,7 @@ ExitCode Trainer::train() {
   }
   if (group_->size() > 1) log_info(group_->traffic().summary());
   if (group_->size() > 1 && !is_over) {
-    log_info(rank_table(ranks_->gather_whole_run(config_.steps)));
+    log_info(rank_table(ranks_->gather_whole_run(done_steps_)));
   }
   step_->with_anchors([this] { task_.finish(task_context()); });
   if (report_ != nullptr) report_->end(done_steps_);

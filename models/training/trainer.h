@@ -57,6 +57,8 @@ class Trainer : private StepObserver {
   void save(int64_t step);
   void train_step(int64_t step);
   void evaluate(int64_t step);
+  // Returns whether --patience ends the run; equal on all ranks.
+  bool out_of_patience() const;
   // Settles the previous step, and starts to exchange the results of this one with other ranks.
   void done(const StepOutcome& outcome) override;
   Tracer* ranges();
@@ -111,7 +113,7 @@ class Trainer : private StepObserver {
     bool is_timed = false;  // false for the first step, which includes building the model
   };
   std::optional<Told> told_;
-  std::optional<EvalMetrics> best_;  // evaluation with the lowest validation loss since this start
+  ValidationHistory validations_;
   std::optional<SaveNews> save_news_;  // save state of all ranks after the last settled step
   bool stop_agreed_ = false;           // all ranks have agreed to stop
   double peak_flops_ = 0;              // peak FLOP/s of one rank's device; 0: unknown

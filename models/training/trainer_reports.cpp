@@ -141,18 +141,28 @@ void Trainer::evaluate(int64_t step) {
     });
   }
   if (report_ != nullptr) report_->write(metrics);
-  if (!best_ || metrics.val_loss < best_->val_loss) best_ = metrics;
+  if (validations_.best_loss ? metrics.val_loss < *validations_.best_loss
+                             : std::isfinite(metrics.val_loss)) {
+    validations_ = {.best_loss = metrics.val_loss, .best_step = step};
+  } else {
+    ++validations_.without_progress;
+  }
   log_info(format_evaluation(metrics, config_.steps));
   task_.show(task_context(), step);
 }
 
+bool Trainer::out_of_patience() const {
+  return config_.patience > 0 && validations_.without_progress >= config_.patience;
+}
+
 void Trainer::report_end(double run_s) const {
-  std::string line = cat("done: ", config_.steps, " steps");
-  if (first_step_ < config_.steps) line += cat(" in ", format_duration(run_s));
-  if (best_) {
+  std::string line = cat("done: ", done_steps_, " steps");
+  if (first_step_ < done_steps_) line += cat(" in ", format_duration(run_s));
+  if (done_steps_ < config_.steps) line += cat(", ended by --patience ", config_.patience);
+  if (validations_.best_loss) {
     std::array<char, 32> loss{};
-    std::snprintf(loss.data(), loss.size(), "%.4f", double{best_->val_loss});
-    line += cat("; best validation loss ", loss.data(), " at step ", best_->step);
+    std::snprintf(loss.data(), loss.size(), "%.4f", double{*validations_.best_loss});
+    line += cat("; best validation loss ", loss.data(), " at step ", validations_.best_step);
   }
   log_info(line,
            config_.no_save ? "; nothing is saved (--no-save)" : cat("; saved in ", config_.out));

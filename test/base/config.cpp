@@ -139,7 +139,7 @@ TEST_CASE("an unknown flag names the nearest one", "[config]") {
 TEST_CASE("another trainer's name of an option is answered with the option", "[config]") {
   CHECK(complaint({"--learning-rate", "1"}) == "unknown flag --learning-rate; use --lr");
   CHECK(complaint({"--learning_rate=1"}) == "unknown flag --learning_rate; use --lr");
-  CHECK(contains(complaint({"--epochs", "3"}), "unknown flag --epochs; use --steps"));
+  CHECK(contains(complaint({"--max-steps", "3"}), "unknown flag --max-steps; use --steps"));
   CHECK(contains(complaint({"--fsdp"}), "use --zero 3"));
   CHECK(file_complaint(R"({"learning_rate": 1})")
             .ends_with("run.json: unknown key \"learning_rate\"; use --lr"));
