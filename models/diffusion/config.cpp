@@ -89,7 +89,8 @@ void describe(ConfigSpec& spec, DiffusionTrainConfig& config) {
 
 void resolve(DiffusionTrainConfig& config, int ranks) {
   const DiffusionConfig& diffusion = config.diffusion;
-  if (config.run.lr < 0) config.run.lr = find_dit_preset(diffusion.model).lr;
+  config.run.usual_lr = find_dit_preset(diffusion.model).lr;
+  if (config.run.lr < 0) config.run.lr = config.run.usual_lr;
   resolve(config.run, ranks);
   check_whole_samples(config.run, "diffusion transformers");
   const bool samples = diffusion.samples > 0 && config.run.eval_every > 0;

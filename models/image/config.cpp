@@ -143,10 +143,9 @@ void resolve(ImageTrainConfig& config, int ranks) {
   const ImageConfig& image = config.image;
   // A learning rate for training from scratch would destroy stored weights, so it is reduced.
   constexpr double kFineTuningFactor = 0.1;
-  if (config.run.lr < 0) {
-    config.run.lr =
-        find_image_preset(image.model).lr * (image.init.empty() ? 1 : kFineTuningFactor);
-  }
+  const double usual_lr = find_image_preset(image.model).lr;
+  if (image.init.empty()) config.run.usual_lr = usual_lr;
+  if (config.run.lr < 0) config.run.lr = usual_lr * (image.init.empty() ? 1 : kFineTuningFactor);
   const bool is_vit = find_image_preset(image.model).model.family == "vit";
   if (!is_vit) {
     check_data_parallel_only(

@@ -168,6 +168,7 @@ void resolve(TrainConfig& config, int ranks) {
   constexpr double kFineTuningLr = 3e-5, kAdapterLr = 2e-4, kPreferenceFactor = 1.0 / 30;
   const LanguageConfig& language = config.language;
   double& lr = config.run.lr;
+  if (language.init.empty()) config.run.usual_lr = find_preset(language.model).lr;
   if (lr < 0) {
     lr = language.lora.is_on()   ? kAdapterLr
          : language.init.empty() ? find_preset(language.model).lr

@@ -279,6 +279,10 @@ std::vector<std::string> LanguageTask::summary() const {
   lines.push_back(cat("model ", config_.init.empty() ? config_.model : config_.init, ": ",
                       model.layers, " layers, width ", model.width, ", ", model.heads,
                       " heads, vocabulary ", model.vocab, ", ", parameters_, " parameters"));
+  if (tokenizer_ == nullptr && !data_.is_text && config_.init.empty() && config_.vocab == 0) {
+    lines.push_back("the tokens have no tokenizer beside them, so GPT-2's vocabulary is assumed; "
+                    "use --tokenizer or --vocab if they are others");
+  }
   if (adapters_) {
     lines.push_back(cat("adapters of rank ", adapters_->options.rank, " in ",
                         nn::adapted_layers(*model_).size(), " layers: ", trained_,

@@ -59,6 +59,7 @@ struct RunConfig {
   // Optimizer. resolve() replaces negative values by defaults.
   OptimizerKind optimizer = OptimizerKind::kAdamW;
   double lr = -1;
+  double usual_lr = 0;  // of the model's preset with AdamW; 0: unknown
   double min_lr = -1;
   int64_t warmup_steps = -1;
   optim::Decay schedule = optim::Decay::kCosine;

@@ -85,6 +85,8 @@ Trainer::Trainer(const RunConfig& config, const ConfigSpec& spec, Task& task, co
     throw InternalError("Trainer: expected options after resolve() and resolve_steps()");
   }
   check_same_task();
+  check_cores(world, context_.device());
+  check_learning_rate(config_, world);
   if (config.numa_ranks > 1 && group_->backend() == "nccl") {
     throw ConfigError(
         "--numa-ranks above 1 is incompatible with NCCL, which chooses the paths between GPUs "

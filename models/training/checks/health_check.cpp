@@ -12,6 +12,7 @@
 #include <span>
 #include <vector>
 
+#include "shale/base/cpu_affinity.h"
 #include "shale/base/error.h"
 #include "shale/base/log.h"
 #include "shale/comm/fingerprint.h"
@@ -168,6 +169,28 @@ void check_room(const std::string& folder, int64_t checkpoint_bytes, int64_t cou
   if (room->free_bytes / count >= checkpoint_bytes) return;
   log_warning(found, text(checkpoint_bytes * count), " for ", count,
               " checkpoints (--keep and the next one); use a smaller --keep, or another --out");
+}
+
+void check_cores(const comm::World& world, const Device& device) {
+  if (device.type != DeviceType::kCpu || world.local_rank() != 0) return;
+  const int cpus = cpu_counts().node;
+  if (world.local_size() <= cpus) return;
+  log_warning(world.local_size(), " ranks share the ", cpus, cpus == 1 ? " CPU" : " CPUs",
+              " of this host and take turns; start at most ", cpus, " here to train faster");
+}
+
+void check_learning_rate(const RunConfig& config, const comm::World& world) {
+  using enum OptimizerKind;
+  constexpr double kFar = 10, kTiny = 0.01;
+  const bool is_known = config.usual_lr > 0 && config.lr > 0;
+  const bool is_adamw = config.optimizer == kAdamW || config.optimizer == kAdamWBF16 ||
+                        config.optimizer == kAdamW8bit;
+  if (!is_known || !is_adamw || world.rank() != 0) return;
+  const double ratio = config.lr / config.usual_lr;
+  if (ratio <= kFar && ratio >= kTiny) return;
+  log_warning("--lr ", format_number(config.lr), " is far from the ",
+              format_number(config.usual_lr), " of this model's preset; training may ",
+              ratio > 1 ? "diverge; lower it" : "learn nothing; raise it", ", or leave out --lr");
 }
 
 void check_room_for_mpi(const comm::World& world) {

@@ -6,6 +6,7 @@
 
 #include "shale/comm/process_group.h"
 #include "shale/comm/world.h"
+#include "shale/models/training/run_config.h"
 #include "shale/runtime/tensor/context.h"
 
 namespace shale::models {
@@ -28,6 +29,12 @@ void check_device_sums(Context& context, comm::ProcessGroup& group);
 // `checkpoint_bytes` bytes. Throws DiskError, with the bytes found and needed, if there is no room
 // for one; warns if there is not enough for all.
 void check_room(const std::string& folder, int64_t checkpoint_bytes, int64_t count);
+
+// Warns, on one rank of each node, if it has more CPU ranks than CPUs.
+void check_cores(const comm::World& world, const Device& device);
+
+// Warns, on rank 0, of a learning rate far from that of the model's preset.
+void check_learning_rate(const RunConfig& config, const comm::World& world);
 
 // Warns, on one rank of each node, of folders with too little space for Open MPI.
 void check_room_for_mpi(const comm::World& world);
