@@ -9,6 +9,7 @@ train=$BIN_DIR/train_lm
 flags=(--data "$work/text.txt" --layers 1 --width 32 --heads 2 --seq-len 16 --micro-batch 1
   --steps 6 --out "$work/out")
 launcher=(mpirun)
+nproc_here=$(nproc)
 
 expect() {  # arguments: CODE TEXT... -- ARGUMENT OF MPIRUN...
   local want=$1 texts=()
@@ -59,6 +60,48 @@ lacks 'all-reduce of'
 # A single rank has no connection to measure.
 expect 0 'step 6/6' -- -np 1 "$train" "${flags[@]}" --threads 1 --expect-bandwidth 1000TB
 lacks 'all-reduce of'
+
+# ---- Cores, and the learning rate ----
+
+expect 0 "$((nproc_here + 1)) ranks share the" 'start at most' 'step 6/6' -- \
+  -np $((nproc_here + 1)) "$train" "${flags[@]}" --threads 1
+[[ $(grep -c 'ranks share the' "$work/output") -eq 1 ]] || { echo 'FAILED: not one warning'; failures=1; }
+expect 0 '--lr 0.5 is far from the' 'lower it' 'step 6/6' -- -np 1 "$train" "${flags[@]}" --lr 0.5
+lacks 'ranks share the'
+expect 0 'raise it' 'step 6/6' -- -np 1 "$train" "${flags[@]}" --lr 1e-7
+expect 0 'step 6/6' -- -np 1 "$train" "${flags[@]}" --lr 4e-3
+lacks 'far from'
+expect 0 'step 6/6' -- -np 1 "$train" "${flags[@]}" --lr 0.5 --optimizer sgd
+lacks 'far from'
+expect 77 'more than 10 times its lowest mean' 'lower --lr (now' 'not finite' -- \
+  -np 1 "$train" "${flags[@]}" --steps 60 --lr 1e6 --clip 0 --warmup-steps 20
+
+# ---- Host memory ----
+
+# The plan of a batch that fits nowhere ends the run before its first step.
+started=$(date +%s%N)
+expect 71 'memory: this run needs' "on $(hostname) (1 rank), found" 'is enough' '--micro-batch' -- \
+  -np 1 "$train" "${flags[@]}" --micro-batch 100000000 --global-batch 100000000
+echo "a refused run took $((($(date +%s%N) - started) / 1000000)) ms"
+[[ -e $work/out/metrics.jsonl ]] && { echo 'FAILED: it trained'; failures=1; }
+expect 71 "on $(hostname) (2 ranks), found" '--micro-batch' -- \
+  -np 2 "$train" "${flags[@]}" --micro-batch 100000000 --global-batch 200000000
+for program in train_image train_diffusion; do
+  [[ -x $BIN_DIR/$program ]] || continue
+  expect 71 'memory: this run needs' '--micro-batch' -- -np 1 "$BIN_DIR/$program" --data shapes \
+    --made-images 8 --pixels 32 --micro-batch 4194304 --out "$work/out"
+done
+# A control group's limit counts like the host's memory.
+group=/sys/fs/cgroup/shale_test_$$
+if mkdir "$group" 2>/dev/null && echo 256M >"$group/memory.max" 2>/dev/null; then
+  launcher=(sh -c "echo \$\$ >$group/cgroup.procs && exec \"\$@\"" sh mpirun)
+  expect 71 'memory: this run needs' 'MiB available' '--micro-batch' -- \
+    -np 1 "$train" "${flags[@]}" --micro-batch 65536 --global-batch 65536
+  launcher=(mpirun)
+else
+  echo 'skipped: a control group with a limit, which takes the right to make one'
+fi
+rmdir "$group" 2>/dev/null
 
 # ---- Disk space ----
 
