@@ -58,7 +58,7 @@ constexpr auto kRows = std::to_array<OptionSynonym>({
      ""},
     {"gpus num-gpus n-gpus ngpus ngpu n-gpu nproc nproc-per-node num-processes world-size ranks "
      "num-nodes nnodes",
-     "zero", "leave it out, and start one rank per GPU: mpirun -np N before the program"},
+     "zero", "use shale train lm --ranks N or --gpus all, or mpirun -np N before the program"},
     {"use-cpu no-cuda cpu", "device", "use --device cpu"},
     {"device=gpu device=GPU device=cuda:0 device=cuda:1 device=cuda:2 device=cuda:3 device=cuda:4 "
      "device=cuda:5 device=cuda:6 device=cuda:7 device=nvidia",
@@ -89,7 +89,7 @@ constexpr auto kRows = std::to_array<OptionSynonym>({
     {"cpu-offload offload-optimizer offload-params fsdp-offload-params", "offload",
      "use --offload optimizer or params"},
     {"local-rank rank node-rank master-addr master-port rdzv-endpoint", "zero",
-     "leave it out: ranks come from mpirun or srun"},
+     "leave it out: ranks come from shale train, mpirun or srun"},
     {"nccl backend distributed-backend ddp-backend", "comm", ""},
     // Options for precision and memory.
     {"bf16 bfloat16", "dtype", "use --dtype bf16"},

@@ -1,4 +1,4 @@
-// shale run: starts a training command, and restarts it when it fails.
+// shale run and shale train: start a training command, and restart it when it fails.
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,6 +14,7 @@
 #include "shale/base/error.h"
 #include "shale/base/host_name.h"
 #include "shale/base/parse.h"
+#include "shale/comm/world.h"
 #include "shale/models/tools/supervision/child_process.h"
 #include "shale/models/tools/supervision/launch_command.h"
 #include "shale/models/tools/supervision/restart_policy.h"
@@ -22,6 +23,7 @@
 #include "shale/models/training/checks/disk_room.h"
 #include "shale/models/training/output_lock.h"
 #include "shale/models/training/report/run_status.h"
+#include "shale/runtime/tensor/device_backend.h"
 
 namespace shale::models {
 namespace {
@@ -214,12 +216,7 @@ int supervise(const LaunchCommand& given, const RunOptions& options) {
   }
 }
 
-void describe(ConfigSpec& spec, RunOptions& options) {
-  spec.example("shale run -- mpirun -np 4 --bind-to none train_lm --data my.txt --save-every 100");
-  spec.example(
-      "shale run --elastic -- mpirun -np 16 --hostfile hosts train_lm --data my.txt --save-every "
-      "100");
-  spec.section("Flags (before --; the command follows it)");
+void describe_supervision(ConfigSpec& spec, RunOptions& options) {
   spec.add("max-restarts", options.policy.max_restarts,
            "restarts in a row without a new checkpoint, after which to give up", {.min = 0});
   spec.add("delay", options.policy.first_delay_s,
@@ -232,7 +229,150 @@ void describe(ConfigSpec& spec, RunOptions& options) {
            {.min = 0, .exclude_min = true, .help = {.metavar = "SECONDS", .unit = "s"}});
 }
 
+void describe(ConfigSpec& spec, RunOptions& options) {
+  spec.example("shale run -- mpirun -np 4 --bind-to none train_lm --data my.txt --save-every 100");
+  spec.example(
+      "shale run --elastic -- mpirun -np 16 --hostfile hosts train_lm --data my.txt --save-every "
+      "100");
+  spec.section("Flags (before --; the command follows it)");
+  describe_supervision(spec, options);
+}
+
+// ---- shale train ----
+
+struct TrainOptions {
+  RunOptions run;
+  std::string what;   // "lm"
+  int64_t ranks = 0;  // on each node; 0: one, or those of `gpus`
+  std::string gpus;   // "all" or a number; empty: not given
+  std::string nodes;  // hosts with commas between them; empty: this one
+};
+
+void describe(ConfigSpec& spec, TrainOptions& options) {
+  spec.example("shale train lm --data my.txt --ranks 2");
+  spec.example("shale train image --data flowers/ --gpus all");
+  spec.example("shale train lm --nodes a,b --gpus 8 --data corpus/ --save-every 500");
+  spec.add_positional("what", options.what, "lm, image or diffusion; see shale train lm --help",
+                      {.required = true});
+  spec.section("Flags (the others are those of train_lm, train_image or train_diffusion)");
+  spec.add("ranks", options.ranks, "processes on each node",
+           {.min = 1, .max = 1 << 16, .help = {.default_text = "1, or --gpus"}});
+  spec.add("gpus", options.gpus, "train on this many GPUs of each node, with a rank for each",
+           {.help = {.metavar = "N|all", .default_text = "by --device"}});
+  spec.add("nodes", options.nodes, "hosts that ssh reaches, with this program in the same place",
+           {.help = {.metavar = "HOST,...", .default_text = "this host"}});
+  describe_supervision(spec, options.run);
+}
+
+int64_t ranks_per_node(const TrainOptions& options) {
+  if (options.gpus.empty()) return std::max<int64_t>(options.ranks, 1);
+  const GpuList gpus = visible_gpus();
+  const auto found = std::ssize(gpus.ids);
+  const auto wanted = options.gpus == "all" ? found : parse_int(options.gpus).value_or(0);
+  if (options.gpus != "all" && wanted < 1) {
+    throw ConfigError(
+        cat("--gpus: expected all or a number from 1, found '", excerpt(options.gpus), "'"));
+  }
+  if (options.ranks > 0 && options.ranks != wanted) {
+    throw ConfigError(cat("--ranks ", options.ranks, " with --gpus ", options.gpus,
+                          ": each GPU has one rank; leave out --ranks"));
+  }
+  if (found == 0 || wanted > found) {
+    throw UnavailableError(cat("--gpus ", options.gpus, ": found ", found, " GPUs on this host",
+                               gpus.why_none.empty() ? "" : cat(" (", gpus.why_none, ")"),
+                               "; use shale doctor to see why, or --ranks N to train on CPUs"));
+  }
+  return wanted;
+}
+
+std::string program_path(const std::string& what) {
+  if (what != "lm" && what != "image" && what != "diffusion") {
+    throw ConfigError(cat("shale train: expected lm, image or diffusion, found ",
+                          what.empty() ? "nothing" : cat("'", excerpt(what), "'"),
+                          "; for example shale train lm --data my.txt --ranks 2"));
+  }
+  std::error_code error;
+  const auto own = std::filesystem::read_symlink("/proc/self/exe", error);
+  return (own.parent_path() / cat("train_", what)).string();
+}
+
+// Returns the part of the command that starts the ranks; empty for one rank here.
+std::vector<std::string> launcher_of(const TrainOptions& options) {
+  const int64_t each = ranks_per_node(options);
+  std::string hosts;
+  int64_t nodes = 0;
+  std::istringstream list(options.nodes);
+  for (std::string node; std::getline(list, node, ','); ++nodes) {
+    hosts += cat(hosts.empty() ? "" : ",", node, ":", each);
+  }
+  if (each == 1 && nodes == 0) return {};
+  if (!comm::mpi_version().starts_with("Open MPI")) {
+    throw UnavailableError(cat("shale train starts ranks with Open MPI, found ",
+                               comm::mpi_version(),
+                               "; use its own launcher: shale run -- mpiexec -n 2 train_lm ..."));
+  }
+  if (run_command({"mpirun", "--version"}, /*timeout_s=*/30).code != 0) {
+    throw UnavailableError(
+        "shale train: mpirun cannot be run; install openmpi-bin, or add its "
+        "folder to PATH");
+  }
+  std::vector<std::string> words = {"mpirun", "-np", cat(each * std::max<int64_t>(nodes, 1)),
+                                    "--bind-to", "none"};
+  // Slots are cores, and more ranks are a warning of the ranks.
+  if (nodes == 0) words.insert(words.end(), {"--map-by", ":OVERSUBSCRIBE"});
+  if (nodes > 0) words.insert(words.end(), {"--host", hosts});
+  if (geteuid() == 0) words.push_back("--allow-run-as-root");
+  return words;
+}
+
+// Returns the arguments of shale train itself; adds those of the program to `of_program`.
+std::vector<const char*> split_flags(int argc, const char* const* argv,
+                                     std::vector<std::string>& of_program) {
+  constexpr std::string_view kWithValue[] = {"--ranks",        "--gpus",  "--nodes",
+                                             "--max-restarts", "--delay", "--probe-timeout"};
+  std::vector<const char*> own = {argv[0], argv[1]};
+  for (int i = 2; i < argc; ++i) {
+    const std::string_view word = argv[i], name = word.substr(0, word.find('='));
+    const bool has_value = std::ranges::find(kWithValue, name) != std::end(kWithValue);
+    if (has_value || name == "--elastic") {
+      own.push_back(argv[i]);
+      if (has_value && name == word && i + 1 < argc) own.push_back(argv[++i]);
+    } else {
+      of_program.emplace_back(word);
+    }
+  }
+  return own;
+}
+
 }  // namespace
+
+int run_train(int argc, const char* const* argv) {
+  constexpr std::string_view kHelp[] = {"--help", "-h", "--version", "--print-config"};
+  const std::string what = argc > 1 ? argv[1] : "";
+  const bool asks_here = std::ranges::find(kHelp, what) != std::end(kHelp);
+  std::vector<std::string> words = {asks_here ? "" : program_path(what)};
+  TrainOptions options;
+  ConfigSpec spec("shale train",
+                  "trains a model on one or more ranks, and restarts it when it fails");
+  describe(spec, options);
+  std::vector<const char*> own(argv, argv + argc);
+  if (!asks_here) own = split_flags(argc, argv, words);
+  const ParseResult parsed = parse_config(spec, static_cast<int>(own.size()), own.data());
+  if (parsed.should_exit) {
+    std::fputs(parsed.output.c_str(), stdout);
+    return 0;
+  }
+  if (std::ranges::find_first_of(words, kHelp) != words.end()) {
+    return SupervisedProcess().run(words);
+  }
+  if (!options.gpus.empty()) words.insert(words.end(), {"--device", "cuda"});
+  const std::vector<std::string> launcher = launcher_of(options);
+  words.insert(words.begin(), launcher.begin(), launcher.end());
+  if (options.run.elastic && options.nodes.empty()) {
+    throw ConfigError("--elastic: expected --nodes with the hosts to choose from");
+  }
+  return supervise(LaunchCommand(std::move(words)), options.run);
+}
 
 int run_run(int argc, const char* const* argv) {
   const char* const* const end = argv + argc;

@@ -24,18 +24,17 @@ constexpr std::array kTools = {
     Tool{"tokenize", "converts text to token shards", run_tokenize},
     Tool{"tokenizer", "trains a BPE tokenizer", run_tokenizer},
     Tool{"trace", "prints where the time of a step goes, from a trace", run_trace},
+    Tool{"train", "trains a model on one or more ranks, and restarts it when it fails", run_train},
     Tool{"watch", "shows the curves of a run in the terminal", run_watch},
 };
 
-constexpr std::string_view kTrainers = "train_lm, train_image or train_diffusion";
 constexpr std::string_view kExport = "shale ckpt export, or --export of train_lm";
 constexpr std::pair<std::string_view, std::string_view> kSynonyms[] = {
-    {"train", kTrainers},
-    {"pretrain", kTrainers},
-    {"finetune", "train_lm --init MODEL --task sft"},
-    {"sft", "train_lm --task sft"},
-    {"dpo", "train_lm --task dpo"},
-    {"lora", "train_lm --init MODEL --lora-rank 16"},
+    {"pretrain", "shale train lm"},
+    {"finetune", "shale train lm --init MODEL --task sft"},
+    {"sft", "shale train lm --task sft"},
+    {"dpo", "shale train lm --task dpo"},
+    {"lora", "shale train lm --init MODEL --lora-rank 16"},
     {"export", kExport},
     {"convert", kExport},
     {"eval", "shale evaluate"},
@@ -43,7 +42,7 @@ constexpr std::pair<std::string_view, std::string_view> kSynonyms[] = {
     {"infer", "shale generate"},
     {"sample", "shale generate"},
     {"predict", "shale generate"},
-    {"launch", "shale run -- COMMAND, or mpirun"},
+    {"launch", "shale train, shale run -- COMMAND, or mpirun"},
     {"csv", "shale metrics RUN --csv"},
     {"checkpoint", "shale ckpt"},
     {"inspect", "shale ckpt inspect"},
@@ -57,7 +56,7 @@ constexpr ToolTable kTable = {
     .program = "shale",
     .summary = "tools for machines, data, runs and checkpoints",
     .what = "tool",
-    .closing = "Programs that train: train_lm, train_image, train_diffusion.",
+    .closing = "Without a supervisor: train_lm, train_image, train_diffusion.",
     .tools = kTools,
     .synonyms = kSynonyms,
 };

@@ -18,6 +18,7 @@ int run_run(int argc, const char* const* argv);
 int run_tokenize(int argc, const char* const* argv);
 int run_tokenizer(int argc, const char* const* argv);
 int run_trace(int argc, const char* const* argv);
+int run_train(int argc, const char* const* argv);
 int run_watch(int argc, const char* const* argv);
 
 }  // namespace shale::models

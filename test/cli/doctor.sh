@@ -111,8 +111,8 @@ variables=()
 
 run 64 docter
 has "unknown tool 'docter'; did you mean doctor?"
-run 64 train
-has "unknown tool 'train'; use train_lm, train_image or train_diffusion"
+run 64 pretrain
+has "unknown tool 'pretrain'; use shale train lm"
 run 64 export
 has "unknown tool 'export'; use shale ckpt export"
 run 64

@@ -93,6 +93,55 @@ run --elastic -- "$work/mpirun" --mca plm_rsh_agent "$work/remote_shell" --host 
 code_is 69
 has 'no host responds'
 
+# ---- shale train: the command that it makes ----
+
+train() {
+  PATH=$work:$PATH timeout -k 5 120 "$shale" train "$@" >"$work/output" 2>&1
+  code=$?
+}
+cat >"$work/mpirun" <<'END'
+#!/bin/sh
+echo "launched: $*"
+END
+root=''
+[[ $(id -u) -eq 0 ]] && root=' --allow-run-as-root'
+train lm --data x --ranks 2 --lr=1
+code_is 0
+has "launched: -np 2 --bind-to none --map-by :OVERSUBSCRIBE$root $BIN_DIR/train_lm --data x --lr=1"
+train image --ranks=3 --nodes a,b --data x
+code_is 0
+has "launched: -np 6 --bind-to none --host a:3,b:3$root $BIN_DIR/train_image --data x"
+train lm --data x --ranks 2 --print-config
+code_is 0
+has '"data": "x"'
+train lm --help batch
+code_is 0
+has '--micro-batch'
+train --help
+code_is 0
+has '--ranks' '--nodes'
+# refused CODE WORDS ARGUMENTS...: the arguments are refused with these words.
+refused() {
+  train "${@:3}"
+  code_is "$1"
+  has "$2"
+}
+refused 64 'expected lm, image or diffusion, found nothing'
+refused 64 "expected lm, image or diffusion, found '--data'" --data x
+refused 64 "found 'llm'" llm --data x
+refused 64 '--ranks' lm --data x --ranks 0
+refused 64 'expected all or a number' lm --data x --gpus some
+refused 64 'leave out --ranks' lm --data x --gpus 2 --ranks 3
+refused 64 'expected --nodes' lm --data x --ranks 2 --elastic
+refused 64 '--data' lm
+if [[ ! -e /dev/nvidia0 ]]; then
+  refused 69 'found 0 GPUs on this host' lm --data x --gpus all
+  refused 69 'found 0 GPUs on this host' lm --data x --gpus 2
+fi
+printf '#!/bin/sh\nexit 1\n' >"$work/mpirun"
+refused 69 'install openmpi-bin' lm --data x --ranks 2
+rm "$work/mpirun"
+
 # ---- Training ----
 
 train=(mpirun --oversubscribe --bind-to none -np 2 "$BIN_DIR/train_lm" --data "$work/text.txt"
@@ -126,6 +175,15 @@ has 'restart 1' 'restart 2' 'killed by signal 9'
 losses() { grep -o '"step": [0-9]*, "loss": [^,]*, "loss_bits": "[^"]*"' "$1/metrics.jsonl"; }
 cmp -s <(losses "$work/plain") <(losses "$work/killed") || fail 'the rows differ from the plain run'
 [[ $(losses "$work/killed" | wc -l) -eq $steps ]] || fail "not $steps rows"
+
+train lm --ranks 2 --data "$work/text.txt" --layers 1 --width 32 --heads 2 --seq-len 16 \
+  --micro-batch 1 --threads 1 --steps 30 --out "$work/trained"
+code_is 0
+has '2 ranks on cpu' 'done: 30 steps'
+train lm --data "$work/text.txt" --layers 1 --width 32 --heads 2 --seq-len 16 --micro-batch 1 \
+  --threads 1 --steps 30 --out "$work/trained_alone"
+code_is 0
+has '1 rank on cpu' 'done: 30 steps'
 
 # A stop request reaches the ranks, which save a checkpoint; nothing is restarted.
 "$shale" run -- "${train[@]}" --steps 1000000 --out "$work/stopped" >"$work/output" 2>&1 &
