@@ -101,11 +101,8 @@ void import_batch(ConfigImport& in) {
   if (const int64_t steps = in.integer("max_steps").value_or(-1); steps > 0) {
     in.set("steps", steps, "max_steps");
     in.leave_out({"num_train_epochs"}, "max_steps counts");
-  } else if (in.has("num_train_epochs")) {
-    in.refuse("num_train_epochs", "give --steps instead, and waive this");
   } else {
-    in.lacks("max_steps",
-             "the default is 3 epochs there, a run has a number of steps here: set it");
+    in.maps("num_train_epochs", "epochs", 3.0);
   }
 }
 

@@ -276,9 +276,14 @@ done <<'CASES'
 CASES
 echo '{"per_device_train_batch_size": 2, "average_tokens_across_devices": false}' >"$work/with.json"
 import "$work/with.json" --ranks 2
-[[ $? == 64 ]] || fail 'what the ranks and the epochs of a run decide: expected exit code 64'
+[[ $? == 64 ]] || fail 'what the ranks of a run decide: expected exit code 64'
 notes 'average_tokens_across_devices false: '
-notes 'max_steps (not given): the default is 3 epochs'
+echo '{"per_device_train_batch_size": 2}' >"$work/with.json"
+import "$work/with.json" || fail "no number of steps: exit code $?"
+has '"epochs": 3.0'
+echo '{"per_device_train_batch_size": 2, "num_train_epochs": 1.5}' >"$work/with.json"
+import "$work/with.json" || fail "a number of epochs: exit code $?"
+has '"epochs": 1.5'
 with '"learning_rate": "fast"'
 [[ $? == 65 ]] || fail 'a text that is no number: expected exit code 65'
 notes 'learning_rate: expected a number, found "fast"'
