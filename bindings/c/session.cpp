@@ -40,6 +40,7 @@ std::string_view name_of(Kind kind) {
     case Kind::kModule: return "a module";
     case Kind::kOptimizer: return "an optimizer";
     case Kind::kMetrics: return "a metrics file";
+    case Kind::kTextModel: return "a text model";
     case Kind::kNone: break;
   }
   return "nothing";
@@ -56,7 +57,7 @@ Slot& slot_of(Kind kind, const void* handle, std::string_view argument) {
   const size_t index = number & ((uint64_t{1} << kSlotBits) - 1);
   const auto given = static_cast<Kind>(number >> (kSlotBits + kUseBits));
   std::deque<Slot>& slots = handles().slots;
-  const bool known = index < slots.size() && given >= Kind::kRuntime && given <= Kind::kMetrics;
+  const bool known = index < slots.size() && given >= Kind::kRuntime && given <= Kind::kTextModel;
   if (known && number == number_of(given, slots[index].use, index) && slots[index].kind == given) {
     if (given == kind) return slots[index];
     fail_argument(argument, " is ", name_of(given), ", expected ", name_of(kind));
@@ -101,6 +102,7 @@ void end_session() {
   Session& s = session();
   s.inference.reset();
   free_all(Kind::kMetrics);
+  free_all(Kind::kTextModel);
   free_all(Kind::kTensor);  // also frees their autograd graphs, which may need modules
   free_all(Kind::kOptimizer);
   free_all(Kind::kModule);

@@ -23,7 +23,7 @@
 namespace shale::c {
 
 // Type of the object that a handle refers to.
-enum class Kind : uint8_t { kNone, kRuntime, kTensor, kModule, kOptimizer, kMetrics };
+enum class Kind : uint8_t { kNone, kRuntime, kTensor, kModule, kOptimizer, kMetrics, kTextModel };
 
 // Tree of modules. It is destroyed with the last handle to one of its modules.
 struct Tree {

@@ -20,7 +20,7 @@
 /* Version of the interface in this header. A library supports it if its major number is equal and
  * its minor number is equal or higher. */
 #define SHALE_API_MAJOR 1
-#define SHALE_API_MINOR 1
+#define SHALE_API_MINOR 2
 
 /* Maximum dimensions of a tensor; maximum bytes of a name, including its NUL; a size to be
  * inferred. */
@@ -71,6 +71,7 @@ typedef struct shale_tensor_handle* shale_tensor;
 typedef struct shale_module_handle* shale_module;
 typedef struct shale_optimizer_handle* shale_optimizer;
 typedef struct shale_metrics_handle* shale_metrics;
+typedef struct shale_text_model_handle* shale_text_model;
 
 /* ---- The library ---- */
 
@@ -484,6 +485,48 @@ SHALE_API shale_status shale_checkpoint_load(shale_module root, shale_optimizer 
  * much of it as fits. */
 SHALE_API shale_status shale_checkpoint_state(const char* path, char* text, size_t capacity,
                                               size_t* length);
+
+/* ---- Texts of trained language models (since 1.2) ---- */
+
+/* Options of shale_text_model_load(). */
+typedef struct shale_text_model_options {
+  size_t size;
+  const char* tokenizer; /* tokenizer.json, tiktoken file or SentencePiece model; NULL: the model's,
+                            or bytes for a vocabulary of 256 */
+  const char* dtype; /* "auto", "fp32", "bf16" or "fp16", of weights and activations; NULL: auto,
+                        which is bf16 on GPUs and fp32 on the CPU */
+} shale_text_model_options;
+#define SHALE_TEXT_MODEL_OPTIONS_INIT \
+  { sizeof(shale_text_model_options), 0, 0 }
+/* Loads a whole model on this rank's device, without sharding. path: a Hugging Face folder, a
+ * checkpoint, or the folder of a run. */
+SHALE_API shale_status shale_text_model_load(shale_runtime runtime, const char* path,
+                                             const shale_text_model_options* options,
+                                             shale_text_model* out);
+SHALE_API shale_status shale_text_model_destroy(shale_text_model model);
+
+/* Options of shale_text_generate(). */
+typedef struct shale_generate_options {
+  size_t size;
+  int64_t max_tokens;
+  float temperature; /* 0: always the likeliest token */
+  int64_t top_k;     /* sample from this many of the likeliest tokens; 0: from all */
+  float top_p;       /* sample from the likeliest tokens whose probabilities add up to this */
+  uint64_t seed;
+  int32_t chat;     /* not 0: the prompt is a JSON list of messages with `role` and `content`, and
+                       the text is the assistant's answer */
+  const char* stop; /* ends the text before its first occurrence; NULL: none */
+} shale_generate_options;
+#define SHALE_GENERATE_OPTIONS_INIT \
+  { sizeof(shale_generate_options), 256, 0.8f, 50, 1, 1234, 0, 0 }
+/* Receives the new text part by part, each of whole characters, `length` bytes without a NUL.
+ * Returns not 0 to end the text. */
+typedef int32_t (*shale_text_part)(void* user, const char* text, size_t length);
+/* Continues a prompt until the model ends the text, `max_tokens` are generated or the context is
+ * full. The text depends on the model, prompt and options only. */
+SHALE_API shale_status shale_text_generate(shale_text_model model, const char* prompt,
+                                           const shale_generate_options* options,
+                                           shale_text_part part, void* user);
 
 /* ---- Metrics in the format of `shale watch` and `shale report` ---- */
 

@@ -48,7 +48,7 @@ void describe(ConfigSpec& spec, Request& r) {
   spec.example("mpirun -np 4 shale evaluate out --task hellaswag --data hellaswag_val.jsonl");
 }
 
-Json perplexity(const Request& request, LoadedModel& loaded, comm::ProcessGroup& group) {
+Json perplexity(const Request& request, TextModel& loaded, comm::ProcessGroup& group) {
   const std::string text = read_text_file(request.data, kMaxTextBytes);
   const int64_t context = loaded.model->config().context;
   const int64_t length = request.seq_len > 0 ? request.seq_len : std::min(context, kLongestWindow);
@@ -69,7 +69,7 @@ Json perplexity(const Request& request, LoadedModel& loaded, comm::ProcessGroup&
           {"bits_per_byte", score.bits_per_byte()}};
 }
 
-Json choices(const Request& request, LoadedModel& loaded, comm::ProcessGroup& group) {
+Json choices(const Request& request, TextModel& loaded, comm::ProcessGroup& group) {
   const auto [format, name] =
       request.task == Evaluated::kHellaSwag ? std::pair(ChoiceFormat::kHellaSwag, "hellaswag")
       : request.task == Evaluated::kArc     ? std::pair(ChoiceFormat::kArc, "arc")
@@ -91,7 +91,7 @@ Json choices(const Request& request, LoadedModel& loaded, comm::ProcessGroup& gr
 }
 
 int evaluate(const Request& request, comm::World& world) {
-  LoadedModel loaded = load(request.model, world);
+  TextModel loaded = load(request.model, world);
   const auto group = world.group({.name = "evaluation"});
   const Json result = request.task == Evaluated::kPerplexity ? perplexity(request, loaded, *group)
                                                              : choices(request, loaded, *group);

@@ -1,21 +1,18 @@
 // shale generate: text generation.
-#include <algorithm>
 #include <cstdio>
 #include <iostream>
 #include <map>
+#include <optional>
 #include <string>
 
 #include "shale/base/config.h"
-#include "shale/base/cpu_affinity.h"
 #include "shale/base/error.h"
 #include "shale/base/json.h"
 #include "shale/base/parse.h"
-#include "shale/models/language/checkpoint_model.h"
 #include "shale/models/language/data_config.h"
-#include "shale/models/language/generate.h"
+#include "shale/models/language/text_model.h"
 #include "shale/models/tools/model_options.h"
 #include "shale/models/tools/tools.h"
-#include "shale/runtime/data/chat/chat_encoder.h"
 #include "shale/runtime/data/chat/line_keys.h"
 #include "shale/runtime/data/corpus/documents.h"
 
@@ -63,112 +60,32 @@ void describe(ConfigSpec& spec, Request& r) {
   spec.example("shale generate my_model --chat --system \"Be brief.\"");
 }
 
-// Text while it is generated: ends with a complete character, and before the stop string.
-class GrowingText {
+class Generator : public TextGenerator {
  public:
-  GrowingText(const Tokenizer& tokenizer, std::string stop)
-      : decoder_(tokenizer, /*show_special=*/false), stop_(std::move(stop)) {}
-
-  // Appends a token. Returns false if the stop string has been generated, which ends the text.
-  bool push(int32_t token) {
-    text_ += decoder_.push(token);
-    if (stop_.empty()) return true;
-    const size_t at = text_.find(stop_, searched_);
-    if (at == text_.npos) {
-      searched_ = text_.size() - std::min(text_.size(), stop_.size() - 1);
-      return true;
-    }
-    text_.resize(at);
-    stopped_ = true;
-    return false;
-  }
-  // Returns the text since the last call, without the last characters if they may be part of the
-  // stop string, unless `all`.
-  std::string take(bool all) {
-    const size_t kept = all || stop_.empty() ? 0 : stop_.size() - 1;
-    const size_t end = std::max(taken_, text_.size() - std::min(text_.size(), kept));
-    std::string part = text_.substr(taken_, end - taken_);
-    taken_ = end;
-    return part;
-  }
-  const std::string& finish() {
-    if (!stopped_) text_ += decoder_.finish();
-    return text_;
-  }
-
- private:
-  StreamDecoder decoder_;
-  std::string stop_, text_;
-  size_t searched_ = 0, taken_ = 0;
-  bool stopped_ = false;
-};
-
-class Generator {
- public:
-  Generator(const Request& request, comm::World& world)
-      : request_(request), loaded_(load(request.model, world)) {
-    if (request.chat || !request.prompts.empty()) {
-      chat_.emplace(loaded_.tokenizer, request.style);
-    }
-  }
+  Generator(const Request& request, TextModel& model)
+      : TextGenerator(
+            model,
+            request.chat || !request.prompts.empty() ? std::optional(request.style) : std::nullopt,
+            request.stop),
+        sampling_(request.sampling) {}
 
   // Prints the text while it is generated, and returns it.
   std::string print(const std::vector<int32_t>& prompt) {
-    GrowingText text(loaded_.tokenizer->tokenizer, request_.stop);
-    generate_all(*loaded_.model, *loaded_.context, {prompt}, request_.sampling, number_++,
-                 [&](size_t, int32_t token) {
-                   if (ends(token)) return false;
-                   const bool more = text.push(token);
-                   show(text.take(!more));
-                   return more;
-                 });
-    const std::string all = text.finish();
-    show(text.take(true) + "\n");
+    const auto show = [](const std::string& text) {
+      std::fwrite(text.data(), 1, text.size(), stdout);
+      std::fflush(stdout);
+      return true;
+    };
+    const std::string all = generate(prompt, sampling_, show);
+    show("\n");
     return all;
   }
-
   std::vector<std::string> answer(const std::vector<std::vector<int32_t>>& prompts) {
-    std::vector<GrowingText> texts(prompts.size(),
-                                   GrowingText(loaded_.tokenizer->tokenizer, request_.stop));
-    generate_all(*loaded_.model, *loaded_.context, prompts, request_.sampling, number_,
-                 [&](size_t i, int32_t token) { return !ends(token) && texts[i].push(token); });
-    number_ += std::ssize(prompts);
-    std::vector<std::string> all;
-    for (GrowingText& text : texts) all.push_back(text.finish());
-    return all;
-  }
-
-  std::vector<int32_t> encode(const std::string& text) {
-    return encode_prompt(*loaded_.tokenizer, text);
-  }
-  std::vector<int32_t> encode(const std::vector<ChatMessage>& messages,
-                              const Json& tools = nullptr) {
-    return chat_->prompt(messages, tools);
-  }
-
-  // Throws Problem, a kind of Error, for a prompt that leaves no room for a new token.
-  template <typename Problem>
-  std::vector<int32_t> fitting(std::vector<int32_t> prompt, std::string_view what) const {
-    const int64_t context = loaded_.model->config().context;
-    if (std::ssize(prompt) < context) return prompt;
-    throw Problem(cat(what, " has ", prompt.size(), " tokens, expected at most ", context - 1,
-                      ": the model's context of ", context, " must hold an answer too"));
+    return generate_all(prompts, sampling_);
   }
 
  private:
-  static void show(const std::string& text) {
-    std::fwrite(text.data(), 1, text.size(), stdout);
-    std::fflush(stdout);
-  }
-  bool ends(int32_t token) const {
-    return std::ranges::find(loaded_.ends, token) != loaded_.ends.end() ||
-           (chat_ && token == chat_->end_of_turn()) || !loaded_.tokenizer->tokenizer.has(token);
-  }
-
-  const Request& request_;
-  LoadedModel loaded_;
-  std::optional<ChatEncoder> chat_;
-  int64_t number_ = 0;  // index of the next prompt
+  const GenerateOptions& sampling_;
 };
 
 std::vector<ChatMessage> begin_of(const Request& request) {
@@ -287,7 +204,8 @@ int run_generate(int argc, const char* const* argv) {
   request.sampling.top_p = static_cast<float>(request.top_p);
   request.sampling.seed = static_cast<uint64_t>(request.seed);
   comm::World world(0, nullptr);
-  Generator generator(request, world);
+  TextModel model = load(request.model, world);
+  Generator generator(request, model);
   if (!request.prompts.empty()) {
     answer_file(request, generator);
   } else if (request.chat && request.prompt.empty()) {
