@@ -30,6 +30,29 @@ class Values(unittest.TestCase):
         with self.assertRaisesRegex(shale.ArgumentError, "nested lists"):
             shale.tensor([[1, 2], [3]])
 
+    def test_repr_shows_values(self):
+        self.assertEqual(repr(shale.tensor([[1, 2], [3, 40]])),
+                         "shale.Tensor([[ 1,  2],\n"
+                         "              [ 3, 40]], shape=(2, 2), dtype=int32, device=cpu)")
+        x = shale.tensor([0.5, -1.0, math.nan], requires_grad=True)
+        self.assertEqual(repr(x * 2), "shale.Tensor([ 1., -2., nan], shape=(3,), dtype=float32, "
+                                      "device=cpu)")
+        self.assertEqual(repr(shale.full((), 3.25, "bfloat16")),
+                         "shale.Tensor(3.25, shape=(), dtype=bfloat16, device=cpu)")
+        self.assertEqual(repr(shale.zeros((2, 0))),
+                         "shale.Tensor([[],\n              []], shape=(2, 0), dtype=float32, "
+                         "device=cpu)")
+
+    def test_repr_of_large_tensors_is_short(self):
+        grid = shale.tensor([[100 * i + j for j in range(100)] for i in range(100)]).transpose()
+        lines = repr(grid).split("\n")
+        self.assertEqual(len(lines), 7)
+        self.assertEqual(lines[1].split(), ["[", "1,", "101,", "201,", "...,", "9701,", "9801,",
+                                            "9901],"])
+        self.assertEqual(lines[3].strip(), "...,")
+        self.assertIn("shape=(100, 100)", lines[6])
+        self.assertLess(len(repr(shale.zeros((9, 9, 9, 9)))), 20000)
+
     def test_functions_are_those_of_mathematics(self):
         x = shale.tensor([[0.5, -1.0], [2.0, 0.25]])
         self.assertAlmostEqual((F.exp(x).sum()).item(), sum(map(math.exp, (0.5, -1, 2, 0.25))), 5)

@@ -19,7 +19,9 @@ try:
     from ._runtime import Runtime, init, runtime
     from ._tensor import Tensor, as_tensor, from_dlpack, full, tensor, zeros
     from .functions import *  # noqa: F403
+    from .launch import Run, spawn, train
     from .nn import Embedding, LanguageModel, LayerNorm, Linear, Module
+    from .texts import TextModel, load
     from .training import Metrics, Optimizer, checkpoint_state
 
     __version__ = _c.shale_version().decode()

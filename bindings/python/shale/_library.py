@@ -4,12 +4,13 @@ import ctypes
 import os
 import pathlib
 
-API_MAJOR, API_MINOR = 1, 1
+API_MAJOR, API_MINOR = 1, 2
 MAX_DIMS = 6
 CALLBACK_FAILED = 3
 
 Handle = ctypes.c_void_p
 Release = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+TextPart = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
 Body = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.POINTER(Handle), ctypes.c_int32,
                         ctypes.POINTER(Handle), ctypes.c_int32)
 
@@ -104,6 +105,11 @@ OptimizerOptions = _struct("optimizer_options", [
 StepMetrics = _struct("step_metrics", [
     ("step", _i64), ("loss", _f32), ("grad_norm", _f64), ("lr", _f64), ("items_per_s", _f64),
     ("step_ms", _f64), ("items", _i64)])
+TextModelOptions = _struct("text_model_options", [
+    ("tokenizer", ctypes.c_char_p), ("dtype", ctypes.c_char_p)])
+GenerateOptions = _struct("generate_options", [
+    ("max_tokens", _i64), ("temperature", _f32), ("top_k", _i64), ("top_p", _f32),
+    ("seed", ctypes.c_uint64), ("chat", _i32), ("stop", ctypes.c_char_p)])
 
 class _HandleArgument:
     """Handle argument: a number, an object with a handle, or None. Unlike c_void_p, no text."""
@@ -118,13 +124,13 @@ class _HandleArgument:
 
 # Argument types by letter: handles t tensor, m module, o optimizer, h any, H pointer to any; i i32,
 # I pointer; l i64, L pointer; f f32, F pointer; d f64, D pointer; u u32; s text; z size, Z pointer;
-# p any pointer, P pointer to one; b body.
+# p any pointer, P pointer to one; b body, x text part.
 _LETTERS = {
     **dict.fromkeys("tmoh", _HandleArgument), "H": ctypes.POINTER(Handle), "i": _i32,
     "I": ctypes.POINTER(_i32), "l": _i64, "L": ctypes.POINTER(_i64), "f": _f32,
     "F": ctypes.POINTER(_f32), "d": _f64, "D": ctypes.POINTER(_f64), "u": ctypes.c_uint32,
     "s": ctypes.c_char_p, "z": ctypes.c_size_t, "Z": ctypes.POINTER(ctypes.c_size_t),
-    "p": ctypes.c_void_p, "P": ctypes.POINTER(ctypes.c_void_p), "b": Body}
+    "p": ctypes.c_void_p, "P": ctypes.POINTER(ctypes.c_void_p), "b": Body, "x": TextPart}
 
 _FUNCTIONS = {
     "runtime_create": "pH", "runtime_destroy": "h", "runtime_rank": "hIIII",
@@ -153,7 +159,8 @@ _FUNCTIONS = {
     "parameter_local_changed": "ms", "optimizer_create": "mspH", "optimizer_destroy": "o",
     "optimizer_prepare": "olf", "optimizer_step": "o", "checkpoint_save": "moslsl",
     "checkpoint_load": "mosL", "checkpoint_state": "spzZ", "metrics_open": "hslH",
-    "metrics_write": "hp", "metrics_close": "h"}
+    "metrics_write": "hp", "metrics_close": "h", "text_model_load": "hspH",
+    "text_model_destroy": "h", "text_generate": "hspxp"}
 
 
 def _paths():
@@ -178,8 +185,8 @@ def _load():
     try:
         library, mpi = ctypes.CDLL(path), ctypes.CDLL(mpi_path)
     except OSError as error:
-        raise ImportError(f"shale: {error}; expected libshale_c.so.1 in a wheel, in the module's own "
-                          "prefix, among the system's libraries or in SHALE_LIBRARY") from None
+        raise ImportError(f"shale: {error}; expected libshale_c.so.1 in a wheel, in the module's "
+                          "own prefix, among the system's libraries or in SHALE_LIBRARY") from None
     library.shale_api_version.restype = ctypes.c_int32
     major, minor = divmod(library.shale_api_version(), 1000)
     if major != API_MAJOR or minor < API_MINOR:

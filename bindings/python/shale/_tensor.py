@@ -100,14 +100,22 @@ class Tensor:
         call("tensor_zero_grad", self)
 
     def __repr__(self):
+        try:
+            values = _values_text(self.detach())
+        except _library.Error:  # the parameter of a sharded model, outside its module
+            values = "no values here"
+        return (f"shale.Tensor({values}, shape={self.shape}, dtype={self.dtype}, "
+                f"device={_runtime.runtime().device})")
+
+    def _kind(self):
         return f"shale.Tensor({self.dtype}{list(self.shape)})"
 
     __hash__ = object.__hash__  # hashes by identity, because == compares elements
 
     def __bool__(self):
         if self.size != 1:
-            raise _library.ArgumentError(f"bool: {self!r} has {self.size} elements, expected one; "
-                                         "max(x) and min(x) say whether any or all are true")
+            raise _library.ArgumentError(f"bool: {self._kind()} has {self.size} elements, expected "
+                                         "one; max(x) and min(x) say whether any or all are true")
         return self.item() != 0
 
     def __len__(self):
@@ -136,7 +144,8 @@ class Tensor:
     def item(self):
         """Returns the value of a tensor with one element."""
         if self.size != 1:
-            raise _library.ArgumentError(f"item: {self!r} has {self.size} elements, expected one")
+            raise _library.ArgumentError(f"item: {self._kind()} has {self.size} elements, "
+                                         "expected one")
         value = self.reshape(()).tolist()
         return value
 
@@ -168,7 +177,7 @@ class Tensor:
         # Another library would not propagate the tensor's gradient.
         if self.requires_grad:
             raise _library.ArgumentError(
-                f"{self!r} requires a gradient, which other libraries do not compute: call "
+                f"{self._kind()} requires a gradient, which other libraries do not compute: call "
                 "x.detach(), or x.clone() if it is a parameter")
 
     def __dlpack_device__(self):
@@ -190,7 +199,7 @@ class Tensor:
     def __array__(self, dtype=None, copy=None):
         """Called by numpy if there is no array interface; raises an error with the reason."""
         self._check_detached()
-        raise _library.ArgumentError(f"{self!r}: numpy has no {self.dtype}, expected "
+        raise _library.ArgumentError(f"{self._kind()}: numpy has no {self.dtype}, expected "
                                      "x.cast(\"float32\")")
 
     @property
@@ -199,14 +208,72 @@ class Tensor:
         runtime."""
         info = self._info()
         if info.requires_grad or _TYPESTR[info.dtype] is None:
-            raise AttributeError(f"{self!r} has no array interface: call x.detach() if it requires "
-                                 "a gradient, and x.cast(\"float32\") if it is bfloat16")
+            raise AttributeError(f"{self._kind()} has no array interface: call x.detach() if it "
+                                 "requires a gradient, and x.cast(\"float32\") if it is bfloat16")
         if self._shown is None:
             self._shown = self.__dlpack__(max_version=(1, 0))  # keeps the memory alive
         size = _SIZES[info.dtype]
         return {"version": 3, "typestr": _TYPESTR[info.dtype], "shape": self.shape,
                 "strides": tuple(s * size for s in info.strides[:info.ndim]),
                 "data": (info.data or 0, bool(info.read_only))}
+
+
+#: repr shows this many elements at each end of a dimension, if the tensor has more elements than
+#: the second number.
+_EDGE, _SHOWN_WHOLE = 3, 1000
+
+
+def _edges(x, dim=0):
+    """Returns the values from dimension `dim` on as nested lists, with None for what is left out.
+    The dimensions before have one element. Reads only what it returns."""
+    size = x.shape[dim]
+    parts = [(i, i + 1) for i in range(size)]
+    if dim == x.ndim - 1:
+        parts = [(0, size)] if size <= 2 * _EDGE else [(0, _EDGE), (size - _EDGE, size)]
+    elif size > 2 * _EDGE:
+        parts = parts[:_EDGE] + parts[-_EDGE:]
+    all_of_it = (slice(None),) * dim
+    values = []
+    for begin, end in parts:
+        if begin > 0 and begin == size - _EDGE:
+            values.append(None)
+        part = x[(*all_of_it, slice(begin, end))]
+        if dim < x.ndim - 1:
+            values.append(_edges(part, dim + 1))
+            continue
+        row = part.tolist()
+        for _ in range(dim):
+            row = row[0]
+        values += row
+    return values
+
+
+def _texts(value):
+    if isinstance(value, list):
+        return [_texts(one) for one in value]
+    if value is None:
+        return "..."
+    text = f"{value:.5g}" if isinstance(value, float) else str(value)
+    return text + "." if isinstance(value, float) and text.lstrip("-").isdigit() else text
+
+
+def _width(texts):
+    if isinstance(texts, str):
+        return len(texts)
+    return max(map(_width, texts), default=0)
+
+
+def _brackets(texts, dims, width, indent):
+    if isinstance(texts, str):
+        return texts if texts == "..." else texts.rjust(width)
+    between = ", " if dims == 1 else ",\n" + " " * indent
+    return "[" + between.join(_brackets(one, dims - 1, width, indent + 1) for one in texts) + "]"
+
+
+def _values_text(x):
+    """Returns the values in brackets, aligned, a line for each row."""
+    texts = _texts(x.tolist() if x.size <= _SHOWN_WHOLE else _edges(x))
+    return _brackets(texts, x.ndim, _width(texts), len("shale.Tensor(["))
 
 
 def _nest(flat, shape):

@@ -221,7 +221,7 @@ def _index(x, key):
     keys = key if isinstance(key, tuple) else (key,)
     shape = x.shape
     if len(keys) > len(shape):
-        raise IndexError(f"{len(keys)} indices for {x!r}")
+        raise IndexError(f"{len(keys)} indices for {x._kind()}")
     kept = list(shape)
     for dim, one in enumerate(keys):
         if isinstance(one, int):
