@@ -1,6 +1,7 @@
 #include "shale/models/language/preference_task.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <filesystem>
 #include <utility>
@@ -26,7 +27,19 @@ std::string bytes_of(const std::vector<float>& values) {
   return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)};
 }
 
+// Returns s_chosen - s_rejected, [pairs], of answer_losses().
+Tensor difference(const Tensor& losses) {
+  const auto side = [&](int64_t i) {
+    return reshape(contiguous(slice(losses, 1, i, i + 1)), {losses.size(0)});
+  };
+  return sub(side(1), side(0));
+}
+
 }  // namespace
+
+struct PreferenceTask::Figures {
+  std::array<double, 4> sums = {};  // accuracy, margin, chosen and rejected reward
+};
 
 PreferenceTask::PreferenceTask(const TrainConfig& config)
     : LanguageTask(config),
@@ -114,19 +127,18 @@ double PreferenceTask::step_weight(int64_t step) const {
 
 // ---- The loss ----
 
-Tensor PreferenceTask::difference(const DeviceBatch& batch) {
+Tensor PreferenceTask::answer_losses(const DeviceBatch& batch) {
   const Tensor& inputs = batch["inputs"];
   const int64_t pairs = inputs.size(0) / 2, length = inputs.size(1);
   const Tensor losses = language_model().token_losses(inputs, batch["targets"]);
-  const Tensor sums = sum(reshape(losses, {pairs, 2, length}), {2});
-  const auto side = [&](int64_t i) {
-    return reshape(contiguous(slice(sums, 1, i, i + 1)), {pairs});
-  };
-  return sub(side(1), side(0));
+  return sum(reshape(losses, {pairs, 2, length}), {2});
 }
 
 Tensor PreferenceTask::loss(const DeviceBatch& batch) {
-  const Tensor margin = mul(sub(difference(batch), batch["reference"]), static_cast<float>(beta_));
+  const Tensor answers = answer_losses(batch);
+  const Tensor margin =
+      mul(sub(difference(answers), batch["reference"]), static_cast<float>(beta_));
+  if (keeps_) kept_losses_ = answers, kept_margin_ = margin;
   Tensor losses = softplus(neg(margin));
   if (smoothing_ > 0) {
     losses = add(mul(losses, static_cast<float>(1 - smoothing_)),
@@ -139,8 +151,33 @@ void PreferenceTask::check_evaluation() const {
   if (val_.size() == 0) throw DataError(data().no_eval);
 }
 
+void PreferenceTask::add_figures(const Pairs& pairs, const std::vector<int64_t>& indices,
+                                 Figures& to) const {
+  const std::vector<float> margins = to_host<float>(kept_margin_);
+  const std::vector<float> losses = to_host<float>(kept_losses_);
+  for (size_t row = 0; row < indices.size(); ++row) {
+    if (indices[row] >= pairs.size()) continue;
+    const double margin = margins[row];
+    to.sums[0] += margin > 0 ? 1 : 0;
+    to.sums[1] += margin;
+    if (pairs.chosen.empty()) continue;
+    const double log_probability = -losses[2 * row];
+    const double chosen =
+        beta_ * (log_probability - pairs.chosen[static_cast<size_t>(indices[row])]);
+    to.sums[2] += chosen;
+    to.sums[3] += chosen - margin;
+  }
+}
+
 Evaluation PreferenceTask::evaluate(const TaskContext& run) {
   const Inference inference(run.context);
+  struct Keeps {
+    explicit Keeps(PreferenceTask& task) : of(task) { of.keeps_ = true; }
+    ~Keeps() { of.keeps_ = false, of.kept_losses_ = of.kept_margin_ = Tensor(); }
+    PreferenceTask& of;
+  };
+  const Keeps keeps(*this);
+  Figures figures;
   const EvalRounds sampler(val_.size(), batches().micro_batch, config().eval_samples);
   const int64_t rounds = sampler.rounds(run.data.count);
   const Tensor losses = zeros(run.context, {rounds}, DType::kF32, MemoryTag::kData);
@@ -154,8 +191,18 @@ Evaluation PreferenceTask::evaluate(const TaskContext& run) {
     const Tensor sum = run.loss(DeviceBatch(run.context, batch));
     run.context.copy(losses.alias({1}, {1}, round).data(), sum.data(), sum.bytes());
     pairs += range.count;
+    if (run.data.counts) add_figures(val_, indices, figures);
   }
-  return evaluation_of(run, losses, pairs);
+  run.group.host().all_reduce_sum(make_view(figures.sums.data(), {std::ssize(figures.sums)}),
+                                  {.tag = "figures of preferences"});
+  Evaluation result = evaluation_of(run, losses, pairs);
+  const auto count = static_cast<double>(result.items);
+  result.more = {{"accuracy", figures.sums[0] / count}, {"margin", figures.sums[1] / count}};
+  if (!val_.chosen.empty()) {
+    result.more["chosen_reward"] = figures.sums[2] / count;
+    result.more["rejected_reward"] = figures.sums[3] / count;
+  }
+  return result;
 }
 
 SampleUnit PreferenceTask::unit() const {
@@ -178,27 +225,38 @@ void PreferenceTask::initialize(const TaskContext& run) {
 void PreferenceTask::compute_reference(const TaskContext& run, Pairs& pairs) {
   const Inference inference(run.context);
   pairs.reference.assign(pairs.numbers.size(), 0.0f);
+  pairs.chosen = pairs.reference;
   if (pairs.size() == 0) return;
   const EvalRounds sampler(pairs.size(), batches().micro_batch);
   Batch batch;
-  std::vector<float> found(pairs.numbers.size());
+  const size_t all = pairs.numbers.size();
+  std::vector<float> found(2 * all);  // the differences, then the chosen answers
   for (int64_t round = 0; round < sampler.rounds(run.data.count); ++round) {
     const EvalRounds::Range range = sampler.range(round, run.data.rank, run.data.count);
     std::vector<int64_t> indices(static_cast<size_t>(sampler.batch()), pairs.size());
     for (int64_t b = 0; b < range.count; ++b) indices[static_cast<size_t>(b)] = range.first + b;
     make_batch(pairs, indices, batch);
-    const std::vector<float> values = to_host<float>(difference(DeviceBatch(run.context, batch)));
-    std::copy_n(values.begin(), range.count, found.begin() + range.first);
+    const Tensor losses = answer_losses(DeviceBatch(run.context, batch));
+    const std::vector<float> values = to_host<float>(difference(losses));
+    const std::vector<float> sums = to_host<float>(losses);
+    for (size_t row = 0; row < static_cast<size_t>(range.count); ++row) {
+      const size_t pair = static_cast<size_t>(range.first) + row;
+      found[pair] = values[row];
+      found[all + pair] = -sums[2 * row];
+    }
   }
   // Each pair is computed on one rank, and the other ranks add 0, so the sum has no rounding.
   run.group.host().all_reduce_sum(make_view(found.data(), {std::ssize(found)}),
                                   {.tag = "reference of preferences"});
-  pairs.reference = std::move(found);
+  const auto middle = found.begin() + static_cast<std::ptrdiff_t>(all);
+  pairs.reference.assign(found.begin(), middle);
+  pairs.chosen.assign(middle, found.end());
 }
 
 std::map<std::string, std::string> PreferenceTask::attachments() const {
   std::map<std::string, std::string> files = LanguageTask::attachments();
-  files[kReferenceFile] = bytes_of(train_.reference) + bytes_of(val_.reference);
+  files[kReferenceFile] = bytes_of(train_.reference) + bytes_of(val_.reference) +
+                          bytes_of(train_.chosen) + bytes_of(val_.chosen);
   return files;
 }
 
@@ -210,14 +268,24 @@ void PreferenceTask::load_reference(const TrainConfig& config) {
   const std::string path = (std::filesystem::path(*checkpoint) / kReferenceFile).string();
   const std::string bytes = read_text_file(path, kMaxReferenceBytes);
   const size_t train = train_.numbers.size(), want = train + val_.numbers.size();
-  if (bytes.size() != want * sizeof(float)) {
-    throw DataError(cat(path, ": ", bytes.size(), " bytes, expected ", want * sizeof(float),
-                        ", a number for each of ", want, " pairs"));
+  // Earlier versions stored the differences alone.
+  const bool has_chosen = bytes.size() == 2 * want * sizeof(float);
+  if (!has_chosen && bytes.size() != want * sizeof(float)) {
+    throw DataError(cat(path, ": ", bytes.size(), " bytes, expected ", 2 * want * sizeof(float),
+                        ", two numbers for each of ", want, " pairs"));
   }
-  std::vector<float> all(want);
+  std::vector<float> all(bytes.size() / sizeof(float));
   std::memcpy(all.data(), bytes.data(), bytes.size());
-  train_.reference.assign(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(train));
-  val_.reference.assign(all.begin() + static_cast<std::ptrdiff_t>(train), all.end());
+  auto next = all.begin();
+  const auto take = [&](std::vector<float>& to, size_t count) {
+    to.assign(next, next + static_cast<std::ptrdiff_t>(count));
+    next += static_cast<std::ptrdiff_t>(count);
+  };
+  take(train_.reference, train);
+  take(val_.reference, want - train);
+  if (!has_chosen) return;
+  take(train_.chosen, train);
+  take(val_.chosen, want - train);
 }
 
 std::unique_ptr<LanguageTask> make_language_task(const TrainConfig& config) {

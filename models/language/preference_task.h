@@ -15,7 +15,9 @@ namespace shale::models {
 // and the loss of a pair is
 //   (1 - e) softplus(-b d) + e softplus(b d)
 // r is computed once, before the first step, and stored in checkpoints: there is no second model. A
-// sample is a pair, i.e. two rows of a batch.
+// sample is a pair, i.e. two rows of a batch. Validations also report the share of pairs with d > 0
+// (accuracy) and the means of b d (margin), b (s_chosen - r_chosen) and b (s_rejected - r_rejected)
+// (chosen_reward, rejected_reward).
 class PreferenceTask : public LanguageTask {
  public:
   // Throws as LanguageTask does; DataError if no pair has answers that fit into a row.
@@ -33,11 +35,12 @@ class PreferenceTask : public LanguageTask {
   std::map<std::string, std::string> attachments() const override;
 
  private:
-  // Pairs of a store whose answers fit into a row, and r_chosen - r_rejected of each.
+  // Pairs of a store whose answers fit into a row, and of each r_chosen - r_rejected, and
+  // r_chosen (empty: not known, as an earlier version began the run).
   struct Pairs {
     std::shared_ptr<const ExampleStore> examples;  // null: no pairs
     std::vector<int64_t> numbers = {};
-    std::vector<float> reference = {};
+    std::vector<float> reference = {}, chosen = {};
 
     int64_t size() const { return std::ssize(numbers); }
   };
@@ -45,13 +48,18 @@ class PreferenceTask : public LanguageTask {
   // Fills rows 2 row and 2 row + 1 with a pair; after the last pair with rows without targets.
   void fill(const Pairs& pairs, int64_t index, const TokenBatch& tokens, int64_t row) const;
   void make_batch(const Pairs& pairs, const std::vector<int64_t>& indices, Batch& batch) const;
-  // Returns s_chosen - s_rejected of each pair: [pairs].
-  Tensor difference(const DeviceBatch& batch);
+  // Returns -s_chosen and -s_rejected: [pairs, 2].
+  Tensor answer_losses(const DeviceBatch& batch);
+  // Figures of a validation, summed over pairs: accuracy, margin, rewards.
+  struct Figures;
+  void add_figures(const Pairs& pairs, const std::vector<int64_t>& indices, Figures& to) const;
   void compute_reference(const TaskContext& run, Pairs& pairs);
   void load_reference(const TrainConfig& config);
 
   double beta_, smoothing_;
   Pairs train_, val_;
+  bool keeps_ = false;                // in a validation: loss() keeps the two below
+  Tensor kept_losses_, kept_margin_;  // answer_losses() and b d of the last loss
 };
 
 // Makes the task that --task selects.

@@ -45,6 +45,7 @@ struct Evaluation {
   int64_t items = 0;  // number of items, in SampleUnit::items, without padding
   // Top-k accuracy of a classifier, by k.
   std::map<int64_t, double> top_k = {};
+  std::map<std::string, double> more = {};  // further figures of the task, by name
 };
 
 // Objects of a rank that a task uses during a run.

@@ -130,6 +130,7 @@ void Trainer::evaluate(int64_t step) {
   EvalMetrics metrics{.step = step,
                       .val_loss = static_cast<float>(result.loss),
                       .top_k = result.top_k,
+                      .more = result.more,
                       .item = unit_.items,
                       .items = result.items,
                       .ms = 1e3 * seconds_since(start)};

@@ -123,10 +123,20 @@ run 1 dpo1 --task dpo --data pairs.jsonl --steps 12 --reproducible --save-every 
 falls dpo1
 losses dpo1 | head -n 1 | awk '{ exit !($1 > 0.6931 && $1 < 0.6932) }' ||
   fail "the first loss is $(losses dpo1 | head -n 1), expected log 2"
-run 2 dpo2 --task dpo --data pairs.jsonl --steps 12 --reproducible --zero 3 --lr 1e-3
+run 2 dpo2 --task dpo --data pairs.jsonl --steps 12 --reproducible --zero 3 --lr 1e-3 --eval-every 12
 same_bits dpo1 dpo2
-run 1 dpo3 --task dpo --data pairs.jsonl --steps 12 --reproducible --lr 1e-3 \
+run 1 dpo3 --task dpo --data pairs.jsonl --steps 12 --reproducible --lr 1e-3 --eval-every 12 \
   --resume dpo1/checkpoints/step_00000006
+# Accuracy, reward of the chosen answers, margin and reward of the rejected answers in the last
+# validation.
+figures() {
+  grep -oE '"val_(accuracy|margin|chosen_reward|rejected_reward)": [^,}]+' "$1/metrics.jsonl" |
+    tail -n 4 | sed 's/.*: //' | tr '\n' ' '
+}
+awk '{ d = $2 - $4 - $3; exit !(NF == 4 && $1 > 0.5 && $1 <= 1 && $3 > 0 && d * d < 1e-6) }' \
+  <<<"$(figures dpo1)" || fail "accuracy, rewards and margin of preferences: $(figures dpo1)"
+[[ $(figures dpo1) == "$(figures dpo2)" && $(figures dpo1) == "$(figures dpo3)" ]] ||
+  fail "figures of preferences: $(figures dpo1), with two ranks $(figures dpo2), resumed $(figures dpo3)"
 [[ $(bits dpo3) == "$(bits dpo1 | tail -n 6)" ]] || fail "resumed preferences have other losses"
 run 1 dpo4 --task dpo --data pairs.jsonl --steps 3 --lora-rank 2
 

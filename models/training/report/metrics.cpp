@@ -93,10 +93,14 @@ std::string line_of(const EvalMetrics& m) {
   for (const auto& [k, share] : m.top_k) {
     shares += cat(", \"val_top", k, "\": ", significant(share, 6));
   }
+  std::string more;
+  for (const auto& [name, value] : m.more) {
+    more += cat(", \"val_", name, "\": ", significant(value, 6));
+  }
   return cat("{\"step\": ", m.step, ", \"val_loss\": ", significant(m.val_loss, 9),
              m.ema_val_loss ? cat(", \"ema_val_loss\": ", significant(*m.ema_val_loss, 9)) : "",
              shares, ", \"val_", m.item, "\": ", or_null(m.items),
-             ", \"val_ms\": ", fixed_or_null(m.ms, 3), "}\n");
+             ", \"val_ms\": ", fixed_or_null(m.ms, 3), more, "}\n");
 }
 
 std::string line_of(const RanksMetrics& m) {

@@ -68,6 +68,7 @@ struct EvalMetrics {
   std::optional<double> ema_val_loss = {};  // loss with the averaged weights; empty: unknown
   // Top-k accuracy by k. In the file, "val_top5" is the key for k = 5.
   std::map<int64_t, double> top_k = {};
+  std::map<std::string, double> more = {};  // further figures by name; "val_NAME" is the key
   std::string item = "tokens";        // unit of `items`; part of the key "val_tokens"
   std::optional<int64_t> items = {};  // number of items evaluated
   std::optional<double> ms = {};

@@ -53,6 +53,15 @@ class RowReader {
     }
     return shares;
   }
+  // Returns the figures of a validation besides its loss, items, time and top-k accuracies.
+  std::map<std::string, double> more(std::string_view item) const {
+    std::map<std::string, double> figures;
+    for (const std::string& word : words_in("val_", "")) {
+      if (word == "loss" || word == "ms" || word == item) continue;
+      if (const auto value = optional_number("val_" + word)) figures[word] = *value;
+    }
+    return figures;
+  }
   double number(const std::string& key) const {
     const auto value = optional_number(key);
     if (!value) fail(key, "a number", at(key));
@@ -178,6 +187,7 @@ MetricsRow row_of(std::string_view line, const std::string& where) {
     const std::string items = "val_" + metrics.item;
     if (row.has(items)) metrics.items = row.optional_count(items);  // not in files of version 0.1
     if (row.has("val_ms")) metrics.ms = row.optional_number("val_ms");
+    metrics.more = row.more(metrics.item);
     return metrics;
   }
   if (row.has("ranks")) {

@@ -118,6 +118,7 @@ std::string format_evaluation(const EvalMetrics& metrics, int64_t total_steps) {
   for (const auto& [k, share] : metrics.top_k) {
     line += cat(" | top ", k, print(": %.2f%%", 100 * share));
   }
+  for (const auto& [name, value] : metrics.more) line += cat(" | ", name, print(" %.4g", value));
   if (metrics.items) {
     line += cat(" | ", compact(static_cast<double>(*metrics.items)), " ", metrics.item);
     if (metrics.ms) line += cat(" in ", format_duration(*metrics.ms / 1e3));
