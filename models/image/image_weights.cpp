@@ -89,7 +89,8 @@ Json preprocessing(const ImageExport& what) {
           {"num_classes", what.classes.size()}};
 }
 
-// Returns the config.json with which timm creates the model.
+}  // namespace
+
 std::string timm_config(const ImageExport& what, const ImageModel& model) {
   const ImageModelConfig& config = model.config();
   const std::string timm = find_image_preset(what.preset).timm;
@@ -108,7 +109,43 @@ std::string timm_config(const ImageExport& what, const ImageModel& model) {
   return json.dump(2) + "\n";
 }
 
-}  // namespace
+std::tuple<ImageModelConfig, std::vector<std::string>, Augmentation> read_timm_config(
+    const std::string& file) {
+  const JsonObject json = JsonObject::load(file);
+  const std::string architecture = json.text("architecture");
+  const std::vector<ImagePreset>& presets = image_presets();
+  const auto found = std::ranges::find_if(presets, [&](const ImagePreset& preset) {
+    return architecture == preset.name || architecture == preset.timm;
+  });
+  if (found == presets.end()) json.fail("architecture", "that of a preset of train_image");
+  const JsonObject how = json.object("pretrained_cfg").value_or(json);
+  ImageModelConfig model = found->model;
+  model.classes = json.integer("num_classes", how.integer("num_classes", 1000));
+  Augmentation augmentation{.center_share = how.real("crop_pct", 0.875)};
+  if (const auto size = how.integers("input_size"); size.size() == 3) model.pixels = size[1];
+  if (const auto sizes = json.object("model_args")) {
+    model.pixels = sizes->integer("img_size", model.pixels);
+    model.patch = sizes->integer("patch_size", model.patch);
+    model.width = sizes->integer("embed_dim", model.width);
+    model.layers = sizes->integer("depth", model.layers);
+    model.heads = sizes->integer("num_heads", model.heads);
+  }
+  augmentation.pixels = model.pixels;
+  const auto take = [&](const char* key, std::array<float, 3>& to) {
+    const std::vector<double> values = how.reals(key);
+    for (size_t c = 0; c < values.size() && c < to.size(); ++c) {
+      to[c] = static_cast<float>(values[c]);
+    }
+  };
+  take("mean", augmentation.mean);
+  take("std", augmentation.deviation);
+  std::vector<std::string> classes = json.texts("label_names");
+  if (classes.empty()) {
+    for (int64_t i = 0; i < model.classes; ++i) classes.push_back(std::to_string(i));
+  }
+  if (std::ssize(classes) != model.classes) json.fail("label_names", cat(model.classes, " names"));
+  return {model, std::move(classes), augmentation};
+}
 
 ImageWeights::ImageWeights(const std::string& path, const ImageModel& model, bool new_head)
     : head_(new_head ? cat(model.head(), ".") : std::string()) {

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "shale/comm/parallel/data/data_parallel.h"
@@ -27,6 +28,8 @@ class ImageWeights {
   // Sets all parameters and buffers of the model; a new head gets initial values by the seed. Every
   // rank calls it; there is no communication.
   void load(ImageModel& model, comm::DataParallel& parallel, uint64_t seed) const;
+  // Reads a parameter or buffer whole, dense, f32, in host memory.
+  void read(const std::string& name, const View& to) const { weights_->read(name, to); }
 
  private:
   void read_positions(const ImageModel& model, const View& to) const;
@@ -48,6 +51,15 @@ struct ImageExport {
   std::vector<std::string> classes;  // class names by label
   Augmentation augmentation;
 };
+
+// Name under which checkpoints have their model's timm_config().
+inline constexpr const char* kImageModelFile = "image_model.json";
+// Returns the config.json with which timm creates the model, and which names the classes.
+std::string timm_config(const ImageExport& what, const ImageModel& model);
+// Reads the architecture, class names ("0", "1", ... if there are none) and preprocessing of such a
+// file. Throws DataError for an architecture that is not a preset's.
+std::tuple<ImageModelConfig, std::vector<std::string>, Augmentation> read_timm_config(
+    const std::string& file);
 
 // Writes parameters and running statistics as f32 to model.safetensors, and with timm's names also
 // a config.json for timm ("local-dir:FOLDER"). Call it on every rank after averaging buffers

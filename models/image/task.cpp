@@ -10,6 +10,7 @@
 #include "shale/comm/parallel/data/batch_norm_sync.h"
 #include "shale/comm/sums/ordered_sum.h"
 #include "shale/kernels/loss.h"
+#include "shale/models/image/classifier.h"
 #include "shale/models/training/batch_ramp.h"
 #include "shale/models/training/output_folder.h"
 #include "shale/runtime/autograd/tape.h"
@@ -49,25 +50,6 @@ Image framed_picture(std::span<const float> values, const Augmentation& augmenta
   }
   return picture;
 }
-
-// Counts images whose label is among the k classes with the highest scores.
-struct Hits {
-  static constexpr std::array<int64_t, 2> kTop = {1, 5};
-
-  // Returns true if the label has the highest score. Of equal scores, lower classes rank higher.
-  bool add(std::span<const float> scores, int32_t label) {
-    int64_t higher = 0;
-    for (size_t i = 0; i < scores.size(); ++i) {
-      const float mine = scores[static_cast<size_t>(label)];
-      if (scores[i] > mine || (scores[i] == mine && i < static_cast<size_t>(label))) ++higher;
-    }
-    ++counts[0];
-    for (size_t k = 0; k < kTop.size(); ++k) counts[k + 1] += higher < kTop[k] ? 1 : 0;
-    return higher == 0;
-  }
-
-  std::array<int64_t, kTop.size() + 1> counts = {};  // images, then hits by k
-};
 
 }  // namespace
 
@@ -206,6 +188,18 @@ Evaluation ImageTask::evaluate(const TaskContext& run) {
   return result;
 }
 
+ImageExport ImageTask::export_of() const {
+  return {.folder = config_.export_dir,
+          .names = config_.export_names,
+          .preset = config_.model,
+          .classes = data_.classes,
+          .augmentation = augmentation_};
+}
+
+std::map<std::string, std::string> ImageTask::attachments() const {
+  return {{kImageModelFile, timm_config(export_of(), *model_)}};
+}
+
 void ImageTask::open_output() {
   if (!config_.export_dir.empty()) make_folder(config_.export_dir);
 }
@@ -213,12 +207,7 @@ void ImageTask::open_output() {
 void ImageTask::finish(const TaskContext& run) {
   if (!config_.export_dir.empty()) {
     // Saving or loading the last step has averaged the buffers over all ranks.
-    export_image_model({.folder = config_.export_dir,
-                        .names = config_.export_names,
-                        .preset = config_.model,
-                        .classes = data_.classes,
-                        .augmentation = augmentation_},
-                       *model_, run.parallel, run.group.rank() == 0);
+    export_image_model(export_of(), *model_, run.parallel, run.group.rank() == 0);
     log_info("wrote ", config_.export_dir);
   }
   int64_t damaged = damaged_->count();

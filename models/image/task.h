@@ -48,6 +48,7 @@ class ImageTask : public Task {
   std::map<std::string, std::string> same_on_all_ranks() const override;
   std::map<std::string, std::string> facts() const override;
   std::map<std::string, std::string> data_checksums() const override;
+  std::map<std::string, std::string> attachments() const override;
 
  protected:
   std::unique_ptr<Module> make_model() const override;
@@ -55,6 +56,7 @@ class ImageTask : public Task {
  private:
   ImageModel& image_model() { return static_cast<ImageModel&>(here()); }
   Tensor softening_of(const DeviceBatch& batch) const;
+  ImageExport export_of() const;
 
   const ImageConfig config_;
   const BatchLayout batches_;  // batches of all ranks

@@ -7,6 +7,7 @@
 #include "shale/base/log.h"
 #include "shale/base/parse.h"
 #include "shale/base/text_file.h"
+#include "shale/models/image/classifier.h"
 #include "shale/models/language/likelihood.h"
 #include "shale/models/tools/model_options.h"
 #include "shale/models/tools/tools.h"
@@ -37,14 +38,18 @@ void describe(ConfigSpec& spec, Request& r) {
        {"arc", Evaluated::kArc},
        {"mmlu", Evaluated::kMmlu}},
       "perplexity: of a text; else a benchmark, with questions in its own jsonl format");
-  spec.add("data", r.data, "text file for perplexity, or jsonl questions",
-           {.required = true, .is_path = true, .help = {.metavar = "FILE"}});
+  spec.add(
+      "data", r.data,
+      "text file for perplexity, jsonl questions, or for a model of train_image its kind of data",
+      {.required = true, .is_path = true, .help = {.metavar = "FILE"}});
   spec.add("seq-len", r.seq_len, "tokens per window of text",
            {.min = 1, .max = 1 << 20, .help = {.default_text = "the context, at most 2048"}});
-  spec.add("batch", r.batch, "windows per forward pass", {.min = 1, .max = 1 << 16});
-  spec.add("limit", r.limit, "number of questions to use, from the first on; 0: all", {.min = 0});
+  spec.add("batch", r.batch, "windows or images per forward pass", {.min = 1, .max = 1 << 16});
+  spec.add("limit", r.limit, "number of questions or images to use, from the first on; 0: all",
+           {.min = 0});
   spec.add("json", r.json, "print one JSON object");
   spec.example("shale evaluate my_model --data test.txt");
+  spec.example("shale evaluate vit --data pets/");
   spec.example("mpirun -np 4 shale evaluate out --task hellaswag --data hellaswag_val.jsonl");
 }
 
@@ -90,23 +95,52 @@ Json choices(const Request& request, TextModel& loaded, comm::ProcessGroup& grou
           {"acc_token", part(scores.right_by_token)}};
 }
 
-int evaluate(const Request& request, comm::World& world) {
-  TextModel loaded = load(request.model, world);
-  const auto group = world.group({.name = "evaluation"});
-  const Json result = request.task == Evaluated::kPerplexity ? perplexity(request, loaded, *group)
-                                                             : choices(request, loaded, *group);
-  if (world.rank() != 0) return 0;
+void print(const Request& request, const std::string& description, const Json& result) {
   if (request.json) {
     std::printf("%s\n", result.dump().c_str());
-    return 0;
+    return;
   }
-  std::printf("%s: %s\n", request.model.path.c_str(), loaded.description.c_str());
+  std::printf("%s: %s\n", request.model.path.c_str(), description.c_str());
   for (const auto& [key, value] : result.items()) {
     const std::string text = value.is_string()     ? value.text()
                              : !value.is_integer() ? format_number(value.real())
                                                    : value.dump();
     std::printf("%-14s %s\n", key.c_str(), text.c_str());
   }
+}
+
+// Validation images of a data set that has some, else all.
+int evaluate_images(const Request& request, comm::World& world) {
+  if (request.task != Evaluated::kPerplexity || request.seq_len > 0) {
+    throw ConfigError(cat("--task and --seq-len are for language models, ", request.model.path,
+                          " is an image classifier; leave them out"));
+  }
+  auto context = make_context(request.model, world);
+  const DType dtype = dtype_of_flag(request.model.dtype, context->device());
+  ImageClassifier classifier(request.model.path, std::move(context), dtype);
+  const ImageSplits data = open_images(
+      {.path = request.data, .val_fraction = 0, .made_pixels = classifier.augmentation().pixels});
+  const auto group = world.group({.name = "evaluation"});
+  const auto [hits, loss] = classifier.evaluate(data.val != nullptr ? data.val : data.train,
+                                                data.classes, request.batch, request.limit, *group);
+  if (world.rank() != 0) return 0;
+  const auto images = static_cast<double>(hits.counts[0]);
+  Json result{{"task", "images"}, {"images", hits.counts[0]}, {"loss", loss / images}};
+  for (size_t k = 0; k < Hits::kTop.size(); ++k) {
+    if (Hits::kTop[k] >= std::ssize(classifier.classes())) continue;
+    result[cat("top", Hits::kTop[k])] = static_cast<double>(hits.counts[k + 1]) / images;
+  }
+  print(request, classifier.description(), result);
+  return 0;
+}
+
+int evaluate(const Request& request, comm::World& world) {
+  if (is_image_classifier(request.model.path)) return evaluate_images(request, world);
+  TextModel loaded = load(request.model, world);
+  const auto group = world.group({.name = "evaluation"});
+  const Json result = request.task == Evaluated::kPerplexity ? perplexity(request, loaded, *group)
+                                                             : choices(request, loaded, *group);
+  if (world.rank() == 0) print(request, loaded.description, result);
   return 0;
 }
 
@@ -115,7 +149,7 @@ int evaluate(const Request& request, comm::World& world) {
 int run_evaluate(int argc, const char* const* argv) {
   Request request;
   ConfigSpec spec("shale evaluate",
-                  "measures the perplexity of a text, or the accuracy on a benchmark");
+                  "measures the perplexity of a text, or the accuracy on a benchmark or images");
   describe(spec, request);
   const ParseResult parsed = parse_config(spec, argc, argv);
   if (parsed.should_exit) {

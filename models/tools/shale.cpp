@@ -13,9 +13,10 @@ namespace {
 
 constexpr std::array kTools = {
     Tool{"ckpt", "inspects, verifies and converts checkpoints", run_ckpt},
+    Tool{"classify", "names the classes of pictures, with a model of train_image", run_classify},
     Tool{"config", "converts the options of other trainers", run_config},
     Tool{"doctor", "checks what this machine can run, and how to fix what is missing", run_doctor},
-    Tool{"evaluate", "measures perplexity, or accuracy on a benchmark", run_evaluate},
+    Tool{"evaluate", "measures perplexity, or accuracy on a benchmark or images", run_evaluate},
     Tool{"generate", "continues a text, or answers a message, with a model", run_generate},
     Tool{"metrics", "exports the metrics of a run as CSV or to MLflow", run_metrics},
     Tool{"plan", "plans memory and time of a run, without the machines", run_plan},
@@ -41,7 +42,7 @@ constexpr std::pair<std::string_view, std::string_view> kSynonyms[] = {
     {"chat", "shale generate MODEL --chat"},
     {"infer", "shale generate"},
     {"sample", "shale generate"},
-    {"predict", "shale generate"},
+    {"predict", "shale generate, or shale classify for pictures"},
     {"launch", "shale train, shale run -- COMMAND, or mpirun"},
     {"csv", "shale metrics RUN --csv"},
     {"checkpoint", "shale ckpt"},

@@ -7,6 +7,7 @@ namespace shale::models {
 // (models/tools/tool_table.h).
 
 int run_ckpt(int argc, const char* const* argv);
+int run_classify(int argc, const char* const* argv);
 int run_config(int argc, const char* const* argv);
 int run_doctor(int argc, const char* const* argv);
 int run_evaluate(int argc, const char* const* argv);

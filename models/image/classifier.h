@@ -1,0 +1,65 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "shale/comm/process_group.h"
+#include "shale/models/image/model.h"
+#include "shale/runtime/data/images/augment.h"
+#include "shale/runtime/data/images/image_dataset.h"
+#include "shale/runtime/tensor/context.h"
+
+namespace shale::models {
+
+// Counts images whose label is among the k classes with the highest scores.
+struct Hits {
+  static constexpr std::array<int64_t, 2> kTop = {1, 5};
+
+  // Returns true if the label has the highest score. Of equal scores, lower classes rank higher.
+  bool add(std::span<const float> scores, int32_t label);
+
+  std::array<int64_t, kTop.size() + 1> counts = {};  // images, then hits by k
+};
+
+// Returns true if the path is an image classifier: a folder of train_image --export with timm's
+// names, or a checkpoint or run of train_image.
+bool is_image_classifier(const std::string& path);
+
+// A trained image classifier on one device, without data parallelism.
+class ImageClassifier {
+ public:
+  // path: as is_image_classifier(). Throws as ImageWeights and CheckpointReader do; DataError for a
+  // model that is not known.
+  ImageClassifier(const std::string& path, std::shared_ptr<Context> context, DType dtype);
+
+  std::string description() const;  // "vit, 823448 parameters, 24 classes, 32 x 32, on cpu in fp32"
+  const std::vector<std::string>& classes() const { return classes_; }
+  const Augmentation& augmentation() const { return augmentation_; }
+
+  // Returns the log-probabilities [count, classes] of pictures, as write_pixels() makes them.
+  std::vector<float> log_probabilities(std::span<const float> pictures, int64_t count);
+
+  struct Scores {
+    Hits hits;
+    double loss = 0;  // summed over the images
+  };
+  // Scores a data set, its first `limit` images (0: all), whose images are divided over the group's
+  // ranks. classes: names by the data set's labels. Throws DataError for a class that the model
+  // does not have. Collective; all ranks get the result.
+  Scores evaluate(const std::shared_ptr<const ImageDataset>& images,
+                  const std::vector<std::string>& classes, int64_t batch, int64_t limit,
+                  comm::ProcessGroup& group);
+
+ private:
+  std::shared_ptr<Context> context_;
+  DType dtype_;
+  std::vector<std::string> classes_;
+  Augmentation augmentation_;
+  std::unique_ptr<ImageModel> model_;  // destroyed before the context
+};
+
+}  // namespace shale::models
