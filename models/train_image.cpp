@@ -25,6 +25,7 @@ int main(int argc, char** argv) {
   ConfigSpec spec("train_image", "trains an image classifier on one or more ranks");
   models::describe(spec, config);
   models::TrainingProgram program{
+      .name = "train_image",
       .spec = spec,
       .run = config.run,
       .resolve = [&config](int ranks) { models::resolve(config, ranks); },

@@ -33,6 +33,7 @@ int main(int argc, char** argv) {
   ConfigSpec spec("train_lm", "trains a language model on one or more ranks");
   models::describe(spec, config);
   models::TrainingProgram program{
+      .name = "train_lm",
       .spec = spec,
       .run = config.run,
       .resolve =

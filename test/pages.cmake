@@ -46,7 +46,7 @@ endfunction()
 
 file(GLOB sources ${ROOT}/models/diffusion/config.cpp ${ROOT}/models/image/*config.cpp
      ${ROOT}/models/language/*config.cpp ${ROOT}/models/training/run_config.cpp
-     ${ROOT}/models/training/slow_links.cpp ${ROOT}/models/tools/*.cpp)
+     ${ROOT}/models/training/recipes.cpp ${ROOT}/models/training/slow_links.cpp ${ROOT}/models/tools/*.cpp)
 names_in("[ \n](spec[.]add|spec[.]add_size|spec[.]add_choice|size)\\([ \n]*\"([a-z0-9-]+)\"" 2 flags
          ${sources})
 list(TRANSFORM flags PREPEND "--")

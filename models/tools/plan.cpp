@@ -25,7 +25,9 @@
 #include "shale/models/plan/time/layout_search.h"
 #include "shale/models/plan/time/measured_cluster.h"
 #include "shale/models/plan/time/planned_step.h"
+#include "shale/models/tools/planned_task.h"
 #include "shale/models/tools/tools.h"
+#include "shale/models/training/recipes.h"
 #include "shale/runtime/io/atomic_file.h"
 #include "shale/runtime/io/mapped_file.h"
 
@@ -55,10 +57,11 @@ struct PlanOptions {
   bool measure = false;
   double device_mtbf_h = 0;  // mean hours between failures of a device; 0: ignore failures
   FailureModel failures;     // seconds of saves and restarts
+  RecipeChoice recipe;
   TrainConfig train;
 };
 
-void describe(ConfigSpec& spec, PlanOptions& options) {
+void describe(ConfigSpec& spec, PlanOptions& options, const PlannedProgram& program) {
   spec.section("Plan");
   spec.add("ranks", options.ranks, "number of ranks to plan for; they need not exist",
            {.min = 1, .max = 1 << 20});
@@ -89,7 +92,7 @@ void describe(ConfigSpec& spec, PlanOptions& options) {
            "cluster file (docs/explanation/planning.md), or the word here, to measure this machine "
            "with --ranks processes; adds the step time and its parts",
            {.is_path = true, .help = {.metavar = "FILE|here", .default_text = "none"}});
-  spec.add("tensor-pieces", options.train.run.tensor_pieces,
+  spec.add("tensor-pieces", program.run.tensor_pieces,
            "maximum chunks of tensor-parallel transfers; 1: no overlap; 0: one per rank of "
            "--tensor, as in a run",
            {.min = 0, .max = 1 << 16});
@@ -110,9 +113,11 @@ void describe(ConfigSpec& spec, PlanOptions& options) {
           "time until a checkpoint is on disk, written in the background");
   seconds("restart-time", options.failures.restart_s,
           "time from a failure to the first step after it");
-  describe(spec, options.train, /*needs_data=*/false);
+  program.describe(spec);
+  describe(spec, options.recipe, /*program=*/"");
   spec.example("shale plan --model gpt2-1558m --seq-len 1024 --ranks 1024 --zero 3");
   spec.example("shale plan --ranks 8 --cluster h100.json --layouts --write layout.json");
+  spec.example("shale plan --recipe vit-l16 --ranks 8");
   spec.example("shale plan --check out");
   spec.needs("write top search-time search-dry-runs", "--layouts");
   spec.needs("tensor-pieces", "--tensor or --layouts");
@@ -247,19 +252,19 @@ class Machines {
   std::optional<BusyNode> node_;
 };
 
-int plan(PlanOptions& options, const Cluster* cluster) {
-  RunConfig& run = options.train.run;
+int plan(PlanOptions& options, const PlannedProgram& program, const Cluster* cluster) {
+  RunConfig& run = program.run;
   Machines machines(options, cluster, run);
   run.epochs = 0;  // without data, --steps says how often each kind of step comes
-  resolve(options.train, options.ranks);
-  const std::unique_ptr<LanguageTask> task = make_language_task(options.train);
+  program.resolve(options.ranks);
+  const std::unique_ptr<Task> task = program.make_task();
   const auto start = Clock::now();
   const std::vector<int> ranks = options.rank >= 0 ? std::vector<int>{options.rank}
                                                    : first_ranks_of_stages(run, options.ranks);
   std::vector<TimedRank> planned;
   for (const int rank : ranks) {
     // Every rank needs a new task, because planning leaves its parameters without memory.
-    const std::unique_ptr<LanguageTask> of_rank = make_language_task(options.train);
+    const std::unique_ptr<Task> of_rank = program.make_task();
     planned.push_back(machines.get() != nullptr
                           ? plan_time(run, *of_rank, rank, options.ranks, *machines.get())
                           : TimedRank{plan_rank(run, *of_rank, rank, options.ranks), {}});
@@ -453,18 +458,24 @@ int check(ConfigSpec& spec, PlanOptions& options) {
 int run_plan(int argc, const char* const* argv) {
   PlanOptions options;
   ConfigSpec spec("shale plan", "plans memory and time of a train_lm run, without the machines");
-  describe(spec, options);
-  const ParseResult parsed = parse_config(spec, argc, argv);
+  const Json recipe = find_recipe(argc, argv);
+  const std::string name = recipe.is_object() ? recipe["program"].text() : "train_lm";
+  const PlannedProgram program = planned_program(name, options.train);
+  describe(spec, options, program);
+  const ParseResult parsed = parse_with_recipe(spec, argc, argv);
   if (parsed.should_exit) {
     std::fputs(parsed.output.c_str(), stdout);
     return 0;
   }
   set_process_log({.quiet = true});
+  if (name != "train_lm" && (options.layouts || !options.check.empty())) {
+    throw ConfigError("--layouts and --check need a run of train_lm, found one of " + name);
+  }
   if (!options.check.empty()) return check(spec, options);
-  RunConfig& run = options.train.run;
+  RunConfig& run = program.run;
   if (run.threads == 0) run.threads = std::max(1, cpu_counts().bound / options.ranks);
   const auto planned = [&](const Cluster* cluster) {
-    return options.layouts ? list_layouts(options, spec, cluster) : plan(options, cluster);
+    return options.layouts ? list_layouts(options, spec, cluster) : plan(options, program, cluster);
   };
   if (options.cluster.empty()) return planned(nullptr);
   if (options.cluster != kHere) {

@@ -12,6 +12,7 @@
 #include "shale/comm/hosts/start_watch.h"
 #include "shale/comm/world.h"
 #include "shale/models/training/checks/health_check.h"
+#include "shale/models/training/recipes.h"
 #include "shale/models/training/stop_signals.h"
 #include "shale/models/training/trainer.h"
 
@@ -25,7 +26,7 @@ struct CommandLine {
 
   CommandLine(ConfigSpec& spec, int argc, char** argv) {
     try {
-      parsed = parse_config(spec, argc, argv);
+      parsed = parse_with_recipe(spec, argc, argv);
     } catch (...) {
       error = std::current_exception();
     }
@@ -69,6 +70,8 @@ int run_training_program(int argc, char** argv, const TrainingProgram& program) 
     print_error(failure.message);
     return static_cast<int>(failure.code);
   }
+  RecipeChoice recipe;
+  describe(program.spec, recipe, program.name);
   const CommandLine command(program.spec, argc, argv);
   const double timeout_s = program.run.timeout_s, start_s = program.run.start_timeout_s;
   const bool waits_for_ever = timeout_s == 0 || start_s == 0;

@@ -14,6 +14,7 @@ namespace shale::models {
 
 // Parts of a training program that differ between programs.
 struct TrainingProgram {
+  const char* name;
   ConfigSpec& spec;  // describes all options
   RunConfig& run;    // part of `spec`
   // Fills in derived options; calls resolve(RunConfig&, int ranks).
