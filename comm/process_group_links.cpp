@@ -66,8 +66,8 @@ std::vector<std::unique_ptr<PipeLink>> ProcessGroup::make_links(std::span<const 
 
 std::vector<std::unique_ptr<PipeLink>> ProcessGroup::open_links(std::span<const LinkSpec> specs) {
   if (specs.empty()) return {};
-  throw UnavailableError(
-      cat("make_links: group '", options().name, "' of backend ", backend(), " has no links"));
+  throw UnavailableError(cat("make_links: group '", options().name, "': backend ", backend(),
+                             " has no point-to-point links"));
 }
 
 }  // namespace shale::comm

@@ -17,7 +17,7 @@ void check_rounded_span(const char* op, const AdamWArgs& a) {
   const int64_t first = a.rounding.first, end = first + a.master.numel();
   if (first >= 0 && end <= int64_t{1} << 34) return;
   throw ShapeError(cat(op, ": master has the elements ", first, " to ", end - 1,
-                       " of its parameter, expected 0 to below 2^34"));
+                       " of its parameter, expected elements within 0 to 2^34 - 1"));
 }
 
 }  // namespace

@@ -10,8 +10,8 @@ void check_args(const RandomNormalArgs& a) {
   if (a.first < 0) throw ShapeError(cat(kOp, ": first is ", a.first, ", expected 0 or more"));
   const bool is_box = a.run > 0 && a.stride >= a.run && a.y.numel() % a.run == 0;
   if (a.run != 0 && !is_box) {
-    throw ShapeError(cat(kOp, ": rows of ", a.run, " elements every ", a.stride, " of y, ", a.y,
-                         ", expected whole rows that do not overlap"));
+    throw ShapeError(cat(kOp, ": run is ", a.run, ", stride is ", a.stride, " and y is ", a.y,
+                         ", expected 0 < run <= stride and a multiple of run elements in y"));
   }
 }
 

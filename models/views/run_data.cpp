@@ -175,7 +175,8 @@ void add_metrics_row(RunData& run, std::string_view line, const std::string& whe
     run.columns[key].add(at, value.is_number() ? std::optional(value.real()) : std::nullopt);
   }
   if (run.columns.size() > kMostKeys) {
-    throw DataError(cat(where, ": expected at most ", kMostKeys, " keys in all rows"));
+    throw DataError(
+        cat(where, ": expected at most ", kMostKeys, " different keys in all lines together"));
   }
 }
 
@@ -233,7 +234,8 @@ std::string csv_of_metrics(std::string_view jsonl, const std::string& source) {
       const auto [place, is_new] = column.try_emplace(key, keys.size());
       if (is_new) keys.push_back(key);
       if (keys.size() > kMostKeys) {
-        throw DataError(cat(where, ": expected at most ", kMostKeys, " keys in all rows"));
+        throw DataError(
+            cat(where, ": expected at most ", kMostKeys, " different keys in all lines together"));
       }
       row.resize(std::max(row.size(), place->second + 1));
       if (value.is_null()) continue;

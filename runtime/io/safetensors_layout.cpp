@@ -53,7 +53,11 @@ std::string describe(const std::map<std::string, std::string>& metadata) {
 
 int64_t SafetensorsSpec::bytes() const {
   const std::optional<int64_t> size = safetensors_bytes(safetensors_dtype(dtype), shape);
-  if (!size) throw InternalError(cat("safetensors: tensor '", name, "' has no possible size"));
+  if (!size) {
+    throw InternalError(cat("safetensors: tensor '", name,
+                            "' has an impossible shape, expected sizes of at least 0 and a whole "
+                            "number of bytes below 2^60"));
+  }
   return *size;
 }
 

@@ -118,9 +118,10 @@ namespace {
 void check_trainable(const Parameter& parameter) {
   if (parameter.trainable) return;
   throw ConfigError(cat("optimizer: ", parameter.full_name(),
-                        " has a gradient here, and Parameter::trainable is false now; set it "
-                        "before the model has memory, or, to freeze it for some steps, an "
-                        "optimizer of its own (select_parameters()) that does not step meanwhile"));
+                        " has memory for a gradient, but Parameter::trainable is false now; set "
+                        "trainable before the model's memory is allocated; to freeze the parameter "
+                        "for some steps only, give it an optimizer of its own "
+                        "(select_parameters()) and do not step that optimizer in these steps"));
 }
 
 }  // namespace
@@ -290,7 +291,8 @@ void Optimizer::add_parts(const OptimState& state, std::vector<StatePart>& parts
     if (first % block != 0 || offset % block != 0) {
       throw InternalError(cat("optimizer: a part of ", span.parameter->full_name(),
                               " begins at element ", first, ", expected a multiple of ", block,
-                              ", the elements per value of its state ", state.name));
+                              ", because ", block, " elements share one value of the state ",
+                              state.name));
     }
     parts.push_back(
         {.name = cat(span.parameter->full_name(), "/", state.name),
@@ -362,9 +364,9 @@ void ElementwiseOptimizer::add_states(const std::string& name, DType dtype, int6
 View ElementwiseOptimizer::part(const Tensor& vector, const OptimRun& run, int64_t block) {
   if (!vector.defined()) return {};
   if (run.offset % block != 0) {
-    throw InternalError(cat("optimizer: a span begins at element ", run.offset,
-                            ", expected a multiple of ", block,
-                            ", the elements per value of its state"));
+    throw InternalError(cat("optimizer: an update begins at element ", run.offset,
+                            " of its shard, expected a multiple of ", block, ", because ", block,
+                            " elements share one value of the optimizer state"));
   }
   return vector_slice(vector, run.offset / block, (run.count + block - 1) / block).view();
 }

@@ -125,10 +125,10 @@ Tensor& Tensor::set_requires_grad(bool value) {
   }
   if (const std::string_view parameter = name_of(*this); !parameter.empty()) {
     throw AutogradError(cat("set_requires_grad: ", parameter,
-                            " is a parameter, whose gradient Parameter::trainable decides before "
-                            "the model has memory; to freeze it for some steps, give it an "
-                            "optimizer of its own (select_parameters()), which does not step "
-                            "meanwhile"));
+                            " is a parameter: set Parameter::trainable instead, before the "
+                            "model's memory is allocated; to freeze it for some steps only, give "
+                            "it an optimizer of its own (select_parameters()) and do not step that "
+                            "optimizer in these steps"));
   }
   impl_->requires_grad = value;
   if (value) leaf_state(*this);

@@ -168,7 +168,8 @@ TEST_CASE("adamw without masters refuses a rounded copy and a place outside the 
   args.param = {};
   args.rounding.first = -1;
   CHECK(test::message_of<ShapeError>(adamw) ==
-        "adamw: master has the elements -1 to 6 of its parameter, expected 0 to below 2^34");
+        "adamw: master has the elements -1 to 6 of its parameter, expected elements within 0 to "
+        "2^34 - 1");
 }
 
 }  // namespace shale

@@ -99,7 +99,8 @@ std::vector<UnitPlan> plan_units(Module& root, const std::vector<Module*>& modul
   std::set<const Module*> seen = {&root};
   for (Module* module : modules) {
     if (!is_inside(module, &root)) {
-      throw InternalError(cat("unit: ", module->full_name(), " is outside the tree"));
+      throw InternalError(
+          cat("unit: ", module->full_name(), " is no module of the model to be sharded"));
     }
     if (seen.insert(module).second) plans.push_back({.module = module, .parameters = {}});
   }
@@ -107,7 +108,8 @@ std::vector<UnitPlan> plan_units(Module& root, const std::vector<Module*>& modul
   for_each_tie(root, [&](const Module& user, const Parameter& parameter) {
     if (is_inside(parameter.owner, &root)) return;
     throw InternalError(cat("unit: ", user.full_name(), " uses the parameter ",
-                            parameter.full_name(), ", which is outside the tree"));
+                            parameter.full_name(),
+                            ", whose owner is no module of the model to be sharded"));
   });
 
   std::vector<UnitPlan*> inner_first;

@@ -60,7 +60,7 @@ struct UnitPlan {
 UnitPlan plan_unit(Module& module, const std::set<const Parameter*>& taken);
 
 // Plans the units of a whole tree, in the order of `modules`, which may enclose each other. The
-// root is always a unit and comes last. Throws InternalError for modules outside the tree.
+// root is always a unit and comes last. Throws InternalError for modules outside the root's tree.
 std::vector<UnitPlan> plan_units(Module& root, const std::vector<Module*>& modules);
 
 bool is_inside(const Module* module, const Module* ancestor);  // also true if both are the same

@@ -186,13 +186,13 @@ TEST_CASE("CSV of rows with ever new keys is an error, not a table of all memory
   for (int i = 0; i < 1000; ++i) rows += cat("{\"k", i, "\": 1}\n");
   CHECK_NOTHROW(csv_of_metrics(rows, "m"));
   CHECK(contains(message_of<DataError>([&] { csv_of_metrics(rows + "{\"x\": 1}\n", "m"); }),
-                 "m:1001: expected at most 1000 keys"));
+                 "m:1001: expected at most 1000 different keys in all lines together"));
   const TempDir dir;
   std::string row = "{\"step\": 1";
   for (int i = 0; i < 1001; ++i) row += cat(", \"k", i, "\": 1");
   dir.write("metrics.jsonl", row + "}\n");
   CHECK(contains(message_of<DataError>([&] { read_run(dir.path()); }),
-                 "metrics.jsonl:1: expected at most 1000 keys"));
+                 "metrics.jsonl:1: expected at most 1000 different keys in all lines together"));
 }
 
 }  // namespace shale::models

@@ -364,7 +364,7 @@ TEST_CASE("whether a parameter is trained is decided before it has memory") {
   CHECK_FALSE(net.unused.weight.value.requires_grad());
   CHECK(
       contains(message_of<AutogradError>([&] { net.linear.weight.value.set_requires_grad(false); }),
-               "linear.weight is a parameter, whose gradient Parameter::trainable decides"));
+               "linear.weight is a parameter: set Parameter::trainable instead"));
   optim::AdamW optimizer(local_shards(net, context), {});
   net.linear.weight.trainable = false;
   CHECK(contains(message_of<ConfigError>([&] { optimizer.prepare(context, 0, 0.1f); }),
