@@ -287,10 +287,12 @@ void describe_device(ConfigSpec& spec, RunConfig& c) {
       .may_change();
   spec.add_size(
       "expect-bandwidth", c.expect_bandwidth,
-      "expected all-reduce bandwidth of a rank, bytes per second; a warning names slower ranks",
+      "least all-reduce bandwidth expected of a rank, in bytes per second; a slower all-reduce "
+      "causes a warning that names the slowest rank",
       {.min = 0,
        .help = {.metavar = "SIZE",
-                .default_text = "1/16 of a memory copy within a host, else none"}});
+                .default_text =
+                    "1/16 of the memory copy bandwidth for CPU ranks on one host, else none"}});
   spec.add("check-replicas", c.check_replicas,
            "steps between bitwise comparisons of replicated parameters, to find faulty hardware; "
            "0: off",
