@@ -25,7 +25,7 @@ const std::vector<ProductKernel> kProducts = {
     {"gemm90_bf16", "sm_90a", "gemm90_kernel<bf16, Gemm90Config<64, 6, false>, false, false,",
      "128 x 64 of c, 6 stages of 64 of k", 8, 177, "H100"},
     {"gemm90_bf16", "sm_90a", "gemm90_kernel<bf16, Gemm90PingPong<6, false>, false, false,",
-     "128 x 128 of c in turns, 6 stages of 64 of k", 4, 225, "H100"},
+     "two tiles of 128 x 128 of c alternately, 6 stages of 64 of k", 4, 225, "H100"},
     {"attention90_fwd_bf16", "sm_90a", "attention90_fwd_kernel<bf16, 128, false>",
      "128 queries by 128 keys, 2 stages", 8, 193, "H100"},
     {"attention90_fwd_bf16", "sm_90a", "attention90_fwd_kernel<bf16, 64, false>",
@@ -214,24 +214,25 @@ build/release/test/machine_code_bounds > docs/contributing/bounds.md
 The kernels of this page were compiled with CUDA )",
       cuda_version, R"(. Nothing on it was measured on a GPU.
 
-**All shares are upper bounds, and do not count the port of shared memory.** Tensor-core
-instructions of an H100 read operands from shared memory through a port of 128 bytes a cycle, which
-also takes what TMA writes there. That port alone limits the 128 x 128 ping-pong GEMM to 80% of the
-tensor cores' peak, where the table says 100%: for 64 of k the tensor cores need 512 cycles and the
-port 640, of which 384 are for operands and 256 for TMA. Other kernels whose operands come from
-shared memory are limited too.
+**Every percentage of a peak on this page is an upper bound of what a kernel can reach, and does not
+count the port of shared memory.** Tensor-core instructions of an H100 read operands from shared
+memory through a port of 128 bytes a cycle, which also takes what TMA writes there. That port alone
+limits the 128 x 128 ping-pong GEMM to 80% of the tensor cores' peak, where the table says 100%: for
+64 of k the tensor cores need 512 cycles and the port 640, of which 384 are for operands and 256 for
+TMA. Other kernels whose operands come from shared memory are limited too.
 
-For each pipe (execution unit) of a multiprocessor, the loop's instructions that it executes are
-counted ([bounds.cpp](../../test/machine_code/bounds.cpp) has the rates). The higher share assumes
-that all pipes work in parallel, so that the busiest one is the limit. The lower share assumes that
-nothing runs beside the tensor cores, so that their time and the next busiest pipe's add up. Not
-counted are waits for memory and barriers, a tile's beginning and end, and clocks that fall under
-load.
+A multiprocessor has several pipes (execution units). For each pipe, the page counts the
+instructions that it executes in one pass of the kernel's main loop;
+[bounds.cpp](../../test/machine_code/bounds.cpp) has the instructions per cycle of each pipe. The
+higher percentage assumes that all pipes work in parallel, so that the busiest pipe is the limit.
+The lower percentage assumes that no other pipe works while the tensor cores do, so that the time of
+the tensor cores and that of the busiest other pipe add up. Neither counts waits for memory and
+barriers, the beginning and end of a tile, and clocks that fall under load.
 
 ## Products and attention: upper bounds
 
-Shares of the dense peak of bf16, 989 TFLOP/s on H100 and H200, 312 on an A100,
-of the main loop of a full tile without masks.
+The percentages are of the dense bf16 peak, 989 TFLOP/s on H100 and H200, 312 on an A100, for the
+main loop of a full tile without masks.
 
 )",
       products,

@@ -1,4 +1,4 @@
-// Writes the section of the bounds page on GEMMs with too few tiles for all SMs.
+// Writes the bounds page's section about GEMMs whose last round of tiles leaves SMs idle.
 #include "shale/base/error.h"
 #include "shale/kernels/gemm_plan.h"
 #include "shale/kernels/gemm_problem.h"
