@@ -92,10 +92,9 @@ struct AttentionProblem {
   BlockRows keys_of_queries, queries_of_keys;
 
   bool hides_first_keys() const { return window > 0 || given_first_keys != nullptr; }
-  // First key that each query sees, and one past the last query that sees each key. Implementations
-  // fill these arrays in from HiddenKeys for their kernels; null: no keys are hidden.
-  const int32_t* first_keys = nullptr;   // [batch, queries]
-  const int32_t* end_queries = nullptr;  // [batch, keys]
+  // Arrays that implementations fill in from HiddenKeys for their kernels; null: no key is hidden.
+  const int32_t* first_keys = nullptr;   // [batch, queries]: first key that the query sees
+  const int32_t* end_queries = nullptr;  // [batch, keys]: one past the last query that sees the key
 };
 
 // The keys that a window and given_first_keys hide from the queries of one sequence, whose lengths

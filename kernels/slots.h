@@ -32,49 +32,50 @@
 
 namespace shale::kernels {
 
-// Slots with a kernel on every device. The registries fill their device's entries from this list,
-// so a new slot is named only here and in its own header.
+// Slots with a kernel on every device, below the names of the headers that declare them. The
+// registries fill their device's entries from this list, so a new slot is named only here and in
+// its own header.
 inline auto slots_on_all_devices() {
   return std::tie(
-      // adafactor.h
+      // adafactor.h:
       adafactor_means, adafactor_average, adafactor_squares, adafactor,
-      // attention.h
+      // attention.h:
       attention_fwd, attention_bwd, attention_merge,
-      // batch_norm.h
+      // batch_norm.h:
       batch_moments, batch_merge, batch_norm, batch_norm_sums, batch_norm_grad,
-      // block_codes.h
+      // block_codes.h:
       decode_blocks, encode_blocks,
-      // conv.h, pool.h
+      // conv.h, pool.h:
       conv, conv_input_grad, conv_weight_grad, max_pool, max_pool_grad,
-      // elementwise.h
+      // elementwise.h:
       axpby, mul, fill, copy, gelu_fwd, gelu_bwd, swiglu_fwd, dropout,
-      // embedding.h
+      // embedding.h:
       embedding_fwd, embedding_bwd,
-      // fp8.h, fp8_shard.h
+      // fp8.h, fp8_shard.h:
       quantize_fp8, fp8_gemm, fp8_largest, fp8_encode, fp8_decode, fp8_operands,
-      // gemm.h, grouped_gemm.h
+      // gemm.h, grouped_gemm.h:
       gemm, grouped_gemm,
-      // index.h
+      // index.h:
       gather, scatter_add,
-      // loss.h, loss_scale.h
+      // loss.h, loss_scale.h:
       cross_entropy, cross_entropy_stats, cross_entropy_grad, update_loss_scale, skip_outliers,
-      // moe.h
+      // moe.h:
       moe_route_fwd, moe_route_bwd, moe_sort, moe_balance, moe_permute, moe_combine, moe_dots,
-      // muon.h
+      // muon.h:
       muon_momentum, inverse_norm, muon,
-      // norm.h
+      // norm.h:
       layer_norm_fwd, layer_norm_bwd, rms_norm_fwd, rms_norm_bwd,
-      // one_bit.h
+      // one_bit.h:
       sign_pack, sign_mean, sign_unpack,
-      // optim.h
+      // optim.h:
       adamw, adamw_8bit, lion, sgd, weight_average,
-      // pointwise.h
+      // pointwise.h:
       pointwise,
-      // random.h
+      // random.h:
       random_normal,
-      // rope.h
+      // rope.h:
       rope,
-      // reduce.h, reduce_dims.h, softmax.h, tree_sum.h
+      // reduce.h, reduce_dims.h, softmax.h, tree_sum.h:
       column_sum, sum, sum_squares, clip_factor, reduce_dims, softmax_fwd, softmax_bwd, tree_sum);
 }
 

@@ -8,7 +8,9 @@ set(of_ranks "| `host_peak` | bytes |\n| `text` | none |\n`comm_share_all`, `com
 set(prometheus "| `shale_loss` | gauge |\n")
 set(metrics "| `loss` | nats | x |\n| `state` | saved or not |\n${of_ranks}${prometheus}")
 
-# check(<what> <expected output, a regex, or OK> <page> <its text>): the other pages are correct.
+# check(<what> <expected> <page> <text>): writes a small tree whose code and pages agree, replaces
+# docs/<page> by the text, and runs pages.cmake on the tree. Its output must match the regex
+# <expected>; OK: pages.cmake must succeed.
 function(check what expected page text)
   file(REMOVE_RECURSE ${SCRATCH})
   file(WRITE ${SCRATCH}/models/language/config.cpp "  spec.add(\n      \"data\", c.data);\n")

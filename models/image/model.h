@@ -70,8 +70,9 @@ class ImageModel : public Module {
   };
   virtual PositionTable position_table() const { return {}; }
 
-  // images: [N, pixels, pixels, 3], any float dtype. Returns [N, classes] in the compute dtype; in
-  // a sharded model, for this rank's samples (comm::own_samples()).
+  // images: [N, pixels, pixels, 3], any float dtype. Returns [N, classes] in the compute dtype; if
+  // tensor-parallel ranks share the layers, `images` has the samples of all these ranks, and the
+  // result is for this rank's samples (comm::own_samples()).
   Tensor logits(const Tensor& images);
   // Returns the sum of the cross-entropy over the images, an f32 scalar. labels: [N] i32; rows with
   // kernels::kIgnoreTarget do not count. softening: see soft_cross_entropy(); undefined: targets

@@ -27,10 +27,11 @@ class RehearsalClock : public kernels::CallObserver,
     // Repeats each kernel at the first call of its kind. Caches are warmer than in a real step.
     kAtOnce,
     kLater,  // runs no kernels; a later pass does
-    // Runs the first few calls of each kind at their places in the step, so that their memory is
-    // mapped. Takes no times.
+    // Runs the first few calls of each kind of kernel at their places in the step, so that their
+    // memory is mapped. Measures no times.
     kVisit,
-    // Runs and times the calls at their places in the step, between its other kernels.
+    // Runs and times the first few calls of each kind of kernel at their places in the step,
+    // between the other kernels of the step.
     kInPlace,
   };
   // Returns true if kernels really run, to be measured.

@@ -150,7 +150,8 @@ double VisionTransformer::flops_per_image() const {
   return 6 * multiply_adds;
 }
 
-// In a sharded model, the result is the tokens of this rank's samples.
+// Returns the tokens of this rank's samples. If tensor-parallel ranks share the layers, `images`
+// has the samples of all these ranks, of which this rank embeds its part.
 Tensor VisionTransformer::embed(const Tensor& images) {
   const Tensor own = distribution().own_samples(images);
   const int64_t N = own.size(0), C = config().width;

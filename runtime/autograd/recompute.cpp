@@ -93,7 +93,7 @@ class Segment : public std::enable_shared_from_this<Segment> {
   }
 
   void run_again() {
-    size_t wanted = slots_.size();  // number of slots that must be filled
+    size_t wanted = slots_.size();  // tensors to recompute: up to the last slot still in use
     while (wanted > 0 && slots_[wanted - 1].expired()) --wanted;
     std::vector<Tensor> inputs;
     for (size_t i = 0; i < inputs_.size(); ++i) {

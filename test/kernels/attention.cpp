@@ -108,8 +108,9 @@ TEMPLATE_TEST_CASE("attention with heads of 128 agrees with f64 for every tile o
   }
 }
 
-// Tests heads whose usual tiles do not fit. With 99 KiB these are 16-bit heads from 96 on and f32
-// heads of 256. With 64 KiB they are all heads; backward of 256 is refused, and there is no bf16.
+// Tests the head sizes whose default tiles need more shared memory than a block can have. With 99
+// KiB per block (compute capability 12.0) these are 96 and more in 16 bits, and 256 in f32. With 64
+// KiB (7.5) these are all head sizes; such GPUs have no bf16 and refuse backward of heads of 256.
 TEMPLATE_TEST_CASE("attention agrees with f64 on GPUs with little shared memory",
                    "[kernels][attention]", float, bf16, f16) {
   constexpr bool kF32 = std::is_same_v<TestType, float>;

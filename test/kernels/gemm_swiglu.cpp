@@ -56,9 +56,10 @@ double ref_dsilu(double x) {
   return sigmoid(x) * (1 + x * (1 - sigmoid(x)));
 }
 
-// Bound of the error of silu and of its slope, which are computed in f32. The sigmoid has a
-// relative error of a few ulps plus the exponent's, |x| (1 - sigmoid(x)) ulps. Multiplied by x or x
-// (1 - sigmoid(x)), which both stay below max(1, |x|), the error is below 16 ulps of max(1, |x|).
+// Returns a bound of the absolute errors that f32 arithmetic makes in silu(x) and in its
+// derivative: 16 ulps of max(1, |x|). The computed sigmoid has a relative error of a few ulps, plus
+// |x| (1 - sigmoid(x)) ulps from the rounding of exp's argument. silu is the sigmoid times x, the
+// derivative is the sigmoid times 1 + x (1 - sigmoid(x)); neither factor exceeds 1.3 max(1, |x|).
 double silu_error(double x) {
   return 16 * 0x1p-24 * std::max(1., std::abs(x));
 }

@@ -5,9 +5,10 @@
 
 namespace shale::comm {
 
-// attention() (ops/attention.h) over sequences whose tokens are on several ranks. A shard is
-// the part of a sequence that one mesh rank has; a process has one or more of them
-// (cut_sequence.h). The sequence's kind selects the algorithm:
+// attention() (ops/attention.h) over sequences whose tokens are on several ranks. A shard is the
+// part of a sequence that one mesh rank has, and consists of two chunks; a process has one or more
+// shards of each sequence (SequenceParts in cut_sequence.h). The sequence's kind selects the
+// algorithm:
 // - kGather: every rank gathers the keys and values of all tokens; each chunk of its queries
 //   attends to tokens up to the chunk's end (arXiv:2407.21783, section 3.3.2). Gradients of keys
 //   and values are added over the chunks of a shard, then over shards as a binary tree, in f32.
@@ -19,11 +20,13 @@ namespace shale::comm {
 // - kUlyssesRing: the ranks of a group exchange tokens for heads, and groups form a ring; same bits
 //   as kRing.
 // Shapes of kernel calls, and bits, depend on the number of shards and not on the number of ranks.
-// Collective. q, k, v: [n B, T / R, H or Hkv, D], as in CutSequence; returns a tensor like q.
-// `options` has a causal mask, and optionally a window, a softcap, blocks, and first keys, which
-// count from the start of the whole sequence and are laid out like the queries. Throws ShapeError
-// for other options, ConfigError for options that the kind does not support. Keeps what attention()
-// keeps, of this rank's tokens or of its heads; backward exchanges keys and values again.
+// Collective. q: [n B, T / R, H, D]; k, v: [n B, T / R, Hkv, D]; returns a tensor like q. B is the
+// number of sequences, T their padded length, R the number of shards of a sequence, n the number of
+// these that this process has. `options` must have a causal mask, and may have a window, a softcap,
+// a block-sparse mask, and first_keys: [n B, T / R] positions in the whole sequence. Throws
+// ShapeError for other options, ConfigError for options that the kind does not support. Keeps what
+// attention() keeps, of this rank's tokens or of its heads; backward exchanges keys and values
+// again.
 Tensor attention(CutSequence& sequence, const Tensor& q, const Tensor& k, const Tensor& v,
                  const AttentionOptions& options = {});
 // packed_attention() over sequences whose tokens are on several ranks; qkv: [n B, T / R, 3 H D].

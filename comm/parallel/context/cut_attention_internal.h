@@ -26,7 +26,8 @@ struct CutOptions {
   int64_t B(const Tensor& x) const { return x.size(0) / sequence.parts().count; }
 };
 
-// Attention of this rank's tokens for kGather and kRing; all tensors are [n B, 2 S, heads, D].
+// Attention of this rank's tokens for kGather and kRing; all tensors are [n B, 2 S, heads, D], with
+// n shards of B sequences in this process, and chunks of S tokens.
 class CutAttention {
  public:
   virtual ~CutAttention() = default;

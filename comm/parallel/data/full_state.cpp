@@ -275,8 +275,10 @@ void DataParallel::full_state(const std::function<void(const Parameter&, const V
   FullState state(*this);
   for (const auto& unit : units_) {
     for (const Parameter* parameter : unit->parameters()) {
-      const bool is_further = parameter->sharding.share != Share::kWhole &&
-                              parameter->peers.empty();  // only the first rank's one has peers
+      // A process has a copy of a sharded parameter for each tensor-parallel rank that it hosts.
+      // Only the copy of the first rank has `peers`; the other copies are skipped.
+      const bool is_further =
+          parameter->sharding.share != Share::kWhole && parameter->peers.empty();
       if (!is_further) visit(*parameter, state.read(*parameter));
     }
   }

@@ -20,7 +20,7 @@ struct PieceRange {
 // Assignment of a model's pieces to pipeline stages, with the schedule.
 struct StagePlan {
   Schedule schedule;
-  std::vector<PieceRange> stages;  // in the order of the model
+  std::vector<PieceRange> stages;  // pieces of each pipeline stage, in model order
 
   const StagePlacement& placement() const { return schedule.placement; }
   const PieceRange& pieces_of(int rank, int chunk) const {

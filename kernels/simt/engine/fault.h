@@ -15,7 +15,7 @@ enum class Fault : uint8_t {
   kOutOfBounds,          // access outside the block's shared memory and all global allocations
   kMisaligned,
   kUninitialised,  // read of memory that was never written
-  kRace,           // unordered accesses to memory, one a write; in global memory, by two blocks
+  kRace,           // unordered accesses, at least one a write; global memory: of different blocks
   kAsyncCopy,      // use of a copy's memory before it has landed, or a copy never waited for
   kProxyFence,     // TMA or wgmma accesses what a thread wrote, without a proxy fence between them
   kWgmma,          // wrong use of wgmma's registers or operands

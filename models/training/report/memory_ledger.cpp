@@ -124,7 +124,8 @@ void ModulePlaces::hook_forward(Module& module) {
   });
 }
 
-// Backward passes of units are not nested, and not all of them signal their end.
+// Shows the unit's name from the start of its backward until its end or the start of another unit's
+// backward: not every unit signals the end. Backward passes of units are not nested.
 void ModulePlaces::hook_backward(Module& unit) {
   names_.push_back(std::make_unique<std::string>(unit.full_name()));
   add(unit, HookPoint::kBeforeBackward, [this, name = names_.back().get()] {
