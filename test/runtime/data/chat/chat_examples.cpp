@@ -278,7 +278,7 @@ TEST_CASE("what a template of conversations refuses is said", "[data]") {
   CHECK(contains(error("user", "\U0010fffd"), "U+10FFFD"));
   const auto silent = std::make_shared<const JinjaTemplate>("{{ messages[0].content }}", "chat");
   CHECK(contains(message_of<DataError>([&] { ChatEncoder(bytes_with({"<s>"}), silent); }),
-                 "no end-of-t"));
+                 "writes no token after an assistant's answer"));
 }
 
 TEST_CASE("lines of every kind become examples, on any number of threads", "[data]") {
