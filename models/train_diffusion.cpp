@@ -4,32 +4,18 @@
 
 #include "shale/models/diffusion/config.h"
 #include "shale/models/diffusion/task.h"
-#include "shale/models/plan/memory_check.h"
 #include "shale/models/training/program.h"
-
-namespace {
-
-// Makes a task of the same model with the data of the run's own.
-std::unique_ptr<shale::models::Task> planned_task(shale::models::DiffusionTrainConfig config,
-                                                  shale::models::Task& opened) {
-  config.diffusion.init.clear();
-  const auto& own = dynamic_cast<const shale::models::DiffusionTask&>(opened);
-  return std::make_unique<shale::models::DiffusionTask>(config, own);
-}
-
-}  // namespace
 
 int main(int argc, char** argv) {
   using namespace shale;
   models::DiffusionTrainConfig config;
   ConfigSpec spec("train_diffusion", "trains a diffusion transformer on one or more ranks");
   models::describe(spec, config);
-  models::TrainingProgram program{
-      .name = "train_diffusion",
-      .spec = spec,
-      .run = config.run,
-      .resolve = [&config](int ranks) { models::resolve(config, ranks); },
-      .make_task = [&config] { return std::make_unique<models::DiffusionTask>(config); }};
-  models::plan_memory(program, config, planned_task);
-  return models::run_training_program(argc, argv, program);
+  return models::run_training_program(
+      argc, argv,
+      {.name = "train_diffusion",
+       .spec = spec,
+       .run = config.run,
+       .resolve = [&config](int ranks) { models::resolve(config, ranks); },
+       .make_task = [&config] { return std::make_unique<models::DiffusionTask>(config); }});
 }

@@ -25,25 +25,12 @@ constexpr const char* kSamplesFolder = "samples";
 }  // namespace
 
 DiffusionTask::DiffusionTask(const DiffusionTrainConfig& config)
-    : DiffusionTask(config, std::make_shared<DamagedImages>(config.diffusion.data.max_damaged)) {}
-
-DiffusionTask::DiffusionTask(const DiffusionTrainConfig& config,
-                             const std::shared_ptr<DamagedImages>& damaged)
-    : DiffusionTask(
-          config, damaged,
-          open_diffusion_data(config.diffusion, static_cast<uint64_t>(config.run.seed), damaged)) {}
-
-DiffusionTask::DiffusionTask(const DiffusionTrainConfig& config, const DiffusionTask& opened)
-    : DiffusionTask(config, opened.damaged_, opened.data_) {}
-
-DiffusionTask::DiffusionTask(const DiffusionTrainConfig& config,
-                             std::shared_ptr<DamagedImages> damaged, DiffusionData data)
     : config_(config.diffusion),
       batches_(batch_layout(config.run, /*ranks=*/1)),
       seed_(static_cast<uint64_t>(config.run.seed)),
       folder_((std::filesystem::path(config.run.out) / kSamplesFolder).string()),
-      damaged_(std::move(damaged)),
-      data_(std::move(data)),
+      damaged_(std::make_shared<DamagedImages>(config_.data.max_damaged)),
+      data_(open_diffusion_data(config_, seed_, damaged_)),
       model_(std::make_unique<Dit>(
           model_config(config_, data_.pixels, data_.channels, std::ssize(data_.classes)))) {
   if (!config_.init.empty()) init_ = std::make_unique<DitWeights>(config_.init, *model_);

@@ -18,8 +18,6 @@ class DiffusionTask : public Task {
   // `config` must be resolved. Opens the data. Throws MissingInputError, DataError or ConfigError
   // for impossible input.
   explicit DiffusionTask(const DiffusionTrainConfig& config);
-  // The same with the data of another task.
-  DiffusionTask(const DiffusionTrainConfig& config, const DiffusionTask& opened);
   ~DiffusionTask() override;
 
   Module& model() override { return *model_; }
@@ -53,9 +51,6 @@ class DiffusionTask : public Task {
   std::unique_ptr<Module> make_model() const override;
 
  private:
-  DiffusionTask(const DiffusionTrainConfig& config, const std::shared_ptr<DamagedImages>& damaged);
-  DiffusionTask(const DiffusionTrainConfig& config, std::shared_ptr<DamagedImages> damaged,
-                DiffusionData data);
   Dit& dit() { return static_cast<Dit&>(here()); }
   BatchSource noisy(BatchSource images, bool evaluates) const;
 

@@ -54,13 +54,10 @@ Image framed_picture(std::span<const float> values, const Augmentation& augmenta
 }  // namespace
 
 ImageTask::ImageTask(const ImageTrainConfig& config)
-    : ImageTask(config, open_images(data_options(config))) {}
-
-ImageTask::ImageTask(const ImageTrainConfig& config, ImageSplits data)
     : config_(config.image),
       batches_(batch_layout(config.run, /*ranks=*/1)),
       seed_(static_cast<uint64_t>(config.run.seed)),
-      data_(std::move(data)),
+      data_(open_images(data_options(config))),
       augmentation_(augmentation(config_, data_.format)),
       mix_(mix_options(config_)),
       damaged_(std::make_shared<DamagedImages>(config_.data.max_damaged)),

@@ -18,11 +18,8 @@ class ImageTask : public Task {
   // `config` must be resolved. Opens the data. Throws MissingInputError, DataError or ConfigError
   // for impossible input.
   explicit ImageTask(const ImageTrainConfig& config);
-  // The same with data that is already open.
-  ImageTask(const ImageTrainConfig& config, ImageSplits data);
   ~ImageTask() override;
 
-  const ImageSplits& data() const { return data_; }
   Module& model() override { return *model_; }
   std::vector<Module*> units() override { return model_->blocks(); }
   comm::ModelPlan plan() const override { return {.has_whole_samples = true}; }

@@ -75,19 +75,6 @@ Device device_of_kernels(const RunConfig& config) {
   return device;
 }
 
-// Makes batches with the names and shapes of the task's, but without values, which a plan does not
-// read: a batch of any size takes next to no memory. `one` is a batch of one sample.
-Batch blank_batch(Batch one, int64_t samples) {
-  one.count = samples;
-  for (HostTensor& field : one.fields) {
-    field.shape[0] *= samples;
-    // What PlanBackend copies.
-    field.bytes.resize(
-        std::min(field.bytes.size() * static_cast<size_t>(samples), PlanBackend::kCopied));
-  }
-  return one;
-}
-
 // Stepper of offloaded shards in a plan of memory alone: it takes no time.
 class UntimedStepper final : public offload::InlineStepper {
  public:
@@ -152,16 +139,8 @@ class Rehearsal {
   }
 
   void run() {
+    Prefetcher batches(task_.train_batches({.layout = layout_, .rank = data_.rank}));
     const bool measures = clock_ != nullptr && clock_->measures();
-    Batch blank;
-    if (!measures) {
-      const BatchLayout one = {.global_batch = data_.count, .micro_batch = 1, .ranks = data_.count};
-      task_.train_batches({.layout = one, .rank = data_.rank})(0, blank);
-      blank = blank_batch(std::move(blank), layout_.micro_batch);
-    }
-    BatchSource source = task_.train_batches({.layout = layout_, .rank = data_.rank});
-    std::optional<Prefetcher> batches;
-    if (measures) batches.emplace(std::move(source));
     const std::vector<Rehearsed> rehearsed = rehearsed_steps(config_, measures);
     std::optional<Context::Observation> observation, on_host;
     if (clock_ != nullptr) observation.emplace(context_, *clock_);
@@ -173,13 +152,12 @@ class Rehearsal {
       if (measures && pass_of(step) == RehearsalClock::Pass::kInPlace) end_list();
       if (ledger_) ledger_->mark(cat("step ", step + 1));
       if (clock_ != nullptr) clock_->begin_step(layout_.micro_batches(step));
-      step_->run(
-          {.step = step,
-           .lr = static_cast<float>(config_.lr),
-           .weight = task_.step_weight(step),
-           .first_position = layout_.begin(step),
-           .micro_batches = layout_.micro_batches(step),
-           .next_batch = [&]() -> const Batch& { return batches ? *batches->next() : blank; }});
+      step_->run({.step = step,
+                  .lr = static_cast<float>(config_.lr),
+                  .weight = task_.step_weight(step),
+                  .first_position = layout_.begin(step),
+                  .micro_batches = layout_.micro_batches(step),
+                  .next_batch = [&batches]() -> const Batch& { return *batches.next(); }});
       if (clock_ != nullptr) clock_->end_step(share);
       if (places_) places_->leave_all();
       const bool is_last = &step == &rehearsed.back().step;

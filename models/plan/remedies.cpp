@@ -1,6 +1,5 @@
 #include "shale/models/plan/remedies.h"
 
-#include <algorithm>
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -8,15 +7,13 @@
 #include <utility>
 
 #include "shale/base/error.h"
+#include "shale/models/language/preference_task.h"
 #include "shale/models/plan/plan_rank.h"
-#include "shale/models/training/parallel_setup.h"
 
 namespace shale::models {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-constexpr int64_t kBeyondAddresses = int64_t{1} << 46;  // of a plan that has no address space left
 
 constexpr size_t kMostAlternatives = 3;
 
@@ -25,120 +22,115 @@ constexpr double kUnknownOfGpus = 0.05;
 
 struct Change {
   std::string flags;
-  std::function<void(RunConfig&)> apply;
+  std::function<void(TrainConfig&)> apply;
 };
 using Strengths = std::vector<Change>;  // settings of one option, the weakest first
 
-Strengths recomputation(const RunConfig& config) {
+Strengths recomputation(const TrainConfig& config) {
   Strengths result;
   const auto level = [&](const char* name, Recompute value) {
-    if (config.recompute >= value) return;
-    result.push_back({cat("--recompute ", name), [value](auto& c) { c.recompute = value; }});
+    if (config.run.recompute >= value) return;
+    result.push_back({cat("--recompute ", name), [value](auto& c) { c.run.recompute = value; }});
   };
   level("selective", Recompute::kSelective);
   level("full", Recompute::kFull);
   return result;
 }
 
-Strengths stages(const RunConfig& config, int ranks) {
+Strengths stages(const TrainConfig& config, int ranks) {
   Strengths result;
-  const int most = config.pipeline > 1 ? 1 : 3;
-  for (int stage = config.zero + 1; ranks > 1 && stage <= most; ++stage) {
-    if (stage < 2 || config.no_overlap) {
-      result.push_back({cat("--zero ", stage), [stage](auto& c) { c.zero = stage; }});
+  const int most = config.run.pipeline > 1 ? 1 : 3;
+  for (int stage = config.run.zero + 1; ranks > 1 && stage <= most; ++stage) {
+    if (stage < 2 || config.run.no_overlap) {
+      result.push_back({cat("--zero ", stage), [stage](auto& c) { c.run.zero = stage; }});
       continue;
     }
     // With overlap, a gradient is freed when its reduction ends, which may be later than planned.
     result.push_back({cat("--zero ", stage, " --no-overlap"), [stage](auto& c) {
-                        c.zero = stage;
-                        c.no_overlap = true;
+                        c.run.zero = stage;
+                        c.run.no_overlap = true;
                       }});
   }
   return result;
 }
 
 // Offloads to memory that the budget does not count. A CPU without a budget has no other memory.
-Strengths offload(const RunConfig& config) {
-  const bool has_other_memory = config.device != "cpu" || config.device_memory > 0;
-  if (config.offload != OffloadKind::kNone || !has_other_memory) return {};
-  return {{"--offload optimizer", [](auto& c) { c.offload = OffloadKind::kOptimizer; }}};
+Strengths offload(const TrainConfig& config) {
+  const bool has_other_memory = config.run.device != "cpu" || config.run.device_memory > 0;
+  if (config.run.offload != OffloadKind::kNone || !has_other_memory) return {};
+  return {{"--offload optimizer", [](auto& c) { c.run.offload = OffloadKind::kOptimizer; }}};
 }
 
-Strengths micro_batches(const RunConfig& config) {
+Strengths micro_batches(const TrainConfig& config) {
   Strengths result;
-  for (int64_t size = config.micro_batch / 2; size > 0; size /= 2) {
-    while (config.micro_batch % size != 0) --size;
-    result.push_back({cat("--micro-batch ", size, " --global-batch ", config.global_batch),
-                      [size](auto& c) { c.micro_batch = size; }});
+  for (int64_t size = config.run.micro_batch / 2; size > 0; size /= 2) {
+    if (config.run.micro_batch % size != 0) continue;
+    result.push_back({cat("--micro-batch ", size, " --global-batch ", config.run.global_batch),
+                      [size](auto& c) { c.run.micro_batch = size; }});
   }
   return result;
 }
 
-Strengths states(const RunConfig& config) {
-  if (config.optimizer != OptimizerKind::kAdamW) return {};
-  return {{"--optimizer adamw-8bit", [](auto& c) { c.optimizer = OptimizerKind::kAdamW8bit; }}};
+Strengths states(const TrainConfig& config) {
+  if (config.run.optimizer != OptimizerKind::kAdamW) return {};
+  return {{"--optimizer adamw-8bit", [](auto& c) { c.run.optimizer = OptimizerKind::kAdamW8bit; }}};
 }
 
-Strengths precision(const RunConfig& config) {
-  const bool is_bf16 = config.device == "cuda" && config.dtype == Precision::kAuto;
-  const bool is_narrow = config.dtype != Precision::kAuto && config.dtype != Precision::kF32;
+Strengths precision(const TrainConfig& config) {
+  const bool is_bf16 = config.run.device == "cuda" && config.run.dtype == Precision::kAuto;
+  const bool is_narrow =
+      config.run.dtype != Precision::kAuto && config.run.dtype != Precision::kF32;
   if (is_bf16 || is_narrow) return {};
-  return {{"--dtype bf16", [](auto& c) { c.dtype = Precision::kBF16; }}};
-}
-
-// Returns the host memory of a rank's batches: those of the Prefetcher, and the one in use.
-int64_t batch_bytes(const PlannedProgram& program, const RunConfig& run) {
-  return program.sample_bytes * run.micro_batch * (run.workers + 2);
+  return {{"--dtype bf16", [](auto& c) { c.run.dtype = Precision::kBF16; }}};
 }
 
 class Planner {
  public:
-  Planner(const PlannedProgram& program, int rank, int ranks, int64_t limit_bytes)
-      : program_(program), rank_(rank), ranks_(ranks), limit_bytes_(limit_bytes) {}
-  const RunConfig& run() const { return program_.run; }
+  Planner(const TrainConfig& config, int rank, int ranks, int64_t limit_bytes)
+      : config_(config), rank_(rank), ranks_(ranks), limit_bytes_(limit_bytes) {
+    config_.run.memory_profile.clear();
+    config_.language.source.validate = false;
+  }
+  const TrainConfig& config() const { return config_; }
 
   // Returns the rank's peak memory without a limit.
-  int64_t free_bytes(RunConfig run) const {
-    run.device_memory = 0;
-    try {
-      return bytes_of(std::move(run));
-    } catch (const OutOfMemoryError&) {
-      return kBeyondAddresses;
-    }
+  int64_t free_bytes(TrainConfig config) const {
+    config.run.device_memory = 0;
+    resolve(config, ranks_);
+    return bytes_of(config);
   }
 
   // Returns the rank's peak memory within the limit, as allocators free cached memory before they
   // fail; nothing if that is not enough or the options are incompatible.
-  std::optional<int64_t> fitting_bytes(const RunConfig& run) const {
-    return within(limit_bytes_, run);
+  std::optional<int64_t> fitting_bytes(const TrainConfig& config) const {
+    return within(limit_bytes_, config);
   }
 
   // The strongest setting of an option that is compatible with the others, and the rank's memory
   // with it, within the limit if possible.
   struct Strongest {
     const Change* change;
-    RunConfig run;
+    TrainConfig config;
     int64_t bytes;
     bool fits;
   };
-  std::optional<Strongest> strongest(const Strengths& option, const RunConfig& others) const {
+  std::optional<Strongest> strongest(const Strengths& option, const TrainConfig& others) const {
     for (auto change = option.rbegin(); change != option.rend(); ++change) {
-      RunConfig run = others;
-      change->apply(run);
-      const auto fitting = within(limit_bytes_, run);
-      const auto bytes = fitting ? fitting : within(0, run);
-      if (bytes) return Strongest{&*change, std::move(run), *bytes, fitting.has_value()};
+      TrainConfig config = others;
+      change->apply(config);
+      const auto fitting = within(limit_bytes_, config);
+      const auto bytes = fitting ? fitting : within(0, config);
+      if (bytes) return Strongest{&*change, std::move(config), *bytes, fitting.has_value()};
     }
     return std::nullopt;
   }
 
  private:
-  std::optional<int64_t> within(int64_t limit_bytes, RunConfig run) const {
-    run.device_memory = limit_bytes;
-    if (limit_bytes > 0) run.device_memory -= batch_bytes(program_, run);
-    if (limit_bytes > 0 && run.device_memory <= 0) return std::nullopt;
+  std::optional<int64_t> within(int64_t limit_bytes, TrainConfig config) const {
+    config.run.device_memory = limit_bytes;
     try {
-      return bytes_of(std::move(run));
+      resolve(config, ranks_);
+      return bytes_of(config);
     } catch (const OutOfMemoryError&) {
       return std::nullopt;
     } catch (const ConfigError&) {
@@ -146,65 +138,36 @@ class Planner {
     }
   }
 
-  int64_t bytes_of(RunConfig run) const {
-    PlannedProgram changed = program_;
-    changed.resolve(run, ranks_);
-    changed.run = std::move(run);
-    return needed_bytes(changed, rank_, ranks_);
+  int64_t bytes_of(const TrainConfig& config) const {
+    const std::unique_ptr<LanguageTask> task = make_language_task(config);
+    return plan_rank(config.run, *task, rank_, ranks_).memory.device.reserved;
   }
 
-  const PlannedProgram& program_;
+  TrainConfig config_;
   int rank_, ranks_;
   int64_t limit_bytes_;
 };
 
 }  // namespace
 
-int64_t sample_bytes(Task& task, const RunConfig& run, int rank, int ranks) {
-  const DataRanks data = data_ranks(run, parallel_layout(run, ranks), rank);
-  Batch batch;
-  task.train_batches({.layout = {.global_batch = data.count, .micro_batch = 1, .ranks = data.count},
-                      .rank = data.rank})(0, batch);
-  int64_t bytes = 0;
-  for (const HostTensor& field : batch.fields) bytes += std::ssize(field.bytes);
-  return bytes;
-}
-
-int64_t needed_bytes(const PlannedProgram& program, int rank, int ranks) {
-  RunConfig run = program.run;
-  run.memory_profile.clear();
-  run.eval_every = 0;
-  if (run.pipeline == 1) {  // further micro-batches of a step need no more memory
-    const DataRanks data = data_ranks(run, parallel_layout(run, ranks), rank);
-    run.global_batch = std::min(run.global_batch, 2 * run.micro_batch * data.count);
-  }
-  const std::unique_ptr<Task> task = program.make_task(run);
-  const RankMemory memory =
-      plan_rank(run, *task, rank, ranks, /*clock=*/nullptr, /*lists_memory=*/false).memory;
-  const bool shares_host = run.device != "cuda" && run.device_memory == 0 && memory.host;
-  return memory.device.reserved + (shares_host ? memory.host->reserved : 0) +
-         batch_bytes(program, program.run);
-}
-
-Remedies find_remedies(const PlannedProgram& program, int rank, int ranks, int64_t limit_bytes,
+Remedies find_remedies(const TrainConfig& config, int rank, int ranks, int64_t limit_bytes,
                        double most_seconds) {
   const auto end = Clock::now() + std::chrono::duration<double>(most_seconds);
-  const RunConfig& config = program.run;
-  const double known = config.device == "cpu" ? 1 : 1 - kUnknownOfGpus;
-  const Planner planner(program, rank, ranks,
+  const double known = config.run.device == "cpu" ? 1 : 1 - kUnknownOfGpus;
+  const Planner planner(config, rank, ranks,
                         static_cast<int64_t>(known * static_cast<double>(limit_bytes)));
   Remedies found;
-  found.planned_bytes = planner.free_bytes(planner.run());
-  found.fits = planner.fitting_bytes(planner.run()).has_value();
+  found.planned_bytes = planner.free_bytes(planner.config());
+  found.fits = planner.fitting_bytes(planner.config()).has_value();
   if (found.fits) return found;
-  RunConfig together = planner.run();
+  TrainConfig together = planner.config();
   for (const Strengths& option : {recomputation(config), stages(config, ranks), offload(config),
                                   micro_batches(config), states(config), precision(config)}) {
     for (const Change& change : option) {
       if (found.alternatives.size() == kMostAlternatives) return found;
       found.is_cut_short = Clock::now() > end;
       if (found.is_cut_short) return found;
-      RunConfig changed = planner.run();
+      TrainConfig changed = planner.config();
       change.apply(changed);
       const auto bytes = planner.fitting_bytes(changed);
       if (!bytes) continue;
@@ -214,7 +177,7 @@ Remedies find_remedies(const PlannedProgram& program, int rank, int ranks, int64
     if (!found.alternatives.empty() || found.together_fits) continue;
     const auto more = planner.strongest(option, together);
     if (!more) continue;
-    together = more->run;
+    together = more->config;
     found.together.flags += cat(found.together.flags.empty() ? "" : " ", more->change->flags);
     found.together.bytes = more->bytes;
     found.together_fits = more->fits;

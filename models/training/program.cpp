@@ -48,12 +48,11 @@ int train(const TrainingProgram& program, const CommandLine& command, comm::Worl
   check_room_for_mpi(world);
   const std::unique_ptr<Task> task = program.make_task();
   resolve_steps(program.run, program.spec, task->samples_per_epoch(), world.size());
-  if (program.check != nullptr) program.check(*task, world);
   try {
     return static_cast<int>(Trainer(run, program.spec, *task, world).run());
   } catch (const DeviceOutOfMemory& error) {
     const std::string advice =
-        program.advice == nullptr ? std::string() : program.advice(*task, error, world);
+        program.advice == nullptr ? std::string() : program.advice(error, world);
     if (advice.empty()) throw;
     throw OutOfMemoryError(cat(error.what(), "\n  ", advice));
   }

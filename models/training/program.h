@@ -20,10 +20,8 @@ struct TrainingProgram {
   // Fills in derived options; calls resolve(RunConfig&, int ranks).
   std::function<void(int ranks)> resolve;
   std::function<std::unique_ptr<Task>()> make_task;  // for resolved options
-  // Throws if the run of this task cannot work; collective. Null: no check.
-  std::function<void(Task&, comm::World&)> check = nullptr;
   // Suggests options that would fit the memory, for the end of the error; null: no suggestions.
-  std::function<std::string(Task&, const DeviceOutOfMemory&, const comm::World&)> advice = nullptr;
+  std::function<std::string(const DeviceOutOfMemory&, const comm::World&)> advice = nullptr;
 };
 
 // Main function of a training program, with one MPI rank per device: reads the options, monitors

@@ -26,22 +26,6 @@ TrainConfig parsed(const std::vector<std::string>& flags, int ranks) {
   return config;
 }
 
-PlannedProgram program_of(const std::vector<std::string>& flags, int ranks) {
-  const TrainConfig config = parsed(flags, ranks);
-  const auto with = [config](const RunConfig& run) {
-    return TrainConfig{.language = config.language, .run = run};
-  };
-  return {.run = config.run,
-          .resolve =
-              [with](RunConfig& run, int count) {
-                TrainConfig changed = with(run);
-                resolve(changed, count);
-                run = changed.run;
-              },
-          .make_task =
-              [with](const RunConfig& run) { return std::make_unique<LanguageTask>(with(run)); }};
-}
-
 std::vector<std::string> words_of(std::string text) {
   std::vector<std::string> words;
   for (size_t end = 0; !text.empty(); text.erase(0, end == text.npos ? end : end + 1)) {
@@ -68,7 +52,7 @@ TEST_CASE("remedies are enough, and what they say they hold") {
   const int64_t all = bytes_within(0, flags, "", 2);
   const int64_t limit = all * 7 / 10;
   REQUIRE_THROWS_AS(bytes_within(limit, flags, "", 2), DeviceOutOfMemory);
-  const Remedies found = find_remedies(program_of(flags, 2), 0, 2, limit, 1e9);
+  const Remedies found = find_remedies(parsed(flags, 2), 0, 2, limit, 1e9);
   CHECK(found.planned_bytes == all);
   CHECK_FALSE(found.fits);
   REQUIRE(found.alternatives.size() == 3);
@@ -88,14 +72,14 @@ TEST_CASE("where nothing is enough by itself remedies are one together, or none"
   Remedies found;
   do {  // reduces the budget until no option suffices
     limit -= kMiB;
-    found = find_remedies(program_of(flags, 1), 0, 1, limit, 1e9);
+    found = find_remedies(parsed(flags, 1), 0, 1, limit, 1e9);
   } while (found.fits || !found.alternatives.empty());
   REQUIRE(found.together_fits);
   CHECK(test::contains(found.together.flags, "--recompute full --micro-batch 1"));
   CHECK(bytes_within(limit, flags, found.together.flags, 1) == found.together.bytes);
   CHECK(test::contains(describe(found, limit), "these options together are enough"));
 
-  found = find_remedies(program_of(flags, 1), 0, 1, 3 * kMiB, 1e9);
+  found = find_remedies(parsed(flags, 1), 0, 1, 3 * kMiB, 1e9);
   CHECK_FALSE(found.together_fits);
   CHECK(found.together.bytes > 3 * kMiB);
   CHECK(test::contains(describe(found, 3 * kMiB), "not enough even with: --recompute full"));
@@ -103,10 +87,10 @@ TEST_CASE("where nothing is enough by itself remedies are one together, or none"
 
 TEST_CASE("remedies that ran out of time say that options were not planned") {
   const std::vector<std::string> flags = {"--model", "nano", "--micro-batch", "4"};
-  const Remedies late = find_remedies(program_of(flags, 1), 0, 1, 3 * kMiB, /*most_seconds=*/0);
+  const Remedies late = find_remedies(parsed(flags, 1), 0, 1, 3 * kMiB, /*most_seconds=*/0);
   CHECK(late.is_cut_short);
   CHECK(test::contains(describe(late, 3 * kMiB), "not all options were planned"));
-  const Remedies all = find_remedies(program_of(flags, 1), 0, 1, 3 * kMiB, 1e9);
+  const Remedies all = find_remedies(parsed(flags, 1), 0, 1, 3 * kMiB, 1e9);
   CHECK_FALSE(all.is_cut_short);
   CHECK_FALSE(test::contains(describe(all, 3 * kMiB), "not all options"));
 }
@@ -114,7 +98,7 @@ TEST_CASE("remedies that ran out of time say that options were not planned") {
 TEST_CASE("remedies together are the strongest that go with each other and the options given") {
   // --check-replicas needs replicas of parameters, and --zero 3 leaves none.
   const std::vector<std::string> flags = {"--model", "nano", "--check-replicas", "1"};
-  const Remedies found = find_remedies(program_of(flags, 2), 0, 2, 3 * kMiB, 1e9);
+  const Remedies found = find_remedies(parsed(flags, 2), 0, 2, 3 * kMiB, 1e9);
   CHECK(found.alternatives.empty());
   CHECK_FALSE(found.together_fits);
   CHECK(test::contains(found.together.flags, "--zero 2 --no-overlap"));
@@ -122,22 +106,8 @@ TEST_CASE("remedies together are the strongest that go with each other and the o
   CHECK(bytes_within(0, flags, found.together.flags, 2) == found.together.bytes);
 }
 
-TEST_CASE("the plan of a huge batch takes next to no memory, and a smaller batch is suggested") {
-  PlannedProgram program =
-      program_of({"--model", "nano", "--micro-batch", "100000", "--global-batch", "100000"}, 1);
-  LanguageTask task(parsed({"--model", "nano"}, 1));
-  program.sample_bytes = sample_bytes(task, program.run, 0, 1);
-  CHECK(program.sample_bytes == 2 * 256 * 4);  // inputs and targets
-  const Remedies found = find_remedies(program, 0, 1, 512 * kMiB, 1e9);
-  CHECK(found.planned_bytes > 100'000 * kMiB);
-  REQUIRE(found.alternatives.size() == 1);
-  CHECK(test::contains(found.alternatives.front().flags, "--micro-batch"));
-  CHECK(found.alternatives.front().bytes < 512 * kMiB);
-  CHECK(found.alternatives.front().bytes > 128 * kMiB);
-}
-
 TEST_CASE("remedies know what is no part of the training") {
-  const Remedies found = find_remedies(program_of({"--model", "nano"}, 1), 0, 1, 4096 * kMiB, 1e9);
+  const Remedies found = find_remedies(parsed({"--model", "nano"}, 1), 0, 1, 4096 * kMiB, 1e9);
   CHECK(found.fits);
   CHECK(found.alternatives.empty());
   CHECK(test::contains(describe(found, 4096 * kMiB), "was in use by something else"));
