@@ -33,11 +33,10 @@ void describe(ConfigSpec& spec, RecipeChoice& choice, std::string_view program) 
   spec.add_choice("recipe", choice.recipe, std::move(names),
                   "start from the options of a whole run; --config and flags override them")
       .may_change()
-      .basic("start from the options of a whole run");
+      .basic("start from the options of a whole run; see --scale");
   spec.add_choice("scale", choice.is_small, {{"full", false}, {"small", true}},
                   "size of the recipe; small: minutes on a CPU, with a smaller model")
-      .may_change()
-      .basic("small: the recipe in minutes on a CPU");
+      .may_change();
   spec.needs("scale", "--recipe");
 }
 
