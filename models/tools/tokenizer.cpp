@@ -89,7 +89,7 @@ std::vector<std::string> split_names(const std::string& list) {
   return names;
 }
 
-int run_train(int argc, const char* const* argv) {
+int train_tokenizer(int argc, const char* const* argv) {
   TrainRequest request;
   BpeTrainerOptions& trainer = request.trainer;
   ConfigSpec spec(
@@ -154,7 +154,7 @@ int run_train(int argc, const char* const* argv) {
 
 int run_tokenizer(int argc, const char* const* argv) {
   static constexpr std::array kActions = {
-      Tool{"train", "trains byte pair encoding and writes a tokenizer.json", run_train},
+      Tool{"train", "trains byte pair encoding and writes a tokenizer.json", train_tokenizer},
   };
   return run_tool({.program = "shale tokenizer",
                    .summary = "trains tokenizers",
