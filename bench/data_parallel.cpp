@@ -233,8 +233,8 @@ void add_row(Table& table, const Json& row) {
              number("step_ms")});
 }
 
-// Checks that a method's loss equals the others' up to rounding, because all methods compute the
-// same training.
+// Checks that a method's loss equals that of the other methods up to rounding, because all methods
+// compute the same training.
 void check_loss(const Json& row, double want) {
   const double loss = row["loss"].real();
   if (std::abs(loss - want) <= 1e-4 * std::abs(want)) return;

@@ -22,7 +22,7 @@ export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 ranks=${RANKS:-2 4 8}
 steps=${STEPS:-5}
 page=${PAGE:-$root/bench/results/parallelism.md}
-skipped=2  # steps before the measured ones; the first one builds the model
+skipped=2  # steps before the measured ones; the first step builds the model
 tokens=2048
 shared=(--seq-len 256 --global-batch 8 --micro-batch 1 --threads 1 --dtype fp32
   --steps $((skipped + steps)) --report-every $((skipped + steps)) --no-save --quiet)
@@ -190,7 +190,7 @@ fi
 if [[ -n ${ROWS_ONLY:-} ]]; then cp "$work/rows" "$ROWS_ONLY"; exit 0; fi
 
 # table FROM TO: formats lines FROM to TO of the rows, relative to the processor time of the first
-# one.
+# line.
 table() {
   cat <<'END'
 
@@ -203,7 +203,7 @@ END
         $4, $4 / cpu, $6, $5, ($7 > 0 ? sprintf("%.0f%%", 100 * $7 / $8) : ""), $9, $10 }'
 }
 
-# steps_table GROUP: formats the rows of a group, relative to the speed of the first one.
+# steps_table GROUP: formats the rows of a group, relative to the speed of the first row.
 steps_table() {
   sed -n "s/^step|$1|//p" "$work/rows" | awk -F'|' '
     NR == 1 { base = $3; plan = $4 }

@@ -44,7 +44,8 @@ std::string rank_list(std::vector<int> ranks);
 // Hash of all fields that ranks compare.
 uint64_t hash_of(const Fingerprint& fingerprint);
 
-// Returns "" if all agree; else the calls that differ, with their ranks. ranks[i] called calls[i].
+// Returns "" if all ranks called the same collective; else the collectives that differ, with their
+// ranks. ranks[i] called calls[i].
 std::string disagreement(const std::vector<Fingerprint>& calls, const std::vector<int>& ranks);
 
 }  // namespace shale::comm

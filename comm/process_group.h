@@ -160,9 +160,9 @@ class ProcessGroup {
 
   // A collective on a stream that is being captured (runtime/tensor/graph.h) runs when the graph is
   // replayed, if the backend can do that without the host: "nccl", and every group of one rank.
-  // Other backends throw CommError. take_captured() returns the calls captured since the last
-  // take_captured(). replayed() reports that a graph with these calls has been queued on `stream`;
-  // they are counted and watched from then on.
+  // Other backends throw CommError. take_captured() returns the collectives captured since the last
+  // take_captured(). replayed() reports that a graph with these collectives has been queued on
+  // `stream`; they are counted and watched from then on.
   std::vector<CollectiveCall> take_captured() { return std::exchange(captured_, {}); }
   void replayed(const std::vector<CollectiveCall>& calls, void* stream);
 

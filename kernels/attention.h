@@ -17,10 +17,10 @@ inline constexpr int64_t kAttentionBlock = 128;
 // query lists are the transpose of the key lists. P is 1 (one pattern for all heads) or H. All
 // views are dense, i32, in device memory; their contents are not checked.
 struct BlockLists {
-  View key_begins{};    // [P, Nq + 1]
-  View keys{};          // [n]
-  View query_begins{};  // [P, Nk + 1]
-  View queries{};       // [n]
+  View key_begins{};    // [P, Nq + 1]: begin of each query block's list in `keys`
+  View keys{};          // [n]: the lists, of numbers of key blocks
+  View query_begins{};  // [P, Nk + 1]: begin of each key block's list in `queries`
+  View queries{};       // [n]: the lists, of numbers of query blocks
 
   bool defined() const { return key_begins.defined(); }
 };
@@ -114,8 +114,8 @@ struct AttentionBwdArgs {
 // in f32. If a side saw no key, its lse is -inf and its values are ignored; if neither side saw
 // one, sum' is 0. Views may have any strides except the last, which is 1.
 struct AttentionMergeArgs {
-  View sum;       // [B, T, H, D] f32
-  View lse;       // [B, H, T] f32
+  View sum;       // [B, T, H, D] f32: output of attention over the other keys
+  View lse;       // [B, H, T] f32: its log-sum-exp
   View part;      // like sum; f32, bf16 or f16
   View part_lse;  // like lse
 };

@@ -14,7 +14,7 @@ namespace shale::kernels {
 // sums of the squared deviations from them, and the number of rows. Without rows all are 0.
 struct BatchMomentsArgs {
   View x;        // [rows, C]
-  View moments;  // [2 C + 1] f32
+  View moments;  // [2 C + 1] f32: the result
 };
 
 // Merges the moments of several sets of rows in order (Chan, Golub and LeVeque, "Updating formulae
@@ -23,7 +23,7 @@ struct BatchMomentsArgs {
 //   running = (1 - momentum) running + momentum new, with the divisor count - 1 for the variance
 // With a single row the running variance does not change.
 struct BatchMergeArgs {
-  View moments;             // [sets, 2 C + 1] f32
+  View moments;             // [sets, 2 C + 1] f32: results of batch_moments
   View mean;                // [C] f32
   View rstd;                // [C] f32: 1 / sqrt(var + eps), where var has the divisor count
   View count;               // [1] f32: number of rows in all sets

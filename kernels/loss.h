@@ -35,7 +35,7 @@ struct CrossEntropyArgs {
 struct CrossEntropyStatsArgs {
   View logits;   // [rows, cols] f32, bf16 or f16; rows may have a stride
   View targets;  // [rows] i32, in [0, vocab) or kIgnoreTarget, which gives stats of 0
-  View stats;    // [rows, 3] f32
+  View stats;    // [rows, 3] f32: the result
   int64_t first_column = 0;
   int64_t vocab = 0;  // columns without padding, summed over all shards
 };
@@ -47,8 +47,8 @@ inline constexpr int64_t kMaxVocabularyParts = 32;
 
 struct CrossEntropyGradArgs {
   View logits;    // as in CrossEntropyStatsArgs; overwritten by the gradient if write_grad
-  View targets;   // [rows]
-  View stats;     // [parts, rows, 3] f32
+  View targets;   // [rows]: as in CrossEntropyStatsArgs
+  View stats;     // [parts, rows, 3] f32: stats of all shards
   View losses{};  // [rows] f32; optional
   int64_t first_column = 0;
   int64_t vocab = 0;

@@ -70,14 +70,14 @@ int64_t moe_rows(int64_t tokens, int64_t active, int64_t experts, int64_t align)
 //   bias[l, e] += rate * sign(mean of loads[l, :E] - loads[l, e]), where the mean is not rounded
 struct MoeBalanceArgs {
   View loads;  // [L, E + 1] i32, as in MoeSortArgs
-  View bias;   // [L, E] f32
+  View bias;   // [L, E] f32: router biases of L layers
   float rate = 0;
 };
 
 // y[r] = weights[source of r] * x[token of r], or x[token] without weights; 0 in padding rows.
 struct MoePermuteArgs {
   View x;              // [N, C] f32, bf16 or f16, contiguous
-  View sources;        // [R] i32
+  View sources;        // [R] i32: as in MoeSortArgs
   View weights{};      // [N, k] f32; optional
   View y;              // [R, C], like x
   int64_t active = 1;  // k: experts per token
@@ -87,7 +87,7 @@ struct MoePermuteArgs {
 // rounded once. Dropped slots add nothing.
 struct MoeCombineArgs {
   View x;           // [R, C] f32, bf16 or f16, contiguous
-  View rows;        // [N, k] i32
+  View rows;        // [N, k] i32: as in MoeSortArgs
   View weights{};   // [N, k] f32; optional
   View residual{};  // [N, C], like x; optional
   View y;           // [N, C], like x
@@ -97,7 +97,7 @@ struct MoeCombineArgs {
 struct MoeDotsArgs {
   View x;     // [N, C] f32, bf16 or f16, contiguous
   View y;     // [R, C], like x
-  View rows;  // [N, k] i32
+  View rows;  // [N, k] i32: as in MoeSortArgs
   View dots;  // [N, k] f32
 };
 

@@ -14,7 +14,7 @@ namespace shale::kernels {
 // non_finite is set, m is unchanged and the update is zero.
 struct MuonMomentumArgs {
   View grad;    // [n] f32 or bf16
-  View m;       // [n] f32
+  View m;       // [n] f32: momentum
   View update;  // [n] bf16
   float beta = 0.95f;
   bool nesterov = true;

@@ -25,9 +25,9 @@ constexpr int64_t sign_blocks(int64_t elements) {
 struct SignPackArgs {
   View value;   // [n] f32
   View grad{};  // [n] f32 or bf16; optional
-  View mask;    // [n] f32
-  View owed;    // [n] f32
-  View packed;  // [sign_blocks(n), kSignWords] i32
+  View mask;    // [n] f32: 0 for elements that count as 0
+  View owed;    // [n] f32: error of the last packing; updated
+  View packed;  // [sign_blocks(n), kSignWords] i32: scale and signs of each block
   float value_factor = 1;
   float grad_factor = 0;
 };
@@ -35,15 +35,15 @@ struct SignPackArgs {
 // Packs u = mean of the parts + owed, the parts added in order; owed = the error.
 struct SignMeanArgs {
   View parts;   // [parts, sign_blocks(n), kSignWords] i32; parts dense, at any stride
-  View mask;    // [n] f32
-  View owed;    // [n] f32
-  View packed;  // [sign_blocks(n), kSignWords] i32
+  View mask;    // [n] f32: 0 for elements that count as 0
+  View owed;    // [n] f32: error of the last packing; updated
+  View packed;  // [sign_blocks(n), kSignWords] i32: scale and signs of each block
 };
 
 // value = scale * sign.
 struct SignUnpackArgs {
-  View packed;  // [sign_blocks(n), kSignWords] i32
-  View mask;    // [n] f32
+  View packed;  // [sign_blocks(n), kSignWords] i32: scale and signs of each block
+  View mask;    // [n] f32: 0 for elements that count as 0
   View value;   // [n] f32
 };
 

@@ -50,10 +50,10 @@ inline constexpr int64_t kMomentBlock = 64;
 struct AdamW8bitArgs {
   View master;   // [n] f32
   View grad;     // [n] f32 or bf16
-  View m;        // [n] u8
-  View v;        // [n] u8
-  View m_scale;  // [ceil(n / kMomentBlock)] f32
-  View v_scale;  // like m_scale
+  View m;        // [n] u8: codes of the first moment
+  View v;        // [n] u8: codes of the second moment
+  View m_scale;  // [ceil(n / kMomentBlock)] f32: scale of each block of m
+  View v_scale;  // like m_scale, of v
   View param{};  // [n] bf16 or f16; optional
   float lr_factor = 1;
   float beta1 = 0.9f;

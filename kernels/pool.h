@@ -22,7 +22,7 @@ struct MaxPoolArgs {
 // dx = the gradient of x: for each pixel the sum, in f32, over the windows whose maximum it is.
 struct MaxPoolGradArgs {
   View dy;     // [N, OH, OW, C]
-  View place;  // [N, OH, OW, C] u8
+  View place;  // [N, OH, OW, C] u8: as in MaxPoolArgs
   View dx;     // [N, H, W, C]
   int64_t kernel = 1;
   Windows windows{};

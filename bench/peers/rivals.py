@@ -18,7 +18,7 @@ class Library:
     modules: tuple
 
     def load(self):
-        """Returns the first module that can be imported. Raises the error of the first one."""
+        """Returns the first module that can be imported. Raises the error of the first module."""
         first = None
         for module in self.modules:
             try:

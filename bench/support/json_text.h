@@ -7,8 +7,8 @@
 
 namespace shale::bench {
 
-// Writes a JSON object, with fields in the order of the calls. bench_kernels uses this class,
-// because it is also built without the JSON library.
+// Writes a JSON object, with fields in the order in which they are added. bench_kernels uses this
+// class, because it is also built without the JSON library.
 class JsonText {
  public:
   JsonText& add(std::string_view key, std::string_view value);

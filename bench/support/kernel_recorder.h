@@ -25,7 +25,7 @@ using ProductSpec = std::variant<MatmulSpec, ConvSpec>;
 struct ProductCall {
   std::string name;  // gemm_name() or ConvSpec::name()
   ProductSpec spec;
-  const void* a = nullptr;  // for a convolution: ConvCall's in, dy and out, one of them null
+  const void* a = nullptr;  // for a convolution: ConvCall's in, dy and out, of which one is null
   const void* b = nullptr;
   void* c = nullptr;
   std::string phase = {};  // phase of the call

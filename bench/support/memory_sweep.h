@@ -22,7 +22,7 @@ struct MemoryCase {
 // must call it.
 std::vector<MemoryCase> memory_sweep(const TrainOptions& base, comm::World& world);
 
-// Returns a table that compares every case with the first one, which keeps everything in fp32 on
+// Returns a table that compares every case with the first case, which keeps everything in fp32 on
 // the device.
 std::string memory_sweep_table(const std::vector<MemoryCase>& cases);
 Json memory_sweep_rows(const std::vector<MemoryCase>& cases, int ranks);

@@ -12,12 +12,12 @@
 namespace shale::bench {
 
 // Runs the GEMMs and convolutions of a step directly by oneDNN. Their time is the floor of the
-// step's time, which it would take if everything else were free. The calls are those of a real
-// step, in the same order. Their operands share and reuse memory as in the step, for the same cache
-// behaviour; the memory is this object's own.
+// step's time, which it would take if everything else were free. These GEMMs and convolutions have
+// the shapes and the order of a real step's. Their operands share and reuse memory as in the step,
+// for the same cache behaviour; the memory is this object's own.
 class ProductFloor {
  public:
-  // Throws UnavailableError if oneDNN does not support one of the calls.
+  // Throws UnavailableError if oneDNN does not support one of the GEMMs or convolutions.
   explicit ProductFloor(std::vector<ProductCall> calls);
 
   // Runs all calls with the threads of omp_set_num_threads(); returns the total seconds.
@@ -26,7 +26,7 @@ class ProductFloor {
 
   double flops() const;
   int64_t memory_bytes() const;
-  // Returns the totals of all runs since reset(), by the calls' names.
+  // Returns the totals of all runs since reset(), by ProductCall's name.
   const std::map<std::string, CallTotal>& totals() const { return totals_; }
 
  private:

@@ -5,7 +5,7 @@
 
 namespace shale::bench {
 
-// A table of text cells. The first column is left-aligned, the others right-aligned.
+// A table of text cells. The first column is left-aligned, the other columns right-aligned.
 class Table {
  public:
   explicit Table(std::vector<std::string> titles) : titles_(std::move(titles)) {}

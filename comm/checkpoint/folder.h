@@ -67,7 +67,8 @@ class CheckpointFolder {
   void discard(int64_t step, std::string_view nonce) const;
 
   // Deletes old checkpoints. Keeps the newest `keep` (at least 1) of those with a valid manifest
-  // and complete files, everything newer than these, and `committed`, the step just saved.
+  // and complete files, everything newer than these checkpoints, and `committed`, the step just
+  // saved.
   void retire(int64_t keep, int64_t committed) const;
 
  private:

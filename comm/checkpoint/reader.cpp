@@ -170,7 +170,7 @@ void CheckpointReader::for_each_run_of(const CheckpointRead& wanted,
                             "' from element ", first, ", which has ", found->numel(), " of ", size,
                             " bytes"));
   }
-  // Parts of a single box are sorted, so a binary search finds the first one.
+  // Parts of a single box are sorted, so a binary search finds the first requested part.
   const bool in_order = found->boxes.size() == 1;
   for (const CheckpointTensor::Box& box : found->boxes) {
     auto begin = box.parts.begin(), end = box.parts.end();

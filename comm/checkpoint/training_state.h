@@ -30,7 +30,7 @@ std::vector<StatePart> share_to_write(const std::vector<StatePart>& parts,
 std::vector<StatePart> even_share(const std::vector<StatePart>& parts, int rank, int ranks);
 
 // Opens a checkpoint on all ranks of a group. Rank 0 reads the manifest, checks all files and sends
-// the manifest to the others, which open files only to read them. Collective. Throws what
+// the manifest to the other ranks, which open files only to read them. Collective. Throws what
 // CheckpointReader's constructor throws, the same on all ranks.
 CheckpointReader open_checkpoint(ProcessGroup& group, const std::string& folder);
 

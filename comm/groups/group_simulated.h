@@ -44,9 +44,10 @@ struct SimulatedOptions {
 //
 // The other ranks contribute the same values as this one, so that comparisons between ranks
 // succeed: a gather repeats this rank's slice, a sum is a multiple, a maximum and a broadcast are
-// this rank's own values, an all_to_all_v receives zeros, and links receive nothing. The others
-// have no memory, and every collective is done on return, unless SimulatedOptions::late is set.
-// Data that only another rank can know, such as rank 0's manifest text, must be set in advance.
+// this rank's own values, an all_to_all_v receives zeros, and links receive nothing. The other
+// ranks have no memory, and every collective is done on return, unless SimulatedOptions::late is
+// set. Data that only another rank can know, such as rank 0's manifest text, must be set in
+// advance.
 class SimulatedGroup final : public ProcessGroup {
  public:
   // Views are in memory of `device`, which outlives the group: the CPU, or another device if only

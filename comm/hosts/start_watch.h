@@ -13,7 +13,7 @@ class StartWatch {
  public:
   // timeout_s: longest start, counting only time in which this process was awake; 0: no limit.
   // After that it prints one line, which names stopped ranks of this host, if any, and ends the
-  // process with code 76, whereupon the launcher ends the others.
+  // process with code 76, whereupon the launcher ends the other processes.
   explicit StartWatch(double timeout_s);
   ~StartWatch();
   StartWatch(const StartWatch&) = delete;
@@ -25,7 +25,7 @@ class StartWatch {
   std::mutex mutex_;
   std::condition_variable changed_;
   bool done_ = false;
-  std::thread thread_;  // last member: the thread uses the others
+  std::thread thread_;  // last member: the thread uses the other members
 };
 
 }  // namespace shale::comm

@@ -34,7 +34,8 @@ void InterNode::run(const CollectiveCall& call, uint64_t sequence, bool blocking
 }
 
 // Nodes compare their calls in log2(nodes) rounds of 16 bytes, and exchange details only if they
-// disagree. A node whose own ranks disagree takes part; otherwise the others would wait for it.
+// disagree. A node whose own ranks disagree takes part; otherwise the other nodes would wait for
+// it.
 void InterNode::agree(const std::vector<Fingerprint>& calls) {
   // Ranks outside the rails learn the result at the next sync. If they failed now, the rails would
   // stop before they have informed the other nodes.

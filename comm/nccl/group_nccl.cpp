@@ -29,7 +29,7 @@ std::string place_of(int device) {
   return cat("GPU ", bus.data(), " of ", host_id != nullptr ? host_id : host_identity());
 }
 
-// Sends rank 0's id to all; if rank 0 fails, the others get an error too.
+// Sends rank 0's id to all; if rank 0 fails, the other ranks get an error too.
 ncclUniqueId share_id(HostGroup& host) {
   std::string mine, problem;
   if (host.rank() == 0) {

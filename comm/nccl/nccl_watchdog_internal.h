@@ -80,7 +80,7 @@ class NcclWatchdog {
   std::exception_ptr failure_;
   std::atomic<bool> failed_{false};  // true: failure_ is set
   std::atomic<bool> stop_{false};
-  std::thread thread_;  // last member: the thread uses the others
+  std::thread thread_;  // last member: the thread uses the other members
 };
 
 }  // namespace shale::comm

@@ -41,7 +41,7 @@ class NodeCollectives {
 
   void run(const CollectiveCall& call, uint64_t sequence, bool blocking);
 
-  // Announces the call, syncs, and returns the calls of this node's ranks, by rank.
+  // Announces this rank's collective, syncs, and returns what this node's ranks announced, by rank.
   std::vector<Fingerprint> announce(const CollectiveCall& call, uint64_t sequence, bool blocking);
 
   // The exchange for the part of an announced all-to-all inside this node.

@@ -14,7 +14,8 @@ namespace shale::comm {
 // Mesh ranks of the tensor and context axes that this process hosts. A model is written for one
 // mesh rank. A process may host several, so that fewer processes give the same bits: each mesh rank
 // runs forward and backward of its own model on a fiber (base/fibers.h) and waits wherever it
-// exchanges data with the others. The process calls each collective once for all its mesh ranks.
+// exchanges data with other mesh ranks. The process calls each collective once for all its mesh
+// ranks.
 class HostedRanks {
  public:
   // `context` is shared by all hosted ranks, and must outlive this object.
@@ -26,7 +27,8 @@ class HostedRanks {
 
   // Calls body(rank) once for each rank, on fibers that take turns; a single rank runs without a
   // fiber. Each rank has its own autograd state, a copy of the context's. Throws the first
-  // exception of a rank; throws CommError, naming the calls, if ranks wait for each other forever.
+  // exception of a rank; throws CommError, naming the collectives in which they wait, if ranks wait
+  // for each other forever.
   void run(const std::function<void(int rank)>& body);
 
   // Inside run(): waits until all `members` ranks have called wait() with equal `what`; the last

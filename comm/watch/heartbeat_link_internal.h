@@ -17,9 +17,9 @@ namespace shale::comm {
 // Rank l of a node sends to rank l of each neighbor node (heartbeat_neighbors.h) the heartbeats of
 // all ranks of its own node, and whether ranks fail anywhere, which is forwarded from node to node.
 // (On a node with fewer ranks, a rank stands for several.) As every process of a node sends and
-// receives, one stopped process does not silence the others. Sockets listen only on the addresses
-// by which the other hosts know this one. Datagrams carry a random number drawn at the start,
-// against strangers; like MPI's messages they are neither encrypted nor signed.
+// receives, one stopped process does not silence the other ranks of its node. Sockets listen only
+// on the addresses by which the other hosts know this one. Datagrams carry a random number drawn at
+// the start, against strangers; like MPI's messages they are neither encrypted nor signed.
 class HeartbeatLink {
  public:
   // Collective over `world`. Throws UnavailableError if no socket can be made.

@@ -46,7 +46,8 @@ class RecentCollectives {
   };
 
   // Called for each finished collective or message of a link, on the thread that ran it. It must
-  // not use this object. Setting an empty listener ends the calls, and waits for a running call.
+  // not use this object. Setting an empty listener waits for a running call of the previous
+  // listener, which is not called again.
   using Listener = std::function<void(const Entry&)>;
   void listen(Listener listener);
 

@@ -82,7 +82,7 @@ class Watchdog {
   std::vector<std::string> kept_stack_;  // stack of the main thread during that collective
 
   std::atomic<bool> stop_{false};
-  std::thread thread_;  // last member: the thread uses the others
+  std::thread thread_;  // last member: the thread uses the other members
 };
 
 }  // namespace shale::comm

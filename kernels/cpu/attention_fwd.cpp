@@ -73,7 +73,7 @@ void softmax_vec(const TileShape& t, int64_t v, float* scores, const Softmax& st
 struct Block {
   int64_t number, row, rows;  // block number; its queries are [row, row + rows)
   float *q, *out;             // q: [ld][kTile]; out: [kTile][ld]
-  float* first_keys;          // [kTile]
+  float* first_keys;          // [kTile]: first key that each query sees
   Softmax softmax;
 };
 

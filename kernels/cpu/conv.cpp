@@ -247,7 +247,7 @@ void write_sum(const Exec& exec, const float* sum, const View& dweight, bool acc
   });
 }
 
-// Adds the packed partial sums over blocks of images, in order, into the first one.
+// Adds the packed partial sums over blocks of images, in order, into the first partial sum.
 void add_sums(const Exec& exec, float* sums, int64_t count, int64_t elements) {
   constexpr int64_t kGrain = 1 << 14;
   if (count == 1) return;

@@ -56,7 +56,7 @@ void embedding_fwd_typed(const Exec& exec, const EmbeddingFwdArgs& a) {
 template <typename T, typename TGrad>
 struct RowSum {
   const T* dy;
-  TGrad* grad;  // [rows, C]
+  TGrad* grad;  // [rows, C]: the gradient
   int64_t C;
   bool accumulate;
 };

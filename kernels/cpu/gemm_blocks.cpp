@@ -63,7 +63,7 @@ double cost(int64_t m, int64_t rows, int64_t col_blocks, double overhead_rows) {
   return wait * (1 + overhead_rows / double(rows));
 }
 
-// Returns a block size for which the last block is not much smaller than the others.
+// Returns a block size for which the last block is not much smaller than the other blocks.
 int64_t even(int64_t size, int64_t limit, int64_t step) {
   if (size <= limit) return size;
   return round_up(ceil_div(size, ceil_div(size, limit)), step);

@@ -1,5 +1,5 @@
 // Loops over SIMD vectors of f32, the last of which may be partial. The last vector runs the same
-// instructions as the others, on fewer lanes, so an element's bits never depend on where a span
+// instructions as full vectors, on fewer lanes, so an element's bits never depend on where a span
 // begins or ends.
 #if defined(SHALE_KERNELS_CPU_LOOP_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef SHALE_KERNELS_CPU_LOOP_INL_H_

@@ -22,7 +22,7 @@ constexpr int64_t kTokens = 32;      // tokens per chunk of work
 constexpr float kLeastSum = 1e-20f;  // added to a sum of sigmoids, as in DeepSeek-V3
 
 struct RowScores {
-  std::vector<float> scores;  // [E]
+  std::vector<float> scores;  // [E]: one per expert
   float log_sum = 0;          // log of the sum of exponentials, for kSoftmax or if requested
 
   void compute(const float* logits, RouterScore score, bool wants_log_sum) {

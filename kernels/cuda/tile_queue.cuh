@@ -7,13 +7,13 @@ namespace shale::kernels::SHALE_BACKEND {
 
 // How persistent blocks share tiles 0 to `tiles` - 1. The first tile of a block has the block's
 // number. Further tiles go in order to the next free block, so a block that starts late, because a
-// collective occupied its multiprocessor, delays no other. Results do not depend on which block
-// computes a tile. With clusters, tiles are assigned to clusters, and `cluster` is the number of
-// blocks in one.
+// collective occupied its multiprocessor, delays no other block. Results do not depend on which
+// block computes a tile. With clusters, tiles are assigned to clusters, and `cluster` is the number
+// of blocks in a cluster.
 //
 // `counter` is BlockCounters::next_tile. All blocks together increment it `tiles` times: for each
-// tile except the first ones, and once per block to find no tile left. The last increment wraps it
-// to 0. Without a counter a block takes every gridDim.x-th tile.
+// tile except every block's first tile, and once per block to find no tile left. The last increment
+// wraps it to 0. Without a counter a block takes every gridDim.x-th tile.
 __device__ __forceinline__ int first_tile(int cluster = 1) {
   return static_cast<int>(blockIdx.x) / cluster;
 }

@@ -8,7 +8,7 @@
 //
 //   cluster_rank()                       rank of this block
 //   cluster_sync()                       barrier of all threads of the cluster; afterwards a thread
-//                                        sees what the others wrote to shared memory before it
+//                                        sees what other threads wrote to shared memory before it
 //   mbarrier_arrive_at(barrier, rank)    one arrival at that block's barrier, from a thread
 //                                        that has finished reading; its own writes need not be
 //                                        visible there

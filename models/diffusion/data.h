@@ -21,8 +21,9 @@ struct DiffusionData {
   std::vector<std::string> classes;        // class names by label
   uint64_t fingerprint = 0, checksum = 0;  // as in ImageSplits and LatentSplits
   std::string summary;
-  // Make batches of "images" [N, pixels, pixels, channels] f32 and "labels" [N] i32. train:
-  // endless; the other: those of a validation, in which padding has a label that the loss ignores.
+  // Make batches of "images" [N, pixels, pixels, channels] f32 and "labels" [N] i32. `train` makes
+  // endless training batches. `val` makes the batches of a validation; their padding has a label
+  // that the loss ignores.
   std::function<BatchSource(const BatchPlan& plan)> train;
   std::function<BatchSource(const EvalRounds& rounds, int64_t rank, int64_t ranks)> val;
 };

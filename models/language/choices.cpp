@@ -43,7 +43,7 @@ std::string cleaned(const std::string& text) {
   return single;
 }
 
-// Makes the first letter a capital and the others small. ASCII only.
+// Makes the first letter a capital and the other letters small. ASCII only.
 std::string capitalized(std::string text) {
   for (size_t i = 0; i < text.size(); ++i) {
     char& c = text[i];

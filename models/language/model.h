@@ -34,7 +34,7 @@ struct LanguageModelConfig {
   int64_t head_size = 0;    // 0: width / heads
   int64_t hidden = 0;       // width inside the feed-forward block, or of each expert
   int64_t window = 0;       // tokens in a sliding window of attention; 0: no window
-  int64_t full_layers = 0;  // number of layers without a window, the first ones
+  int64_t full_layers = 0;  // number of layers without a window, at the start of the model
   bool attention_bias = false;
   bool mlp_bias = false;
   RopeConfig rope = {};

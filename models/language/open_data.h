@@ -32,9 +32,9 @@ struct TrainingData {
 
 // Opens the configured data: text as tokens of the tokenizer, or as bytes without one. No token may
 // be beyond the vocabulary of the model, which is `stored` with --init, else null. Logs what is
-// read if that takes long. Throws an Error of kInterrupted if the process is asked to stop
-// meanwhile (models/training/stop_signals.h), ConfigError and DataError for impossible input, and
-// as open_dataset() and read_examples() do.
+// read if that takes long. Throws an Error of kInterrupted if the process is asked to stop while
+// this function reads (models/training/stop_signals.h), ConfigError and DataError for impossible
+// input, and as open_dataset() and read_examples() do.
 //
 // Without --data, which plans may omit, the data is zero tokens: as text unless --data-format says
 // otherwise; with documents as long as a sequence, if documents are requested.

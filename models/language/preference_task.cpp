@@ -91,7 +91,7 @@ void PreferenceTask::make_batch(const Pairs& pairs, const std::vector<int64_t>& 
   const auto field = [&](const char* name) {
     return batch.set(name, DType::kF32, {count}).values<float>();
   };
-  // Adds all fields before filling any, as adding a field moves the others.
+  // Adds all fields before filling any, as adding a field moves the other fields.
   for (const char* name : {"reference", "counted"}) field(name);
   const TokenBatch tokens(batch, 2 * count, config().seq_len);
   const std::span<float> reference = field("reference"), counted = field("counted");

@@ -102,7 +102,7 @@ void read_experts(const JsonObject& json, const ExpertsVariant& mixture,
 constexpr const char* kFullLayer = "full_attention";
 constexpr const char* kWindowedLayer = "sliding_attention";
 
-// Returns the number of layers before the first one with a window.
+// Returns the number of layers before the first layer with a window.
 int64_t full_layers_of(const JsonObject& json, int64_t layers) {
   const std::vector<std::string> types = json.texts("layer_types");
   if (types.empty()) return std::min(size_of(json, "max_window_layers", 28, kMaxLayers, 0), layers);

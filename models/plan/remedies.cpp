@@ -106,8 +106,8 @@ class Planner {
     return within(limit_bytes_, config);
   }
 
-  // The strongest setting of an option that is compatible with the others, and the rank's memory
-  // with it, within the limit if possible.
+  // The strongest setting of an option that is compatible with the other options, and the rank's
+  // memory with that setting, within the limit if possible.
   struct Strongest {
     const Change* change;
     TrainConfig config;

@@ -40,7 +40,7 @@ class MicroBatches {
   ~MicroBatches();
 
   // Launches the forward of a micro-batch; StepState must already describe it. With graphs, throws
-  // ShapeError if the batch's shape differs from the first one's.
+  // ShapeError if the batch's shape differs from that of the first micro-batch.
   void forward(const Batch& batch, Place place);
   // Launches the backward of the same micro-batch. Returns its loss in a new tensor.
   Tensor backward();

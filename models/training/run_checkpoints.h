@@ -115,7 +115,7 @@ class RunCheckpoints {
   std::optional<int64_t> newest_;  // step of the newest committed checkpoint
   bool ended_ = false;             // status.json already reports the end of the run
 
-  // Must be the last member, because its thread uses the others.
+  // Must be the last member, because its thread uses the other members.
   std::unique_ptr<comm::CheckpointSaver> saver_;  // null with --no-save
 };
 

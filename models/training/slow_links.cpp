@@ -133,7 +133,7 @@ std::vector<StepKind> step_kinds(const RunConfig& config) {
       kinds.push_back({.step = step, .share = share});
     } else {
       StepKind& of_kind = kinds[static_cast<size_t>(found - seen.begin())];
-      if (of_kind.share == share) of_kind.step = step;  // not the first one, which may differ
+      if (of_kind.share == share) of_kind.step = step;  // not the first step, which may differ
       of_kind.share += share;
     }
   }

@@ -179,7 +179,7 @@ class RankWalk {
 struct Lateness {
   int64_t met = 0;                // number of collectives that several ranks joined
   std::map<int, int64_t> last;    // how often each rank was last
-  std::map<int, double> kept_up;  // by last rank: sum of the others' mean waits, in ns
+  std::map<int, double> kept_up;  // by last rank: sum of the mean waits of the other ranks, in ns
 };
 
 Lateness lateness_of(std::span<const TraceRecord> ranks) {

@@ -300,8 +300,8 @@ std::vector<std::string> watch_screen(const RunData& run, const Terminal& wanted
                                text_in(warnings[i], "rank"), ": ", text_in(warnings[i], "text")),
                            kRed));
   }
-  // Of the lines between, each curve has a title and the last one an x axis. The loss has half of
-  // the rest.
+  // Of the lines between, each curve has a title, and the last curve an x axis. The loss has half
+  // of the remaining lines.
   const std::vector<Plot> plots = plots_of(run);
   const int between = terminal.rows - static_cast<int>(lines.size() + last.size());
   const int rows = between - static_cast<int>(plots.size()) - 2;

@@ -36,7 +36,7 @@ class DeferredGrads {
   void run();
 
   std::vector<Entry> work_;
-  std::vector<Tensor> complete_;                     // in the order of the calls of complete()
+  std::vector<Tensor> complete_;                     // in the order in which complete() was called
   std::unordered_map<const TensorImpl*, int> left_;  // number of entries left for each leaf
 };
 

@@ -16,7 +16,8 @@ namespace shale {
 class Mixture {
  public:
   // Weights need not sum to 1. They are rounded to 2^-31 of their sum; the heaviest source gets the
-  // rest. Throws ConfigError unless all are finite and positive, and there are 1 to 65536 of them.
+  // remainder. Throws ConfigError unless all are finite and positive, and there are 1 to 65536 of
+  // them.
   explicit Mixture(std::span<const double> weights);
 
   struct Draw {

@@ -100,7 +100,8 @@ struct BatchLayout {
   int64_t first_position(int64_t step, int64_t rank, int64_t micro) const {
     return begin(step) + (micro * ranks + rank) * micro_batch;
   }
-  // Step and micro-batch of a rank's batch `index`, counted from the first one of `first_step`.
+  // Step and micro-batch of a rank's batch `index`, where batch 0 is the first of step
+  // `first_step`.
   struct Place {
     int64_t step = 0, micro = 0;
   };

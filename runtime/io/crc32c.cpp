@@ -76,8 +76,8 @@ constexpr uint32_t map_state(const BitMap& map, uint32_t state) {
   return result;
 }
 
-// tables[k][b]: register after kLaneBytes zero bytes, if byte k of the register was b and the
-// others were zero.
+// tables[k][b]: register after kLaneBytes zero bytes, if byte k of the register was b and its other
+// bytes were zero.
 constexpr std::array<ByteTable, 4> make_lane_tables() {
   BitMap map{};  // linear map of one zero byte
   for (size_t bit = 0; bit < 32; ++bit) {

@@ -20,8 +20,8 @@ struct EventRecords {
   size_t sound_bytes = 0;
 };
 
-// Returns the records of a file, up to the first one that is truncated or has a wrong checksum. The
-// file's bytes must outlive the result.
+// Returns the records of a file, up to the first record that is truncated or has a wrong checksum.
+// The file's bytes must outlive the result.
 EventRecords read_event_records(std::string_view file);
 
 // Returns the step of an Event; 0 if it has none. Throws DataError, which begins with `source`, if

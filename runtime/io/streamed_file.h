@@ -34,7 +34,7 @@ class StreamedFile {
   void finish();
 
  private:
-  static constexpr size_t kBlocks = 3;  // one is being filled, the others are being written
+  static constexpr size_t kBlocks = 3;  // one is filled while the other two are written
   struct Block {
     DirectMemory memory;
     std::future<void> written;

@@ -238,8 +238,8 @@ class Module {
 
 // Number of elements of all parameters of the tree, over all ranks.
 int64_t whole_numel(const Module& module);
-// The tree's parameters, once per parameter of the whole model: of the tensor-parallel ranks that
-// this process hosts, only the first one's.
+// The tree's parameters, once per parameter of the whole model: if this process hosts several
+// tensor-parallel ranks, only the parameters of the first rank.
 std::vector<Parameter*> whole_parameters(const Module& module);
 
 // Gives every parameter and buffer of the tree its own memory and its initial value, for a model on

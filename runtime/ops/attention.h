@@ -33,7 +33,7 @@ struct AttentionOptions {
   // 1000; 0: off.
   float softcap = 0;
   // Block-sparse mask; null: dense. If q holds only some of a layer's heads, first_head is the
-  // index of the first one in the layer. Cannot be combined with lengths.
+  // index in the layer of q's first head. Cannot be combined with lengths.
   std::shared_ptr<const BlockMask> blocks{};
   int64_t first_head = 0;
 };

@@ -33,7 +33,7 @@ void check_batch_norm(const Tensor& x, const Tensor& gain, const Tensor& bias,
 
 // Statistics for normalising the rows.
 struct Statistics {
-  Tensor mean, rstd;  // [C] f32
+  Tensor mean, rstd;  // [C] f32, per channel; rstd: 1 / sqrt(variance + eps)
   Tensor count;       // [1] f32, number of rows; undefined: the statistics are constants
 };
 

@@ -32,7 +32,7 @@ struct Fp8Tensor {
 
 // A quantized weight in the form that ranks exchange (kernels/fp8_shard.h).
 struct Fp8Codes {
-  Tensor codes;    // [N, K] u8
+  Tensor codes;    // [N, K] u8: fp8 numbers
   Tensor largest;  // the largest magnitude of each block
 };
 

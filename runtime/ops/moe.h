@@ -39,12 +39,12 @@ struct CountsOfParts {
 
 // Result of moe_route: the experts of each token and their rows.
 struct Routing {
-  Tensor weights;  // [N, k] f32, differentiable
-  Tensor experts;  // [N, k] i32
+  Tensor weights;  // [N, k] f32: weight of each expert in a token's result; differentiable
+  Tensor experts;  // [N, k] i32: experts of each token
   Tensor counts;   // [E] i32: tokens that chose the expert, including dropped ones
   Tensor offsets;  // [E + 1] i32: first row of each expert
   Tensor rows;     // [N, k] i32: row of a token in each of its experts; -1: dropped
-  Tensor sources;  // [R] i32: token * k + slot of each row; -1: unused
+  Tensor sources;  // [R] i32: token * k + slot of each row; -1: padding row
   int64_t align = 1;  // all offsets are multiples of this
 };
 

@@ -6,7 +6,8 @@
 
 namespace shale {
 
-// Results that are views share x's memory: changes through one are visible in the other.
+// Results that are views share x's memory: changes through one of the two tensors are visible in
+// the other tensor.
 
 // x must be contiguous; one size may be -1 and is inferred. Throws ShapeError unless the number of
 // elements agrees.

@@ -71,7 +71,7 @@ class Lamb : public ElementwiseOptimizer {
   const ShardPeers* peers_;
   std::vector<const Parameter*> parameters_;
   std::map<std::string, int64_t> numbers_;
-  Tensor adapts_, lr_factors_;  // [count] f32
+  Tensor adapts_, lr_factors_;  // [count] f32: one value per parameter
   // [count] f32 each. ratios_: ratio of the norms within its limits; 1 if a norm is 0 or the
   // parameter has no decay. rates_: lr * lr_factor * ratio; 0 if the gradient is not finite.
   Tensor ratios_, rates_;

@@ -146,8 +146,8 @@ Tensor vector_slice(const Tensor& vector, int64_t begin, int64_t count);
 std::vector<OptimShard> local_shards(Module& module, Context& context);
 
 // Copies of the shards that contain only the parameters whose full name `wanted` accepts, for an
-// optimizer that steps only these; omits shards without such parameters. Throws ConfigError if
-// there are none. Must select the same parameters on all ranks.
+// optimizer that updates only these parameters; omits shards without such parameters. Throws
+// ConfigError if there are none. Must select the same parameters on all ranks.
 std::vector<OptimShard> select_parameters(const std::vector<OptimShard>& shards,
                                           const std::function<bool(const Parameter&)>& wanted);
 // Selects parameters whose full name matches the pattern; `*` matches any characters, as in

@@ -13,8 +13,8 @@ namespace shale {
 // hold used blocks stay.
 void empty_cache(Context& context);
 
-// Returns a table: bytes in use by tag, now and at the peak; bytes reserved; free bytes among
-// these, in total and in the largest block.
+// Returns a table: bytes in use by tag, now and at the peak; bytes reserved; free bytes among the
+// reserved ones, in total and in the largest block.
 std::string memory_summary(Context& context);
 
 }  // namespace shale

@@ -262,7 +262,7 @@ def handles(tensors, shown):
 
 
 def options(struct, **values):
-    """Returns a struct with its size and these fields; the others are zero."""
+    """Returns a struct with its size and these fields; its other fields are zero."""
     return struct(size=ctypes.sizeof(struct), **values)
 
 

@@ -231,7 +231,7 @@ FlatUnit& DataParallel::unit(const Module& module) const {
   throw InternalError(cat("data parallel: ", module.full_name(), " is not a unit"));
 }
 
-// Orders units as forward reaches them: enclosing units first, then the others in given order.
+// Orders units as forward reaches them: enclosing units first, then the other units in given order.
 void DataParallel::order_units() {
   std::vector<FlatUnit*> order;
   for (const auto& unit : units_) {

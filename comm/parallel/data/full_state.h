@@ -15,13 +15,13 @@ namespace shale::comm {
 class FullState {
  public:
   // root: the rank of the shard group, and of ShardGroups::tensor, that gets the values; none: all
-  // ranks. `parallel` outlives this and is not trained meanwhile.
+  // ranks. `parallel` must outlive this object and must not be trained during its lifetime.
   explicit FullState(DataParallel& parallel, std::optional<int> root = {});
 
   // Dense f32 values in the shape of Parameter::whole, valid until the next call; on ranks that get
-  // no values, a view without data. A process with several tensor ranks passes the first one's
-  // parameter. Collective: all ranks, also of other stages, request the same parameters in one
-  // order. Throws InternalError for a parameter that is not part of the model.
+  // no values, a view without data. A process with several tensor ranks passes the parameter of the
+  // first of these ranks. Collective: all ranks, also of other stages, request the same parameters
+  // in one order. Throws InternalError for a parameter that is not part of the model.
   View read(const Parameter& parameter);
 
  private:

@@ -18,7 +18,7 @@ struct Placement {
                  // unlike PyTorch's Shard(0), ranges may end inside a row, differ in length, and be
                  // empty
     kPartial,    // the tensor is the sum of the ranks' tensors
-    kSome,       // some ranks have the whole tensor, the others nothing
+    kSome,       // some ranks have the whole tensor, other ranks nothing
   };
   std::string axis = {};  // "replica", "pipeline", "shard", "context", "expert" or "tensor"
   int ranks = 1;          // number of mesh ranks along the axis

@@ -30,7 +30,7 @@ struct PipelineStages {
   ProcessGroup* whole = nullptr;
   ProcessGroup* tie = nullptr;  // two stages that share a tied table; null: not this stage
   // Ranks of `group` that have a parameter of the whole model, in order. Two stages may have copies
-  // of a tied table: both step it, and the first one's values are saved.
+  // of a tied table: both update it, and the values of the first stage are saved.
   std::map<const Parameter*, std::vector<int>> holders = {};
 
   int first_holder(const Parameter& parameter) const { return holders.at(&parameter).front(); }
@@ -80,10 +80,10 @@ enum class ReplicaGradients : uint8_t {
 
 // Treatment of a unit's parameters between forward and backward in stage 3.
 enum class ReshardAfterForward {
-  kAuto,        // kNo for a unit that encloses other units, as it is needed before and after those;
-                // else kYes
-  kYes,         // frees the parameters; backward gathers them again
-  kNo,          // keeps the parameters: more memory, a third less communication
+  kAuto,  // kNo for a unit that encloses other units, as it is needed before and after the enclosed
+          // units; else kYes
+  kYes,   // frees the parameters; backward gathers them again
+  kNo,    // keeps the parameters: more memory, a third less communication
   kSmallGroup,  // keeps a shard of ShardGroups::reshard: backward gathers within a node
 };
 

@@ -83,7 +83,8 @@ class Exchange {
   virtual Tensor all_to_all(const Tensor& slices) = 0;
 
   // Asynchronous forms of the functions above: the arguments must not change until get() of the
-  // result, which all ranks call. Transfers complete in the order of the calls.
+  // result, which all ranks call. Transfers complete in the order in which these functions were
+  // called.
   virtual Arrival begin_gather(const Tensor& slice) = 0;
   virtual Arrival begin_sum_slices(const Tensor& part) = 0;
   virtual Arrival begin_gather_parts(const Tensor& all) = 0;

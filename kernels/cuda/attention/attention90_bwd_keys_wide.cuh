@@ -12,9 +12,10 @@
 //   computed                                  concurrent matmul
 //   P^T = 2^(scale S^T - lse2), to shared     dP^T = V dO^T
 //   barrier 1                                 dV += P^T dO of the own queries
-//   dS^T = P^T (dP^T - delta), to shared      dV += P^T dO of the others
+//   dS^T = P^T (dP^T - delta), to shared      dV += P^T dO of the other queries
 //   barrier 2                                 dK += dS^T Q of the own queries
-//   dQ = dS K to its place in the sums        dK += dS^T Q of the others, S^T of the next step
+//   dQ = dS K to its place in the sums        dK += dS^T Q of the other queries,
+//                                             S^T of the next step
 
 #include "shale/kernels/cuda/attention/attention90_bwd_keys_tile.cuh"
 

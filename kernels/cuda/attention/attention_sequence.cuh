@@ -104,7 +104,7 @@ template <bool kLists = false>
 struct QueryTile {
   BlockPlace place;
   Sequence sequence;
-  int kv_head, query, seen;  // query: the first one; seen: end of the keys that queries see
+  int kv_head, query, seen;  // query: first query; seen: end of the keys that queries see
 
   __device__ __forceinline__ QueryTile(const AttentionParams& p, const BlockPlace& at, int queries)
       : place(at),
@@ -133,7 +133,7 @@ struct QueryTile {
 struct KeyTile {
   BlockPlace place;
   Sequence sequence;
-  int group, key;  // group: heads per kv head; key: the first one
+  int group, key;  // group: query heads per kv head; key: first key of the tile
 
   __device__ __forceinline__ KeyTile(const AttentionParams& p, const BlockPlace& at, int keys)
       : place(at),

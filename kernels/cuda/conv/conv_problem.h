@@ -47,7 +47,7 @@ struct WeightProduct {
   Pixels x, dy;
   WindowShape windows;
   Divisor by_image, by_row;  // pixels of dy per image and per row
-  float* parts = nullptr;    // [splits, outs, depth]
+  float* parts = nullptr;    // [splits, outs, depth]: the sums of each part of the pixels
   int outs = 0, depth = 0;   // depth = kernel rows * kernel cols * x.channels
   int split_pixels = 0;      // pixels per part
   int splits = 1;

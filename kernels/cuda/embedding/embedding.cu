@@ -98,7 +98,7 @@ __device__ __forceinline__ void store_grad(TGrad* p, const Floats<kCount>& value
 template <typename T, typename TGrad>
 struct RowSum {
   const T* dy;
-  TGrad* out;  // [rows, C]
+  TGrad* out;  // [rows, C]: the gradient
   int64_t rows, C;
   bool accumulate;
 };

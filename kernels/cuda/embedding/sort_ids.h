@@ -9,8 +9,8 @@ namespace shale::kernels::SHALE_BACKEND {
 // Indices of the ids, sorted by id and then by index: those of id v are order[offsets[v]], ...,
 // order[offsets[v + 1] - 1].
 struct SortedIds {
-  const int32_t* order = nullptr;    // [ids]
-  const int32_t* offsets = nullptr;  // [V + 1]
+  const int32_t* order = nullptr;    // [ids]: the sorted indices
+  const int32_t* offsets = nullptr;  // [V + 1]: begin of each id in `order`
 };
 
 // Sorts i32 ids minus `first` on the device. Ids outside [0, V) come last, in order. The result is

@@ -8,8 +8,8 @@ namespace shale::kernels::SHALE_BACKEND {
 // fp8 GEMMs with scales (kernels/fp8.h): a is of type TA, b is E4M3. A stage is kFp8Block of k, 128
 // bytes of a line, so that all products in it share the scales of their row and of their column.
 // The tensor cores keep only about 14 bits of their sums (arXiv:2412.19437, section 3.3.2), so the
-// threads add the result of each stage in f32, times the scales. Meanwhile the tensor cores compute
-// the next stage in other registers.
+// threads add the result of each stage in f32, times the scales. At the same time the tensor cores
+// compute the next stage in other registers.
 //
 // A thread has 64 sums and twice as many results of stages, which leaves forty registers for other
 // values. The codes of a stage are followed by the scales of its 128 rows and columns.

@@ -277,9 +277,9 @@ __device__ __forceinline__ void store_tile(const Params& params, const Gemm90Ite
 // ---- The kernel ----
 
 // Computes the items of a multiplying warpgroup: all items of its block or, with ping-pong, every
-// second item. Ping-pong warpgroups issue their matmuls in turns, item by item. The turns also keep
-// parities valid: a warpgroup with the turn knows that the other has seen all earlier stages full,
-// and so is never two phases of a stage's barrier behind.
+// second item. The two ping-pong warpgroups alternate in issuing the matmuls of an item. The turns
+// also keep parities valid: a warpgroup with the turn knows that the other warpgroup has seen all
+// earlier stages full, and so is never two phases of a stage's barrier behind.
 template <typename T, class Config, bool kATransposed, bool kBTransposed, class Params>
 __device__ __forceinline__ void compute_items(const Params& params, int warpgroup,
                                               const unsigned char* ring, unsigned char* staging,

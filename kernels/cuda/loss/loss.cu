@@ -89,7 +89,7 @@ __device__ __forceinline__ Pack<T> pack_of(PackWords words) {
 }
 
 // The packs of a row that a thread owns, interleaved with its neighbours' packs. The last kTail
-// packs are in registers, the others in shared memory. No other thread accesses them.
+// packs are in registers, the other packs in shared memory. No other thread accesses them.
 template <typename T, int kTail>
 struct OwnPacks {
   static constexpr int kCount = kPackSize<T>;

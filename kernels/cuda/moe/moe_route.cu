@@ -65,7 +65,7 @@ struct RouteFwd {
 
 // A warp's shared memory.
 struct RouteMemory {
-  float* scores;    // [E]
+  float* scores;    // [E]: one per expert
   uint32_t* keys;   // [E], see key_of()
   float* groups;    // [groups]; `chosen` follows it
   int32_t* chosen;  // [k]: chosen experts

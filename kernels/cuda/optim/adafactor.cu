@@ -71,8 +71,8 @@ __device__ __forceinline__ void prefetch_first(const Tiles& tiles, const T* data
 struct MeansArgs {
   const StepState* step;
   float eps, inverse_rows, inverse_cols;
-  float* by_row;  // [tiles across, rows of the part]
-  float* by_col;  // [blocks, cols of the matrix]
+  float* by_row;  // [tiles across, rows of the part]: partial row means
+  float* by_col;  // [blocks, cols of the matrix]: partial column means
 };
 
 template <typename Grad, int kCount>

@@ -31,7 +31,7 @@ __device__ __forceinline__ void store_column_sum(const ColumnSumTarget& target, 
 }
 
 struct CombineArgs {
-  const float* partial = nullptr;  // [blocks, vectors, cols]
+  const float* partial = nullptr;  // [blocks, vectors, cols]: each block's sums of its rows
   int64_t blocks = 0;
   int vectors = 1;  // sums per column in a block, 1 or 2
   int64_t cols = 0;

@@ -112,8 +112,8 @@ __global__ void __launch_bounds__(kThreads) reduce_block_kernel(ReduceDims<T, Y>
   if (thread == 0) a.y[i] = from_float<Y>(a.scale * total);
 }
 
-// A value and its index. The larger value wins; among equal values the first one wins. A NaN is
-// larger than all numbers.
+// A value and its index. The larger value wins; among equal values the one with the smaller index
+// wins. A NaN is larger than all numbers.
 struct Candidate {
   float value;
   int index;

@@ -10,7 +10,7 @@ namespace shale::emulator {
 
 inline constexpr int kBarriers = 16;  // barriers per block, as on the hardware
 
-// The barriers of a block: number 0 is __syncthreads, the others are named barriers.
+// The barriers of a block: number 0 is __syncthreads, higher numbers are named barriers.
 class Barriers {
  public:
   explicit Barriers(Block& block) : block_(block) {}

@@ -52,7 +52,7 @@ class Recording {
 
   StreamSet& set_;
   uint64_t id_;
-  std::vector<Stream*> branches_;  // origin first; finish() replaces the others by its own streams
+  std::vector<Stream*> branches_;  // origin first; finish() replaces the other streams by its own
   bool finished_ = false;
   std::vector<Item> items_{};  // in order of recording
   size_t events_ = 0;

@@ -23,7 +23,7 @@ struct Goodput {
 //
 //     share = tau / (M exp((R + W) / M) (exp((tau + C) / M) - 1))
 //
-// Throws ConfigError unless all are finite, M and tau are positive and the others are at least 0.
+// Throws ConfigError unless all are finite, M and tau are positive and C, R and W are at least 0.
 Goodput goodput(const FailureModel& model, double interval_s);
 
 // Returns the interval with the largest share: the root of tau / M = 1 - exp(-(tau + C) / M).

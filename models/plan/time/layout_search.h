@@ -29,7 +29,7 @@ class IncompleteSearchError : public Error {
   explicit IncompleteSearchError(const std::string& message) : Error(ExitCode{1}, message) {}
 };
 
-// Fastest layouts of a run, and counts of the others.
+// Fastest layouts of a run, and counts of all other layouts that the search considered.
 struct FoundLayouts {
   std::vector<PlannedLayout> best;  // fastest first
   int64_t candidates = 0;           // layouts whose options train_lm accepts

@@ -13,7 +13,7 @@ namespace {
 
 double fastest_product(Context& context, DType dtype) {
   constexpr int64_t kSize = 2048;
-  constexpr int kRuns = 5;  // the first one compiles the kernel
+  constexpr int kRuns = 5;  // the first run compiles the kernel
   const Tensor a = zeros(context, {kSize, kSize}, dtype, MemoryTag::kWorkspace);
   const Tensor b = zeros(context, {kSize, kSize}, dtype, MemoryTag::kWorkspace);
   const Tensor c = zeros(context, {kSize, kSize}, dtype, MemoryTag::kWorkspace);

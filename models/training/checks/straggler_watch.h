@@ -8,8 +8,8 @@
 
 namespace shale::models {
 
-// Detects ranks that delay the others. All ranks take the same time for a step, but a slow rank
-// spends it working while the others wait for it.
+// Detects ranks that delay the other ranks. All ranks take the same time for a step, but a slow
+// rank spends it working while the other ranks wait for it.
 class StragglerWatch {
  public:
   struct Options {

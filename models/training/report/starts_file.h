@@ -6,7 +6,7 @@
 
 namespace shale::models {
 
-// A start of a run: the first one, or a resume.
+// A start of a run: the first start, or a resume.
 struct RunStart {
   int64_t step = 0;  // optimizer steps done before this start
   int ranks = 1;

@@ -242,8 +242,8 @@ void TensorBoardWriter::start(int64_t first_step) {
                                 .real(event::kWallTime, unix_seconds())
                                 .text(event::kFileVersion, "brain.Event:2")
                                 .bytes()));
-  // TensorBoard ignores the first start event that it sees and obeys the others, so that files of a
-  // run that never stopped need one too.
+  // TensorBoard ignores the first start event that it sees and obeys later start events, so that
+  // files of a run that never stopped need a start event too.
   write_event(first_step > 0 ? first_step + 1 : 0, event::kSessionLog,
               ProtoMessage().integer(session_log::kStatus, session_log::kStart));
 }

@@ -72,7 +72,8 @@ class ChromeEvents {
             ",\"dur\":", microseconds(slice.end - slice.begin),
             ",\"name\":", json_quote(record_.names[slice.name]), args));
     if (slice.about < 0 || about(slice).flow == 0) return;
-    // Viewers draw arrows forward in time: from the begin of one slice to the ends of the others.
+    // Viewers draw arrows forward in time: from the begin of one slice to the ends of the other
+    // slices.
     const bool starts = about(slice).starts_flow;
     add(cat("\"ph\":\"", starts ? "s\"," : "f\",\"bp\":\"e\",", place,
             ",\"cat\":\"flow\",\"name\":\"flow\",\"id\":\"", hexadecimal(about(slice).flow),

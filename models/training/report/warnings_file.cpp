@@ -17,7 +17,7 @@ namespace {
 constexpr size_t kKept = 1000;  // lines kept in memory
 constexpr double kAtOnce = 60;  // maximum number of warnings in a burst
 constexpr double kPerSecond = 1;
-// Limits the wait for a rank that holds the lock: a stopped rank must not block the others.
+// Limits the wait for a rank that holds the lock: a stopped rank must not block the other ranks.
 constexpr int kLockTries = 100;
 constexpr std::chrono::milliseconds kLockPause{1};
 

@@ -30,7 +30,7 @@ struct CorpusFile {
 // data (runtime/data/tokens/token_dataset.h), without binary and empty files, and without .json
 // files whose records are not one per line; `skipped` counts these. JSON lines are recognised by
 // the name, .jsonl or .ndjson in any case, or by the decompressed contents: the first two lines are
-// objects, or the first one has the key `field`, "messages" or "prompt". Throws MissingInputError
+// objects, or the first line has the key `field`, "messages" or "prompt". Throws MissingInputError
 // for a path that does not exist, DataError for a file that is unreadable, is Parquet or Arrow, or
 // is named .json and has no JSON lines.
 std::vector<CorpusFile> find_corpus(const std::vector<std::string>& paths, std::string_view field,

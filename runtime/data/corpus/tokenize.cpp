@@ -293,7 +293,7 @@ class Pipeline {
   }
 
   // Waits for the batch's turn and writes it. Returns false if no further batch is needed. If
-  // several batches fail, the error of the first one is kept.
+  // several batches fail, the error of the first failed batch is kept.
   bool put(const Taken& taken, const DocumentBatch& batch, const TokenBlock& block) {
     std::unique_lock lock(writing_);
     turns_.wait(lock, [&] { return failed_ || turn_ == taken.number; });

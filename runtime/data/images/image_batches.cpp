@@ -16,7 +16,7 @@ struct ImageBatch {
   // soft_classes: number of classes for soft targets; 0: only class labels.
   ImageBatch(Batch& batch, int64_t rows, int64_t pixels, int64_t soft_classes = 0)
       : row_values(pixels * pixels * 3), classes(soft_classes) {
-    // Adds all fields before using any, because adding a field moves the others.
+    // Adds all fields before using any, because adding a field moves the other fields.
     batch.set("images", DType::kF32, {rows, pixels, pixels, 3});
     batch.set("labels", DType::kI32, {rows});
     if (classes > 0) {

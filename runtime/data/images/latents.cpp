@@ -65,7 +65,7 @@ struct LatentBatch {
   LatentBatch(Batch& batch, int64_t rows, const LatentDataset& latents)
       : row_values(latents.pixels() * latents.pixels() * latents.channels()) {
     const Shape shape{rows, latents.pixels(), latents.pixels(), latents.channels()};
-    // Adds both fields before using either, because adding a field moves the others.
+    // Adds both fields before using either, because adding a field moves the other fields.
     batch.set("images", DType::kF32, shape);
     labels = batch.set("labels", DType::kI32, {rows}).values<int32_t>();
     values = batch.set("images", DType::kF32, shape).values<float>();

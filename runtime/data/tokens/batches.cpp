@@ -30,7 +30,7 @@ TokenBatch::TokenBatch(Batch& batch, int64_t n, int64_t length, bool with_docume
   const auto field = [&](const char* name) {
     return batch.set(name, DType::kI32, shape).values<int32_t>();
   };
-  // Adds all fields before using any, because adding a field moves the others.
+  // Adds all fields before using any, because adding a field moves the other fields.
   for (const char* name : {"inputs", "targets"}) field(name);
   if (with_documents) {
     for (const char* name : {"positions", "first_keys"}) field(name);

@@ -81,7 +81,7 @@ void Tokenizer::State::fill_merges() {
         throw DataError(cat(spec.source, ": a merge has the id ", id, ", which no token has"));
       }
     }
-    // If a pair has two rules, the first one is used.
+    // If a pair has two rules, the first rule is used.
     merges.add(rule.left, rule.right, {rule.rank, rule.result});
   }
 }
