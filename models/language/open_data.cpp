@@ -101,7 +101,8 @@ bool find_formats(std::vector<DataPart>& parts, const DataOptions& options) {
   if (texts > 0 && !are_texts && options.tokenizer == nullptr) {
     throw ConfigError(
         cat("--data: ", texts, " of ", parts.size(),
-            " sources are text, the others are token files; use --tokenizer to tokenize the text"));
+            " sources are text, the other sources are token files; use --tokenizer to tokenize the "
+            "text"));
   }
   return are_texts;
 }

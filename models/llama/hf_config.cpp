@@ -111,8 +111,8 @@ int64_t full_layers_of(const JsonObject& json, int64_t layers) {
                           std::count(windowed, types.end(), kWindowedLayer) !=
                       std::ssize(types);
   if (others || std::ssize(types) != layers) {
-    json.fail("layer_types", cat(kFullLayer, " of the first layers, then ", kWindowedLayer,
-                                 " of the others, ", layers, " in all"));
+    json.fail("layer_types", cat("one type for each of ", layers, " layers: first ", kFullLayer,
+                                 ", then ", kWindowedLayer));
   }
   return windowed - types.begin();
 }

@@ -269,7 +269,7 @@ std::string communication(const Sums& sums) {
   std::string text = cat("Collectives are under way for ", milliseconds(sums.in_flight / of_a_step),
                          " of a step; ", milliseconds(sums.waited / of_a_step), " (",
                          percent(sums.waited / sums.step),
-                         " of the step) are exposed, with nothing computed meanwhile");
+                         " of the step) are exposed, while nothing is computed");
   if (sums.waited == 0) return text + ".\n";
   text += cat(":\n  in ", shares(sums.waits_in, sums.waited), ";\n");
   return text + cat("  while under way: ", shares(sums.waits_for, sums.waited), ".\n");
@@ -293,7 +293,7 @@ std::string who_is_late(std::span<const TraceRecord> ranks, const Sums& sums) {
              worst->first, " on ", excerpt(record->host),
              kept_up < kWorthAWord * step ? ", is" : ": it is", " the last to ",
              lateness.last.at(worst->first), " of ", lateness.met,
-             " collectives; those of the others wait ", milliseconds(kept_up), " (",
+             " collectives; the other ranks wait ", milliseconds(kept_up), " (",
              percent(kept_up / step), ") of a step for it, exposed or not.\n");
 }
 

@@ -22,7 +22,7 @@ void DeviceBatch::upload(Context& context, const Batch& batch, Memory memory) {
   }
   if (fields_.size() != batch.fields.size()) {
     throw ShapeError(cat("batch: ", batch.fields.size(), " fields, expected ", fields_.size(),
-                         " as in the first one"));
+                         " as in the first batch"));
   }
   for (size_t i = 0; i < fields_.size(); ++i) {
     const HostTensor& from = batch.fields[i];
@@ -30,7 +30,7 @@ void DeviceBatch::upload(Context& context, const Batch& batch, Memory memory) {
     if (from.name != fields_[i].name || from.dtype != to.dtype() || !(from.shape == to.shape())) {
       throw ShapeError(cat("batch: ", describe(from.name, from.dtype, from.shape), ", expected ",
                            describe(fields_[i].name, to.dtype(), to.shape()),
-                           " as in the first one"));
+                           " as in the first batch"));
     }
     context.copy(to.data(), from.bytes.data(), to.bytes());
   }

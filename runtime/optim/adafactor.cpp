@@ -74,7 +74,7 @@ void Adafactor::add_part(size_t shard, const OptimSpan& span) {
   if (lacks_parts(span, peers_)) {
     throw ConfigError(cat("adafactor: ", shards()[shard].name, " has ", span.count, " of the ",
                           parameter.whole.numel(), " elements of ", parameter.full_name(),
-                          "; set OptimShard::peers to the ranks that have the others"));
+                          "; set OptimShard::peers to the ranks that have its other elements"));
   }
   Part part{.shard = shard, .span = span, .whole = whole_of(parameter)};
   const Whole& whole = wholes_[part.whole];

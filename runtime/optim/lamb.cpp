@@ -76,7 +76,7 @@ void check_shard(const OptimShard& shard, const ShardPeers* peers) {
     if (!lacks_parts(span, peers)) continue;
     throw ConfigError(cat("lamb: ", shard.name, " has ", span.count, " of the ",
                           parameter.whole.numel(), " elements of ", parameter.full_name(),
-                          "; set OptimShard::peers to the ranks that have the others"));
+                          "; set OptimShard::peers to the ranks that have its other elements"));
   }
 }
 

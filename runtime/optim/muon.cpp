@@ -67,7 +67,7 @@ void Muon::add_part(size_t shard, const OptimSpan& span) {
   if (!has_experts && lacks_parts(span, peers_)) {
     throw ConfigError(cat("muon: ", shards()[shard].name, " has ", span.count, " of the ",
                           parameter.numel(), " elements of ", parameter.full_name(),
-                          "; set OptimShard::peers to the ranks that have the others"));
+                          "; set OptimShard::peers to the ranks that have its other elements"));
   }
   Part part{.shard = shard, .span = span};
   const int dims = parameter.shape.ndim();

@@ -59,9 +59,9 @@ std::vector<std::string> StragglerWatch::report() {
     rank.slow_reports = times[r] > limit_s ? rank.slow_reports + 1 : 0;
     rank.name_at = std::max(rank.name_at, options_.reports);
     if (rank.slow_reports < rank.name_at) continue;
-    warnings.push_back(cat(name_of(r), " holds up the others, for ", rank.slow_reports * steps_,
-                           " steps now: in the last ", steps_, " it worked ",
-                           milliseconds(times[r]), " ms a step, the median rank ",
+    warnings.push_back(cat(name_of(r), " holds up the other ranks, for ",
+                           rank.slow_reports * steps_, " steps now: in the last ", steps_,
+                           " it worked ", milliseconds(times[r]), " ms a step, the median rank ",
                            milliseconds(median_s),
                            " ms; look at what else runs on its host, and at its clocks"));
     rank.name_at *= 10;

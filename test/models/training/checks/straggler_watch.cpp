@@ -12,9 +12,10 @@ TEST_CASE("a rank that works far longer than the median is named after three rep
   for (int step = 0; step < 29; ++step) CHECK(watch.look(busy).empty());
   const auto warnings = watch.look(busy);
   REQUIRE(warnings.size() == 1);
-  CHECK(test::contains(warnings.front(),
-                       "rank 2 holds up the others, for 30 steps now: in the last 10 it worked 700 "
-                       "ms a step, the median rank 400 ms"));
+  CHECK(test::contains(
+      warnings.front(),
+      "rank 2 holds up the other ranks, for 30 steps now: in the last 10 it worked 700 "
+      "ms a step, the median rank 400 ms"));
   // The warning must be repeated after ten times as many steps, and not before.
   for (int step = 30; step < 299; ++step) CHECK(watch.look(busy).empty());
   CHECK(watch.look(busy).size() == 1);
