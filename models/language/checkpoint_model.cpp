@@ -84,9 +84,10 @@ CheckpointModel::CheckpointModel(const std::string& checkpoint, bool ema)
                               stored->dtype == DType::kF16 ||
                               (stored->dtype == DType::kU8 && nn::coded_layer(*parameter)));
     if (!is_real || !(Shape(stored->shape) == parameter->shape)) {
-      throw DataError(cat(reader_.path(), ": ",
-                          stored == nullptr ? "no" : "another shape or dtype of", " tensor '",
-                          parameter->full_name(), "', expected fp32", to_string(parameter->shape)));
+      const std::string found =
+          stored == nullptr ? "missing" : cat(dtype_name(stored->dtype), Shape(stored->shape));
+      throw DataError(cat(reader_.path(), ": tensor '", parameter->full_name(), "' is ", found,
+                          ", expected fp32, bf16 or fp16 of shape ", parameter->shape));
     }
   }
 }
