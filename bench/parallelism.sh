@@ -45,8 +45,8 @@ seconds() {
   local TIMEFORMAT='%U %S'
   { time "$@" >"$work/log" 2>&1 || touch "$work/failed"; } 2>&1 | awk '{ print $1 + $2 }'
 }
-# later_seconds STEPS COMMAND...: prints the processor time of a run's steps after the first; leaves
-# the run's files in $work/out.
+# later_seconds STEPS COMMAND...: prints the processor time of a run's steps after the first step;
+# leaves the run's files in $work/out.
 later_seconds() {
   local count=$1 first all
   shift

@@ -356,7 +356,8 @@ bool World::Impl::meet_soon() {
   return true;
 }
 
-// Waits for the failures on this node: of all ranks, or of those that fail soon after the first.
+// Waits for the failures on this node: of all ranks, or of those that fail soon after the first
+// failed rank.
 std::vector<FailureBoard::Report> World::Impl::wait_for_others() {
   for (;;) {
     auto reports = context->board.reports();

@@ -17,7 +17,7 @@ struct MatmulSpec {
   bool accumulate = false;
 
   double flops() const { return 2.0 * double(m) * double(n) * double(k); }
-  // Return the bytes from the first element of an operand to the last, including gaps.
+  // Return the bytes from the first element of an operand to its last element, including gaps.
   int64_t a_bytes() const;
   int64_t b_bytes() const;
   int64_t c_bytes() const;

@@ -214,7 +214,7 @@ void CheckpointReader::read_all(std::span<const CheckpointRead> wanted, bool sha
   }
   std::sort(runs.begin(), runs.end(), [](const Run& a, const Run& b) { return a.place < b.place; });
   std::vector<ChunkId> order;
-  std::vector<size_t> first_run;  // first run of each chunk in `order`, and the end of the last
+  std::vector<size_t> first_run;  // first run of each chunk in `order`, and the end of the last run
   for (size_t i = 0; i < runs.size(); ++i) {
     const Place& place = runs[i].place;
     if (i > 0 && runs[i - 1].place.file == place.file &&

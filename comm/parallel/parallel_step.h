@@ -28,7 +28,7 @@ struct ForwardPass {
   int rank = 0;             // number of the mesh rank in this process, and of its model
   PieceRange pieces = {};   // without a pipeline: all pieces
   int64_t micro_batch = 0;  // index over all ranks in this step
-  Tensor x = {};            // output of the previous piece; undefined before the first
+  Tensor x = {};            // output of the previous piece; undefined before the first piece
 };
 
 // Forward and backward of training steps over all axes of a Parallel, for custom training loops:

@@ -29,7 +29,7 @@ class InFlight {
 
   bool empty() const { return entries_.empty(); }
   const Fingerprint& first() const { return entries_.front().call; }
-  double seconds() const;  // time since the oldest call became the first
+  double seconds() const;  // time since the oldest call became first()
 
  private:
   using Clock = std::chrono::steady_clock;

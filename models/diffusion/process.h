@@ -35,7 +35,7 @@ class NoiseSchedule {
     double a = 0, before = 0;  // a of this step, and of the previous one (1 for the first step)
     double beta = 0;
     // Log variance of the posterior q(x_{i-1} | x_i, x_0): beta (1 - before) / (1 - a); the first
-    // step has none and uses that of the second.
+    // step has no posterior variance and uses that of the second step.
     double log_posterior = 0;
     // The posterior's mean is of_first * x_0 + of_now * x_i.
     double of_first = 0, of_now = 0;

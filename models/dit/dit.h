@@ -78,7 +78,7 @@ class Dit : public Module {
   // of a sample after its tokens.
   std::vector<nn::Piece> pieces();
   // Runs some consecutive pieces under the model's hooks. x: output of the previous piece;
-  // undefined for the first.
+  // undefined for the first piece.
   Tensor run_pieces(std::span<const nn::Piece> some, const Tensor& x, const DitInputs& inputs);
 
  private:

@@ -79,7 +79,7 @@ class ImageModel : public Module {
   // are the labels.
   Tensor loss(const Tensor& images, const Tensor& labels, const Tensor& softening = {});
   // Runs some consecutive pieces under the model's hooks. x: output of the previous piece;
-  // undefined for the first.
+  // undefined for the first piece.
   Tensor run_pieces(std::span<const nn::Piece> some, const Tensor& x,
                     const ClassifiedImages& batch);
 

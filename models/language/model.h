@@ -102,7 +102,7 @@ class LanguageModel : public Module {
   // for a model without pieces, or a sharded one.
   Tensor token_losses(const Tensor& ids, const Tensor& targets, const Documents& documents = {});
   // Runs some consecutive pieces under the model's hooks. x: output of the previous piece;
-  // undefined for the first. ids, targets: needed by the first and the last piece.
+  // undefined for the first piece. ids, targets: needed by the first and the last piece.
   Tensor run_pieces(std::span<const nn::Piece> some, const Tensor& x, const Tensor& ids,
                     const Tensor& targets, const Documents& documents = {});
 

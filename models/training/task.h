@@ -144,7 +144,8 @@ class Task {
   // Makes another model like model(), for each further mesh rank of this process. The default
   // throws ConfigError.
   virtual std::unique_ptr<Module> make_model() const;
-  // Returns the model of the running mesh rank (comm::HostedRanks), or else the first.
+  // Returns the model of the mesh rank that is running (comm::HostedRanks), or the model of the
+  // first mesh rank if none is running.
   Module& here();
   // Returns the running mesh rank's rows of a batch field that has the rows of all mesh ranks.
   Tensor own_rows(const Tensor& field) const;

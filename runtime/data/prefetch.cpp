@@ -49,7 +49,8 @@ void Prefetcher::run() {
     {
       const std::lock_guard lock(mutex_);
       slot(*index).ready = true;
-      // Earlier batches may still be in progress, and one of them may be the last.
+      // Earlier batches may still be in progress, and one of these may turn out to be the last
+      // batch.
       if (!more && *index < end_) {
         end_ = *index;
         failure_ = failure;

@@ -45,8 +45,9 @@ struct Parameter {
   Tensor tied_value = {};
   Module* owner = nullptr;
   // For a process that hosts several mesh ranks (comm/parallel/hosted_models.h), each with a model
-  // of its own: the corresponding parameters of its tensor-parallel ranks, this one first. Empty if
-  // this is not the first, or if the model is not sharded.
+  // of its own: the corresponding parameters of its tensor-parallel ranks, beginning with this
+  // parameter. Empty if this is not the parameter of the first of these ranks, or if the model is
+  // not sharded.
   std::vector<Parameter*> peers = {};
   // Corresponding parameters of models that process other tokens, with the same values in the same
   // memory. The trainer sums their gradients.

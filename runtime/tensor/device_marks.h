@@ -25,7 +25,7 @@ class DeviceMarks final : public StreamMarks {
   void read();
 
   // Records a mark, waits for it, and repeats this to keep the try with the shortest wait. Call it
-  // before the first mark and after the last, when nothing is queued.
+  // before the first mark and after the last mark, when nothing is queued.
   void anchor();
   // Time at which the device passed a mark, in the units of Timeline::nanoseconds(). Call it after
   // the second anchor. Waits if the mark has not been passed.

@@ -58,7 +58,8 @@ class StreamClock {
   };
   void read_first();
 
-  // Times of the marks that were read, in seconds since the first; pending_ has the later marks.
+  // Times of the marks that were read, in seconds since the first mark; pending_ has the later
+  // marks.
   std::vector<double> times_;
   std::deque<Pending> pending_;
   // The time of a mark is measured from the previous mark of its stream. Marks of one stream are

@@ -111,10 +111,11 @@ class DataParallel {
   const std::vector<OptimShard>& shards() const { return shards_; }
 
   // Call before every backward of the micro-batches of one loss: the context's next backward
-  // belongs to this model. Stages 0 and 1 add the gradients of all but the last locally; stages 2
-  // and 3, and reproducible runs, reduce each of them. Without a call, a backward counts as the
-  // last. With several chunks each backward reaches one chunk, `chunk`. Throws ConfigError before
-  // the last one if a reproducible run's number of micro-batches is not a power of two.
+  // belongs to this model. Stages 0 and 1 add the gradients of all micro-batches but the last
+  // locally; stages 2 and 3, and reproducible runs, reduce the gradients of each micro-batch.
+  // Without a call, a backward counts as that of the last micro-batch. With several chunks each
+  // backward reaches one chunk, `chunk`. Throws ConfigError before the last one if a reproducible
+  // run's number of micro-batches is not a power of two.
   void begin_backward(bool last, int chunk = 0) { sync_.begin_backward(last, chunk); }
   // Call after the last backward of a step: the gradients in shards() are complete on return.
   // Throws the error of a failed reduction. Optional on ranks that had a last backward.

@@ -94,7 +94,7 @@ void FlatUnit::start_unshard() {
 }
 
 void FlatUnit::unshard() {
-  start_unshard();  // starts all gathers before waiting for the first
+  start_unshard();  // starts all gathers before waiting for the first gather
   for (const auto& buffer : buffers_) buffer->values().unshard();
 }
 

@@ -16,7 +16,7 @@ struct Sample {
 };
 
 // Generated texts of a run, one line of JSON each, in order. The file is replaced atomically with
-// each text, so that none is truncated; it does not exist before the first.
+// each text, so that no text is truncated; the file does not exist before the first text.
 class SamplesFile {
  public:
   // first_step: drops texts after this step of a resumed run; 0: a new run, and the file must not

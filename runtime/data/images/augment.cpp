@@ -19,7 +19,7 @@ Crop centered(int64_t rows, int64_t cols, int64_t crop_rows, int64_t crop_cols) 
           .cols = crop_cols};
 }
 
-// Returns the filter taps that resize `size` pixels of a line, of which `first` is the first.
+// Returns the filter taps that resize `size` pixels of a line, of which `first` is the first pixel.
 std::vector<Taps> taps_of(int64_t first, int64_t size, int64_t pixels, bool mirrored) {
   std::vector<Taps> taps = resample_taps(size, pixels, ResampleFilter::kTriangle);
   for (Taps& some : taps) some.begin += first;

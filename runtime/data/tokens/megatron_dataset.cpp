@@ -69,7 +69,7 @@ Index read_index(const std::string& path) {
 }
 
 // Checks that sequences are contiguous and fill the .bin file. all: checks all sequences; otherwise
-// only the first and the last.
+// only the first and the last sequence.
 void check_sequences(const Index& index, int64_t bin_bytes, bool all, const OnReading& on_reading) {
   const auto fail = [&](int64_t sequence, int64_t want) {
     throw DataError(cat(index.file.path(), ": sequence ", sequence, " begins at byte ",

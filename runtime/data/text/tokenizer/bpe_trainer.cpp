@@ -138,7 +138,7 @@ class Trainer {
     put_all(places);
   }
 
-  // Returns the merges; of repeated merges of a pair only the last.
+  // Returns the merges; of repeated merges of a pair only the last merge.
   std::vector<MergeRule> distinct_merges() const {
     std::unordered_map<Pair, uint32_t, PairHash> last;
     for (const MergeRule& merge : merges_) last[{merge.left, merge.right}] = merge.rank;
