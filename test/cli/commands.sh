@@ -43,7 +43,7 @@ is_parsed() {
     bench_collectives) "$BIN_DIR/$1" "${@:2}" --print-config ;;
     train_image | */train_image) "$BIN_DIR/train_image" "${@:2}" --print-config ;;
     train_diffusion | */train_diffusion) "$BIN_DIR/train_diffusion" "${@:2}" --print-config ;;
-    shale)
+    shale | */shale)
       local flags=()
       while [[ $# -gt 0 && $1 != -- && $1 != '>' ]]; do flags+=("$1"); shift; done
       "$BIN_DIR/shale" "${flags[@]:1}" --print-config || return

@@ -95,7 +95,7 @@ refuses "use --expert 1" 2 --expert 2 --reproducible
 refuses "use muon, lamb, adafactor, or an optimizer that works" 2 --expert 2 --optimizer adamw-8bit
 refuses "--expert 3: expected a divisor of the 4 ranks that share the layers of a stage" 4 --expert 3 --tensor 2
 for axis in tensor context; do
-  refuses "start as many processes as ranks" 4 --expert 2 --$axis 2 --ranks-per-process 2
+  refuses "use as many processes as ranks" 4 --expert 2 --$axis 2 --ranks-per-process 2
 done
-refuses "start as many processes as ranks" 1 --expert 2 --tensor 2
+refuses "use as many processes as ranks" 1 --expert 2 --tensor 2
 finish
