@@ -85,7 +85,7 @@ TEST_CASE("what is wrong with a question is said, with its line") {
   CHECK(contains(
       error(cat(R"({"question": "q", "answerKey": "C", )", labels, "}"), ChoiceFormat::kArc),
       "'C'"));
-  CHECK(contains(error("[]", ChoiceFormat::kHellaSwag), "no object"));
+  CHECK(contains(error("[]", ChoiceFormat::kHellaSwag), "is not a JSON object"));
   CHECK(contains(error("\n", ChoiceFormat::kHellaSwag), "no questions"));
 }
 
