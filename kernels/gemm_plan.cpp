@@ -53,7 +53,7 @@ int64_t product_cols(const GemmProblem& p) {
 
 struct Measured {
   GemmClass products;
-  GemmTile tile;  // fastest tile of the hand-written kernels
+  GemmTile tile;  // fastest measured tile of the hand-written kernels
   int splits;
   bool plain_by_vendor;  // cuBLASLt is faster for GEMMs without GELU
   bool gelu_by_vendor;   // cuBLASLt is faster with GELU, despite its second pass over c

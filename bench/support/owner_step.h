@@ -18,7 +18,7 @@ struct StarBytes {
   double up = 0;    // bytes on each link, to the owner
 };
 
-// Returns a batch with the same fields and no rows, for ranks that do not have the whole batch.
+// Returns a batch with the same fields, dtypes and shapes but no data, for all ranks but rank 0.
 Batch without_rows(const Batch& whole);
 
 // Data parallelism with an owner, as torch.nn.DataParallel does it over the devices of a process:
@@ -34,9 +34,9 @@ class OwnerStep {
             comm::ProcessGroup& group, comm::ProcessGroup& alone, uint64_t seed,
             const models::MakeOptimizer& make);
 
-  // Runs a step. `whole`: on the owner the batch of all ranks, on other ranks the fields without
-  // rows (without_rows()); `weight`: divisor of the sum of all losses. Returns the sum of the
-  // losses of this rank's rows. Throws InternalError unless the rows are a multiple of the ranks.
+  // Runs a step on the sum of all ranks' losses divided by `weight`. `whole`: the batch of all
+  // ranks; on ranks other than rank 0 without_rows() of it. Returns the sum of the losses of this
+  // rank's rows. Throws InternalError unless the number of ranks divides the rows of the batch.
   float run(const Batch& whole, int64_t step, float lr, double weight,
             const models::MicroBatches::Loss& loss);
 

@@ -11,7 +11,7 @@ struct Topology {
   int local = 0;                           // index of this rank on its node
   std::vector<std::vector<int>> ranks_of;  // group ranks, by node
   std::vector<int> node_of_rank;           // inverse of ranks_of
-  std::vector<int> world_ranks;            // World rank of each group rank, for messages
+  std::vector<int> world_ranks;            // World rank of each group rank, for error messages
   bool one_host = false;                   // the nodes are parts of one host
 
   int nodes() const { return static_cast<int>(ranks_of.size()); }
@@ -20,7 +20,7 @@ struct Topology {
   int node_of(int rank) const { return node_of_rank[static_cast<size_t>(rank)]; }
 
   // Ranks with the same local index on different nodes form a rail; each rail carries a part of
-  // every message.
+  // the data between nodes.
   int rails() const {
     size_t smallest = ranks_of.front().size();
     for (const auto& ranks : ranks_of) smallest = ranks.size() < smallest ? ranks.size() : smallest;

@@ -26,7 +26,7 @@ struct Announcement {
 };
 
 struct ChannelOptions {
-  std::vector<int> world_ranks = {};  // ranks on this node, for messages
+  std::vector<int> world_ranks = {};  // World ranks of this node's ranks, for error messages
   std::string group_name = {};
   double timeout_s = 0;
   int64_t staging_bytes = 0;           // bytes of one half of a staging area

@@ -78,7 +78,7 @@ class LayerTensors {
   std::vector<HfTensor>& tensors_;
 };
 
-// Returns true for rotary frequencies, which old versions saved.
+// Returns true for rotary frequencies, which old versions of transformers saved.
 bool is_frequencies(std::string_view name) {
   return name.ends_with("rotary_emb.inv_freq");
 }
@@ -112,7 +112,7 @@ constexpr std::string_view kHead = "lm_head.weight";
 constexpr const char* kMetaEmbedding = "tok_embeddings.weight";
 constexpr const char* kMetaHead = "output.weight";
 
-// Meta's names of parts of names.
+// Parts of tensor names: in Hugging Face's layout, in Meta's layout.
 constexpr std::pair<std::string_view, std::string_view> kMetaNames[] = {
     {"embed_tokens.", "tok_embeddings."},    {"lm_head.", "output."},
     {"input_layernorm.", "attention_norm."}, {"post_attention_layernorm.", "ffn_norm."},
@@ -121,7 +121,7 @@ constexpr std::pair<std::string_view, std::string_view> kMetaNames[] = {
     {"mlp.gate_proj.", "feed_forward.w1."},  {"mlp.down_proj.", "feed_forward.w2."},
     {"mlp.up_proj.", "feed_forward.w3."}};
 
-// torchtitan since 2026 has another head and another level in attention.
+// torchtitan since 2026 writes lm_head.weight, not output.weight, and attention.qkv_linear.wq.
 struct MetaVariant {
   bool has_output = true;
   bool has_qkv_linear = false;

@@ -44,8 +44,8 @@ struct Sharding {
   int rank = 0;                // index of this rank among them
   bool is_of_experts = false;  // ranks hold different experts of an MoE layer
 
-  // True if this rank holds a shard, or is the first rank with a copy of the whole: of several
-  // copies, only this one's gradient and state are counted and written.
+  // True if this rank holds a shard, or is the first rank with a copy of the whole parameter: of
+  // several copies, only the gradient and state of the first are counted and written.
   bool counts() const { return share != Share::kReplicate || rank == 0; }
 };
 
@@ -60,11 +60,11 @@ Shape part_shape(const Shape& whole, const Sharding& sharding);
 // Returns the boxes of `whole` that the part consists of, in the order of their memory.
 std::vector<TensorBox> boxes_of(const Shape& whole, const Sharding& sharding);
 
-// A block of a part: `rows` runs of `run` elements each, contiguous in the part and `stride`
-// elements apart in the whole.
+// Block of elements of a part: `rows` runs of `run` elements each. The runs are contiguous in the
+// part, and begin `stride` elements apart in the whole tensor.
 struct PartRows {
   int64_t in_part = 0;   // offset of the block's first element in the part
-  int64_t in_whole = 0;  // offset of the block's first element in the whole
+  int64_t in_whole = 0;  // offset of the block's first element in the whole tensor
   int64_t run = 0, stride = 0, rows = 1;
 };
 

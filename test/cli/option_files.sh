@@ -78,7 +78,7 @@ offers() {  # arguments: WORD...
     "_$program"
     echo "${COMPREPLY[*]}" )
 }
-expect() {  # arguments: WHAT WORD...
+expect() {  # arguments: EXPECTED WORD...: fails unless `offers WORD...` prints EXPECTED
   local found
   found=$(offers "${@:2}")
   [[ $found == "$1" ]] || fail "bash offers '$found' for '${*:2}', expected '$1'"

@@ -144,7 +144,7 @@ Reference reference(const Case<Grad>& c) {
   return out;
 }
 
-// Result of a step on a parameter that is not a matrix: the parameter and its new second moment.
+// Output of the kernels for a parameter that is not a matrix: new second moment and parameter.
 struct VectorResult {
   std::vector<float> v, master;
 };

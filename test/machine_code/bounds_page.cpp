@@ -214,20 +214,20 @@ build/release/test/machine_code_bounds > docs/contributing/bounds.md
 The kernels of this page were compiled with CUDA )",
       cuda_version, R"(. Nothing on it was measured on a GPU.
 
-**Every percentage of a peak on this page is an upper bound of what a kernel can reach, and does not
-count the port of shared memory.** Tensor-core instructions of an H100 read operands from shared
-memory through a port of 128 bytes a cycle, which also takes what TMA writes there. That port alone
-limits the 128 x 128 ping-pong GEMM to 80% of the tensor cores' peak, where the table says 100%: for
-64 of k the tensor cores need 512 cycles and the port 640, of which 384 are for operands and 256 for
-TMA. Other kernels whose operands come from shared memory are limited too.
+**Each percentage of a peak on this page is an upper bound of what a kernel can reach; of a range
+such as 90% to 100%, only the higher one is. No bound counts the port of shared memory.** On an H100
+tensor cores read operands, and TMA writes, through this port: 128 bytes a cycle. For 64 of k, the
+128 x 128 ping-pong GEMM takes 512 cycles of the tensor cores, but 640 of the port: 384 for operands
+and 256 for TMA. So it reaches at most 80% of the peak, where the table says 100%. The port limits
+other kernels with operands in shared memory too.
 
 A multiprocessor has several pipes (execution units). For each pipe, the page counts the
 instructions that it executes in one pass of the kernel's main loop;
 [bounds.cpp](../../test/machine_code/bounds.cpp) has the instructions per cycle of each pipe. The
 higher percentage assumes that all pipes work in parallel, so that the busiest pipe is the limit.
-The lower percentage assumes that no other pipe works while the tensor cores do, so that the time of
-the tensor cores and that of the busiest other pipe add up. Neither counts waits for memory and
-barriers, the beginning and end of a tile, and clocks that fall under load.
+The lower percentage adds the time of the tensor cores and that of the busiest other pipe, as if
+they never overlapped; a kernel that overlaps them may exceed it. Both leave out waits for memory
+and barriers, the beginning and end of a tile, and clocks that fall under load.
 
 ## Products and attention: upper bounds
 

@@ -19,8 +19,8 @@ std::string place(const Kernel& kernel, size_t index) {
   return cat(kernel.name, address, ": ");
 }
 
-// Returns true for the wait until at most `left` matmul groups are pending, whose operands are such
-// as "gsb0, 0x1".
+// Returns true for an instruction that waits until at most `left` matmul groups are pending:
+// WARPGROUP.DEPBAR, with operands such as "gsb0, 0x1".
 bool waits_for_all_but(const Instruction& instruction, int left) {
   return instruction.opcode.starts_with("WARPGROUP.DEPBAR") &&
          instruction.operands.ends_with(cat("0x", left));
@@ -94,7 +94,7 @@ Findings whole_stores(const Kernel& kernel) {
   // Matches operands such as "desc[UR4][R2.64+0x8], R5".
   static const std::regex address(R"((.*\[\w+\.64)(?:\+(-?0x[0-9a-f]+))?\], .*)");
   Findings findings;
-  // Offsets of stores without a jump in between.
+  // Offsets of the stores since the last jump, by base address.
   std::map<std::string, std::vector<int64_t>> offsets;
   for (size_t i = 0; i < kernel.code.size(); ++i) {
     const Instruction& instruction = kernel.code[i];
@@ -126,8 +126,8 @@ Findings uniform_descriptors(const Kernel& kernel) {
   for (const char* opcode : {"HGMMA", "QGMMA"}) {  // opcodes of 16-bit and 8-bit matmuls
     for (const Loop& loop : kernel.inner_loops(opcode)) {
       const size_t products = kernel.count(opcode, loop), moves = kernel.count("R2UR", loop);
-      // Heads of 256 have more descriptors than there are uniform registers: two of three are
-      // moved.
+      // Kernels for heads of 256 have more descriptors than uniform registers: two of three
+      // descriptors are moved.
       const size_t most = products >= 20 ? products * 2 / 3 : products / 6;
       if (moves <= most) continue;
       findings.push_back(cat(place(kernel, loop.first), moves, " registers are moved for ",

@@ -41,8 +41,8 @@ Findings no_division(const Kernel& kernel);
 // No conversion uses the special-function pipe, which takes four times as long as the ALU.
 Findings fast_rounding(const Kernel& kernel);
 
-// Four stmatrix fill a box of results: a path between two box stores has at most `most`
-// instructions.
+// The shortest code between two TMA stores of boxes that has the four stmatrix of a box has at most
+// `most` instructions.
 Findings boxes_from_registers(const Kernel& kernel, size_t most);
 
 // In kernels whose warpgroups alternate on the tensor cores, a warpgroup passes the turn on after
@@ -53,8 +53,8 @@ Findings turns_pass_before_waits(const Kernel& kernel);
 // operands are being copied, because the first use waits for the number.
 Findings next_tile_behind_copies(const Kernel& kernel);
 
-// Pipeline stages are filled and released, also across a cluster, without GPU-wide memory fences,
-// which are only for joining or leaving a cluster and for sharing a tile.
+// The main loops, which fill and release pipeline stages, have no memory fence, even in clusters.
+// A kernel needs fences only to join or leave a cluster, and if blocks share an output tile.
 Findings stages_without_fences(const Kernel& kernel);
 
 // The kernel has at most `most` instructions.

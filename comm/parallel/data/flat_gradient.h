@@ -40,8 +40,8 @@ class GradientReduction {
 // backwards are accumulated (GradientAccumulator).
 class FlatGradient {
  public:
-  // Sets the gradient of `shard`. Both outlive this. Throws InternalError for a parameter that is
-  // already in another buffer.
+  // Sets the gradient of `shard`. `spec` and `shard` must outlive this object. Throws InternalError
+  // for a parameter that is already in another buffer.
   FlatGradient(const BufferSpec& spec, OptimShard& shard);
   void detach() { unsharded_.detach(); }  // disconnects the parameters
 
@@ -50,10 +50,10 @@ class FlatGradient {
   void add_ready_hook(const std::function<void(const FlatEntry&)>& ready) {
     unsharded_.add_ready_hook(ready);
   }
-  // Call these at the begin and end of a backward of the context, if it may reach the parameters.
+  // Call prepare_backward() before and end_backward() after each backward of the model's Context.
   void prepare_backward();
   void end_backward();
-  // Called when a backward of the context reaches the model.
+  // Call it when such a backward reaches the model, which some do not.
   void begin_backward() { told_complete_ = false; }
   // Starts the sum over the ranks; parameters that no backward reached count as zero. No gradient
   // may be added from now until finish_reduce().

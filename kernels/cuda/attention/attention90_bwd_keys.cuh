@@ -20,8 +20,8 @@
 //
 // Warpgroups that synchronise in each step compute at the same time, and overlap with at most half
 // of a step's matmuls. If computing takes long, with heads of 64 and 96, a step computes dQ of the
-// step before instead, whose dS is ready. The warpgroups may then be a step apart, and one of them
-// computes while the other one multiplies.
+// previous step instead, whose dS is ready. The warpgroups may then be a step apart, and one of
+// them computes while the other one multiplies.
 
 #include <type_traits>
 
@@ -201,7 +201,7 @@ class Bwd90KeysConsumer {
         cap_gradients(dp_, scores_, stage.delta, stage.lse2, p, block, kPartBlocks);
       }
       differentiate(dp_, scores_, stage.delta, block, kPartBlocks);
-      if (masked) rows_.mask(dp_, stage.query, block, kPartBlocks);  // masked 0 * inf is NaN
+      if (masked) rows_.mask(dp_, stage.query, block, kPartBlocks);  // else NaN if dP is infinite
       round_to_operands<T>(dp_, ds_, part * kPartOperands, kPartOperands);
     }
   }
@@ -221,8 +221,8 @@ class Bwd90KeysConsumer {
   __device__ __forceinline__ void finish_with_dq(int64_t row, int step) {
     put_operands(ds_, ds_of(step), 64 * warpgroup_, 0);
     issue_sum<T>(dk_, ds_, shared_.q[place_.stage]);
-    // Waits until dS is complete and all warps have read dS of the step before, whose buffer is
-    // free.
+    // Waits until dS is complete and all warps have read dS of the previous step, whose buffer is
+    // then free.
     barrier_sync(1, kConsumerThreads);
     float dq[32];
     issue_dq(dq, ds_of(step));
@@ -234,11 +234,11 @@ class Bwd90KeysConsumer {
     if constexpr (kHasNext) wgmma_wait<0>(scores_);
   }
 
-  // Computes dQ of the step before, if there is one.
+  // Finishes a step: computes its dK, and dQ of the previous step if kHasPrevious.
   template <bool kHasNext, bool kHasPrevious>
   __device__ __forceinline__ void finish_with_late_dq(int64_t row, int step) {
-    // The other warpgroup has written its half of dS of the step before, so it no longer reads dS
-    // of three steps before, whose buffer this step reuses.
+    // After the wait, the other warpgroup has written its half of dS of the previous step. So it no
+    // longer reads dS of three steps before, whose buffer this step reuses.
     if constexpr (kHasPrevious) await_ds(step - 1);
     put_operands(ds_, ds_of(step), 64 * warpgroup_, 0);
     give_ds(step);
@@ -278,7 +278,7 @@ class Bwd90KeysConsumer {
   Shared& shared_;
   int warpgroup_;
   Bwd90KeyRows rows_;
-  int64_t row_before_ = 0;  // row_ of the step before, for late dQ
+  int64_t row_before_ = 0;  // Bwd90Stage::row of the previous step, for late dQ
   RingPlace<kBwd90Stages> place_;
   float dk_[kHeadSize / 2], dv_[kHeadSize / 2];
   float scores_[kQueries / 2], dp_[kQueries / 2];

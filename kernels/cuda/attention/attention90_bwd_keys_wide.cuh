@@ -201,7 +201,7 @@ class Bwd90WideKeysConsumer {
       cap_gradients(dp_, scores_, stage.delta + own_query(), stage.lse2 + own_query(), p);
     }
     differentiate(dp_, scores_, stage.delta + own_query());
-    if (masked) rows_.mask(dp_, query);  // a masked 0 times infinity would be NaN
+    if (masked) rows_.mask(dp_, query);  // P = 0 times an infinite dP would be NaN
     round_to_operands<T>(dp_, ds_);
     put_operands(ds_, shared_.ds, 0, own_query() / 8);
     issue_own(dk_, ds_, q(), first_dk_box());

@@ -181,7 +181,7 @@ struct WarpPlace {
   }
 };
 
-// kLists: true if the problem has BlockLists.
+// kLists: true if attention is block-sparse (BlockLists in kernels/attention.h).
 template <typename T, int kHeadSize, bool kWithDq, Room kRoom, bool kLists>
 __global__ void __launch_bounds__((BwdKeysTiles<T, kHeadSize, kRoom>::kThreads))
     attention_bwd_keys_kernel(const __grid_constant__ AttentionParams p,

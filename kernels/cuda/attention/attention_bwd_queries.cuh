@@ -18,7 +18,7 @@ struct BwdQueriesTiles {
   static constexpr int kThreads = kConfig.warps * 32;
   static_assert(kConfig.queries == 16 * kConfig.warps);
 
-  Tile<T, kConfig.queries, kHeadSize> q, dout;  // Q and dO; finally q has dQ
+  Tile<T, kConfig.queries, kHeadSize> q, dout;  // Q and dO; at the end q has dQ
   struct Keys {
     Tile<T, kConfig.keys, kHeadSize> k, v;
   } stages[2];
@@ -53,7 +53,7 @@ __device__ __forceinline__ void score_gradients(float (&scores)[1][kColumnTiles]
   }
 }
 
-// Applies the softcap to scores; called before score_gradients().
+// Applies the softcap to scores, and its derivative to dp. Call it before score_gradients().
 template <int kColumnTiles>
 __device__ __forceinline__ void cap_by_rows(float (&scores)[1][kColumnTiles][4],
                                             float (&dp)[1][kColumnTiles][4],
@@ -68,7 +68,7 @@ __device__ __forceinline__ void cap_by_rows(float (&scores)[1][kColumnTiles][4],
   }
 }
 
-// kLists: true if the problem has BlockLists.
+// kLists: true if attention is block-sparse (BlockLists in kernels/attention.h).
 template <typename T, int kHeadSize, Room kRoom, bool kLists>
 __global__ void __launch_bounds__((BwdQueriesTiles<T, kHeadSize, kRoom>::kThreads))
     attention_bwd_queries_kernel(const __grid_constant__ AttentionParams p,
@@ -116,7 +116,7 @@ __global__ void __launch_bounds__((BwdQueriesTiles<T, kHeadSize, kRoom>::kThread
   set_zero(dq);
   for (int step = first_step; step < end_step; ++step) {
     cp_async_wait<0>();
-    __syncthreads();  // this step's keys have arrived; the last step's are read
+    __syncthreads();  // this step's keys have arrived; all warps have read the previous ones
     if (step + 1 < end_step) copy_keys(step + 1);
     auto& stage = tiles.stages[step % 2];
     Accumulators<1, kKeys / 8> scores, dp;

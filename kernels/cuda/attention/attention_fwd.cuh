@@ -146,7 +146,7 @@ __device__ __forceinline__ void finish_rows(const AttentionParams& p, const Bloc
   }
 }
 
-// kLists: true if the problem has BlockLists, whose iteration costs registers.
+// kLists: true if attention is block-sparse; iterating over BlockLists costs registers.
 template <typename T, int kHeadSize, AttentionTile kTile, bool kLists>
 __global__ void __launch_bounds__(FwdTiles<T, kHeadSize, kTile>::kThreads)
     attention_fwd_kernel(const __grid_constant__ AttentionParams p,

@@ -20,7 +20,7 @@ struct LayoutSearchOptions {
   // on the machine's load only if `most_seconds` ends the search.
   double most_seconds = 0;
   int64_t most_dry_runs = 0;
-  bool exhaustive = false;  // excludes nothing by bounds; for tests of the bounds
+  bool exhaustive = false;  // excludes no layout by bounds; for tests of the bounds
 };
 
 // The search reached its limit before it found a layout. The program ends with exit code 1.
@@ -37,8 +37,8 @@ struct FoundLayouts {
   int64_t too_large = 0;            // candidates that need more memory than a device has
   int64_t slower = 0;               // excluded: a bound shows that they are not among the best
   int64_t planned = 0;              // candidates whose step was planned
-  int64_t left = 0;                 // candidates left when the search reached its limit
-  double least_seconds = 0;         // lower bound of the step time of the layouts left
+  int64_t left = 0;                 // candidates not evaluated when the search reached its limit
+  double least_seconds = 0;         // lower bound of the step time of these `left` candidates
   // Dry runs made. Given as `most_dry_runs`, this number reproduces a search that ended early.
   int64_t dry_runs = 0;
   std::string refusal;  // error of the first refused layout
@@ -56,13 +56,13 @@ FoundLayouts search_layouts(const RunConfig& config,
                             const std::function<std::unique_ptr<Task>()>& make_task, int ranks,
                             const PlanMachines& machines, const LayoutSearchOptions& options);
 
-// Throws if `best` is empty. IncompleteSearchError: layouts are left, and `remedy` says what to do.
-// OutOfMemoryError: all layouts were evaluated or excluded by a bound, and none fits. ConfigError:
+// Throws if `best` is empty. IncompleteSearchError: some layouts were not evaluated; `remedy` says
+// what to do. OutOfMemoryError: all were evaluated or excluded by a bound; none fits. ConfigError:
 // the model or its options refuse all of them. caller: prefix of the message.
 void check_found(const FoundLayouts& found, const LayoutSearchOptions& options,
                  std::string_view caller, std::string_view remedy);
 
-// "7 of 90 layouts were not evaluated"; empty if none is left.
+// Returns "7 of 90 layouts were not evaluated"; empty if all were.
 std::string describe_left(const FoundLayouts& found);
 
 }  // namespace shale::models

@@ -303,7 +303,7 @@ TEST_CASE("validation windows are the same for every number of ranks, each once"
         in_round += range.count;
         for (int64_t i = 0; i < range.count; ++i) seen.push_back(range.first + i);
       }
-      REQUIRE(in_round > 0);  // each round has samples
+      REQUIRE(in_round > 0);  // no evaluation round is empty on all ranks
     }
     CHECK(seen == iota(windows));
   }

@@ -228,7 +228,7 @@ TEST_CASE("the checksum of tokens is of pages spread over the file, or of all of
 
 TEST_CASE("tokens of the sampled pages are checked when a large file is opened", "[data]") {
   const TempDir dir;
-  std::vector<uint16_t> tokens(12'000'000, 5);  // 5,860 pages, of which 4,096 are sampled
+  std::vector<uint16_t> tokens(12'000'000, 5);  // 5,860 pages of 4 KiB, of which 4,096 are sampled
   const auto message = [&](size_t position) -> std::string {
     tokens[position] = 300;
     const std::string path = dir.write("x.bin", shard(tokens));
@@ -241,7 +241,7 @@ TEST_CASE("tokens of the sampled pages are checked when a large file is opened",
     return "";
   };
   CHECK(contains(message(0), "position 0,"));
-  CHECK(contains(message(1535), "position 1535,"));  // the last position of the first page
+  CHECK(contains(message(1535), "position 1535,"));  // last token in the file's first page, 4 KiB
   CHECK(contains(message(tokens.size() - 1), "position 11999999,"));
   int found = 0;
   for (size_t page = 1000; page < 1040; ++page) {
