@@ -74,7 +74,7 @@ class SafetensorsFolderWriter : public TensorWriter {
 
   // Syncs the data to the disk, still under temporary names. Throws InternalError if data is
   // missing.
-  void finish();
+  void finish() override;
   // Calls finish(), renames the files, and removes files of an earlier model with this naming
   // scheme. Other files of the folder are unchanged. After a crash at any time readers find the old
   // model, the new one, or neither, but never tensors of both.
