@@ -424,7 +424,7 @@ TEST_CASE("options of data parallelism that do not go together are errors") {
   CHECK(contains(message(all, {.stage = 4}), "expected 0 to 3"));
   CHECK(contains(message(all, {.reduce = DType::kF16}), "expected fp32 or bf16"));
   CHECK(contains(message(all, {.reduce = DType::kBF16, .reproducible = true}),
-                 group->size() == 3 ? "power of two" : "rounding"));
+                 group->size() == 3 ? "power of two" : "fp32 gradients"));
   CHECK(contains(message({.shard = group.get(), .replicate = group.get()}, {.stage = 0}),
                  "hybrid sharding needs stage 1"));
   CHECK(contains(
