@@ -225,7 +225,7 @@ TEST_CASE("misused barriers of a cluster are reported and do not hang", "[kernel
   tile({Fault::kDeadlock}, "lacks 1 of 2 arrivals and 0 bytes", kMissingArrival);
   tile({Fault::kProxyFence}, "no fence_mbarrier_init() has followed", kNoInitFence);
   tile({Fault::kCluster}, "tma_load_multicast: no block 2 in a cluster of 2", kThirdBlock);
-  tile({Fault::kCluster}, "to no block", kNoTarget);
+  tile({Fault::kCluster}, "an empty mask", kNoTarget);
   expect({Fault::kDeadlock}, "block 1 of the cluster: threads 0-63 have ended",
          half_a_cluster_syncs_kernel);
   if (!tracked()) return;

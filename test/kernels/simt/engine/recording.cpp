@@ -150,11 +150,11 @@ TEST_CASE("a capture that ends before its streams have joined is an error", "[ke
 
 TEST_CASE("captures do not nest, and end where they began", "[kernels][emulator]") {
   TwoStreams s;
-  CHECK(contains(s.refused([&] { s.streams.end_capture(s.origin); }), "none began"));
+  CHECK(contains(s.refused([&] { s.streams.end_capture(s.origin); }), "no capture began"));
   CHECK(contains(s.refused([&] { s.streams.begin_capture(nullptr); }), "default stream"));
   s.streams.begin_capture(s.origin);
   CHECK(contains(s.refused([&] { s.streams.begin_capture(s.other); }), "another one is going on"));
-  CHECK(contains(s.refused([&] { s.streams.end_capture(s.other); }), "none began"));
+  CHECK(contains(s.refused([&] { s.streams.end_capture(s.other); }), "no capture began"));
 }
 
 }  // namespace shale::kernels::emu
