@@ -48,6 +48,15 @@ start() {  # RANKS FLAG...: starts training in the background
 rows() { cat "$work/out/metrics.jsonl" 2>/dev/null | wc -l; }
 milliseconds() { date +%s%3N; }
 
+# ---- Ranks that take turns on the hosts cannot have the losses of one host ----
+
+start 4 --steps 2 --reproducible --global-batch 4
+wait "$launcher"
+code=$?
+[[ $code -eq 64 ]] || fail "--reproducible over hosts in turn: exit code $code, expected 64"
+grep -q 'same power of two of consecutive ranks' "$work"/out.* ||
+  fail '--reproducible over hosts in turn: the error does not name the reason'
+
 # ---- The link goes down ----
 
 timeout_s=3

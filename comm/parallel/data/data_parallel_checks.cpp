@@ -2,9 +2,13 @@
 
 #include <algorithm>
 #include <bit>
+#include <set>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "shale/base/error.h"
+#include "shale/base/host_name.h"
 #include "shale/base/rng.h"
 #include "shale/comm/parallel/hosted_models.h"
 #include "shale/comm/parallel/tensor/exchange.h"
@@ -30,7 +34,26 @@ void want(bool holds, const What&... what) {
   if (!holds) throw ConfigError(cat("data parallel: ", what...));
 }
 
+// Refuses hosts whose sums would not be those of one host. Collective.
+void check_order_of_hosts(ProcessGroup& group) {
+  const std::vector<std::string> hosts = group.host().all_gather_bytes(host_identity(), "hosts");
+  want(adds_in_rank_order(hosts),
+       "reproducible needs the same power of two of consecutive ranks on each host, found other "
+       "numbers or another order; give each host equally many slots and let mpirun fill one host "
+       "after another (--map-by slot)");
+}
+
 }  // namespace
+
+bool adds_in_rank_order(std::span<const std::string> hosts) {
+  const std::set<std::string_view> different(hosts.begin(), hosts.end());
+  const size_t each = hosts.size() / different.size();
+  if (each * different.size() != hosts.size() || !std::has_single_bit(each)) return false;
+  for (size_t rank = 0; rank < hosts.size(); ++rank) {
+    if (hosts[rank] != hosts[rank / each * each]) return false;
+  }
+  return true;
+}
 
 void check_options(const ShardingContext& shared, const DataParallelOptions& options) {
   const ShardGroups& groups = shared.groups;
@@ -53,6 +76,10 @@ void check_options(const ShardingContext& shared, const DataParallelOptions& opt
   want(!reproducible || ranks == 1 || groups.shard->backend() != "nccl",
        "reproducible is incompatible with NCCL, whose order of additions depends on the number of "
        "ranks; use Transport::kMpi (--comm mpi)");
+  if (reproducible && ranks > 1) {
+    check_order_of_hosts(*groups.shard);
+    if (groups.replicate != nullptr) check_order_of_hosts(*groups.replicate);
+  }
   want((!options.gather_code && !options.reduce_code) || (stage >= 2 && !reproducible),
        "gather_code and reduce_code need stage 2 or 3 without reproducible, found stage ", stage,
        reproducible ? " with reproducible" : "");

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <span>
+#include <string>
 #include <vector>
 
 #include "shale/comm/parallel/data/data_parallel.h"
@@ -11,6 +13,10 @@ namespace shale::comm {
 // Refuse options of a model, or of a unit, that are incompatible with each other or with the
 // groups. Throw InternalError if the host tier belongs to another device.
 void check_options(const ShardingContext& shared, const DataParallelOptions& options);
+
+// Returns true if sums over ranks on these hosts, one host name for each rank, are the same tree as
+// on one host: each host has the same power of two of consecutive ranks (process_group.h).
+bool adds_in_rank_order(std::span<const std::string> hosts);
 void check_unit_options(const ShardingContext& shared, const UnitOptions& options);
 // Refuses tensor-parallel layers if the groups have no ShardGroups::tensor.
 void check_exchange(const ShardGroups& groups, const std::vector<UnitPlan>& plans);
