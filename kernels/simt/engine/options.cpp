@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 #include <string_view>
+#include <type_traits>
 
 #include "shale/base/error.h"
 #include "shale/base/parse.h"
@@ -17,10 +18,10 @@ Order parse_order(std::string_view text) {
       cat("SHALE_EMU_ORDER: found '", excerpt(text), "', expected fifo, lifo or random"));
 }
 
-uint64_t parse_seed(std::string_view text) {
-  const auto seed = parse_int(text);
-  if (seed && *seed >= 0) return static_cast<uint64_t>(*seed);
-  throw ConfigError(cat("SHALE_EMU_SEED: found '", excerpt(text), "', expected an integer from 0"));
+uint64_t parse_count(const char* name, std::string_view text) {
+  const auto count = parse_int(text);
+  if (count && *count >= 0) return static_cast<uint64_t>(*count);
+  throw ConfigError(cat(name, ": found '", excerpt(text), "', expected an integer from 0"));
 }
 
 bool parse_switch(std::string_view text) {
@@ -31,7 +32,13 @@ bool parse_switch(std::string_view text) {
 Options from_environment() {
   Options options;
   if (const char* text = std::getenv("SHALE_EMU_ORDER")) options.order = parse_order(text);
-  if (const char* text = std::getenv("SHALE_EMU_SEED")) options.seed = parse_seed(text);
+  const auto read_count = [](const char* name, auto& count) {
+    if (const char* text = std::getenv(name)) {
+      count = static_cast<std::remove_reference_t<decltype(count)>>(parse_count(name, text));
+    }
+  };
+  read_count("SHALE_EMU_SEED", options.seed);
+  read_count("SHALE_EMU_QUEUES", options.queues);
   if (const char* text = std::getenv("SHALE_EMU_TRACK")) options.track = parse_switch(text);
   return options;
 }

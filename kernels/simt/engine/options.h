@@ -16,11 +16,14 @@ struct Options {
   Order order = Order::kFifo;
   uint64_t seed = 1;  // for Order::kRandom
   bool track = true;  // check for races; halves the speed
+  // Number of hardware queues, among which streams are dealt in turn; work waits for what was put
+  // into its queue before, of any stream. 0: one for each stream.
+  int queues = 0;
 };
 
 // Options of streams that have none of their own: the defaults above, changed by the environment
-// variables SHALE_EMU_ORDER (fifo, lifo or random), SHALE_EMU_SEED and SHALE_EMU_TRACK (0 or 1),
-// which are read once. Throws ConfigError if one of them has another value.
+// variables SHALE_EMU_ORDER (fifo, lifo or random), SHALE_EMU_SEED, SHALE_EMU_TRACK (0 or 1) and
+// SHALE_EMU_QUEUES, which are read once. Throws ConfigError if one of them has another value.
 const Options& default_options();
 
 }  // namespace shale::emulator

@@ -22,10 +22,12 @@ size_t Recording::branch_of(const Stream& stream) const {
   return static_cast<size_t>(found - branches_.begin());
 }
 
-void Recording::add_work(const Stream& stream, std::function<void()> work) {
+void Recording::add_work(const Stream& stream, std::function<void()> work,
+                         std::function<bool()> ready) {
   items_.push_back({.branch = branch_of(stream),
                     .kind = Kind::kWork,
-                    .work = std::make_shared<const std::function<void()>>(std::move(work))});
+                    .work = std::make_shared<const std::function<void()>>(std::move(work)),
+                    .ready = std::move(ready)});
 }
 
 std::shared_ptr<Event> Recording::add_record(const Stream& stream) {
@@ -71,7 +73,7 @@ void Recording::replay(Stream& stream) const {
   for (const Item& item : items_) {
     Stream& place = item.branch == 0 ? stream : *branches_[item.branch];
     switch (item.kind) {
-      case Kind::kWork: place.enqueue([work = item.work] { (*work)(); }); break;
+      case Kind::kWork: place.enqueue_when(item.ready, [work = item.work] { (*work)(); }); break;
       case Kind::kRecord: events[item.event] = set_.record(&place); break;
       case Kind::kWait: set_.wait(&place, events[item.event]); break;
     }

@@ -26,7 +26,7 @@ class Recording {
   const Stream* origin() const { return branches_.front(); }
   bool has(const Stream& stream) const;
 
-  void add_work(const Stream& stream, std::function<void()> work);
+  void add_work(const Stream& stream, std::function<void()> work, std::function<bool()> ready = {});
   std::shared_ptr<Event> add_record(const Stream& stream);
   // Makes `stream` join the capture and wait for `event`. Throws InternalError for an event outside
   // this recording.
@@ -45,6 +45,7 @@ class Recording {
     size_t branch = 0;  // index in branches_
     Kind kind = Kind::kWork;
     std::shared_ptr<const std::function<void()>> work{};  // queued copies may outlive the recording
+    std::function<bool()> ready{};
     size_t event = 0;
   };
   size_t branch_of(const Stream& stream) const;

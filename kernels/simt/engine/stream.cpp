@@ -1,6 +1,8 @@
 #include "shale/kernels/simt/engine/stream.h"
 
 #include <algorithm>
+#include <chrono>
+#include <thread>
 #include <utility>
 
 #include "shale/base/error.h"
@@ -9,11 +11,30 @@
 namespace shale::emulator {
 
 void Stream::enqueue(std::function<void()> work) {
+  enqueue_when({}, std::move(work));
+}
+
+void Stream::enqueue_when(std::function<bool()> ready, std::function<void()> work) {
   {
     const std::lock_guard lock(set_.mutex_);
-    if (set_.captures_locked(this)) return set_.capture_->add_work(*this, std::move(work));
+    if (set_.captures_locked(this)) {
+      return set_.capture_->add_work(*this, std::move(work), std::move(ready));
+    }
   }
-  set_.push(*this, {.work = std::move(work)});
+  set_.push(*this, {.work = std::move(work), .ready = std::move(ready)});
+}
+
+bool Stream::advance() {
+  const std::lock_guard lock(set_.mutex_);
+  Stream* const next = set_.pick(nullptr);
+  if (next != nullptr) set_.run_front(*next);
+  return next != nullptr;
+}
+
+bool Stream::runnable() const {
+  if (items_.empty() || !set_.is_first(*this)) return false;
+  const Item& front = items_.front();
+  return front.waits ? front.event->done : !front.ready || front.ready();
 }
 
 GlobalMemory& Stream::memory() {
@@ -28,7 +49,9 @@ void Stream::drain() noexcept {
 
 Stream* StreamSet::create() {
   const std::lock_guard lock(mutex_);
-  streams_.push_back(std::unique_ptr<Stream>(new Stream(*this, options_)));
+  const size_t number = created_++;
+  const size_t queue = options_.queues > 0 ? number % size_t(options_.queues) : number;
+  streams_.push_back(std::unique_ptr<Stream>(new Stream(*this, options_, queue)));
   return streams_.back().get();
 }
 
@@ -74,21 +97,21 @@ void StreamSet::synchronize(Stream* stream) {
     refuse_in_capture(stream == nullptr ? capture_ != nullptr : captures_locked(stream),
                       "the host waits for a captured stream");
   }
-  run_until(stream, [&] {
-    if (stream != nullptr) return stream->items_.empty();
-    return std::all_of(streams_.begin(), streams_.end(),
-                       [](const auto& one) { return one->items_.empty(); });
-  });
+  std::unique_lock lock(mutex_);
+  run_until(lock, stream, [&] { return stream != nullptr ? stream->items_.empty() : empty(); });
+  throw_error();
 }
 
 void StreamSet::drain() noexcept {
-  const std::lock_guard lock(mutex_);
-  while (Stream* next = pick(nullptr)) run_front(*next);
+  std::unique_lock lock(mutex_);
+  run_until(lock, nullptr, [this] { return empty(); });
 }
 
 void StreamSet::synchronize(const Event& event) {
   refuse_in_capture(event.recording != 0, "the host waits for a captured event");
-  run_until(nullptr, [&] { return event.done; });
+  std::unique_lock lock(mutex_);
+  run_until(lock, nullptr, [&] { return event.done; });
+  throw_error();
 }
 
 bool StreamSet::done(const Event& event) {
@@ -139,16 +162,31 @@ void StreamSet::refuse_in_capture(bool captured, const char* what) const {
       cat("capture: ", what, ", expected no waiting by the host in work that is captured"));
 }
 
+// Waits, without the lock, where all work waits for something outside of the process. Otherwise the
+// oldest item can always run, because a wait is queued after the record of its event.
 template <typename Finished>
-void StreamSet::run_until(Stream* wanted, Finished&& finished) {
-  const std::lock_guard lock(mutex_);
+void StreamSet::run_until(std::unique_lock<std::mutex>& lock, Stream* wanted, Finished&& finished) {
   while (!finished()) {
-    Stream* next = pick(wanted);
-    // A wait is queued after the record of its event, so the oldest item can always run.
-    if (next == nullptr) throw InternalError("emulator: no queued work can run");
-    run_front(*next);
+    if (Stream* next = pick(wanted)) {
+      run_front(*next);
+      continue;
+    }
+    lock.unlock();
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+    lock.lock();
   }
-  throw_error();
+}
+
+bool StreamSet::empty() const {
+  return std::all_of(streams_.begin(), streams_.end(),
+                     [](const auto& stream) { return stream->items_.empty(); });
+}
+
+bool StreamSet::is_first(const Stream& stream) const {
+  return std::none_of(streams_.begin(), streams_.end(), [&](const auto& other) {
+    return other->queue_ == stream.queue_ && !other->items_.empty() &&
+           other->items_.front().number < stream.items_.front().number;
+  });
 }
 
 Stream* StreamSet::pick(Stream* wanted) {

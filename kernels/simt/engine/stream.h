@@ -30,6 +30,11 @@ class Stream {
   const Options& options() const { return options_; }
   GlobalMemory& memory();  // global memory of the device
   void enqueue(std::function<void()> work);
+  // The work waits, without the host, until `ready` returns true: until something outside of this
+  // process has happened, such as another rank's part. `ready` must not use streams.
+  void enqueue_when(std::function<bool()> ready, std::function<void()> work);
+  // Runs the next piece of work of any stream, as a GPU does beside the host. False: none can run.
+  bool advance();
   // These do the same as the functions of StreamSet.
   void synchronize();
   void drain() noexcept;
@@ -39,23 +44,25 @@ class Stream {
   struct Item {
     uint64_t number = 0;           // position in the order of calls over all streams
     std::function<void()> work{};  // null: the item waits for or records an event
+    std::function<bool()> ready{};
     std::shared_ptr<Event> event{};
     bool waits = false;  // true: waits for the event; false: records it
   };
-  Stream(StreamSet& set, const Options& options) : set_(set), options_(options) {}
-  bool runnable() const {
-    return !items_.empty() && (!items_.front().waits || items_.front().event->done);
-  }
+  Stream(StreamSet& set, const Options& options, size_t queue)
+      : set_(set), options_(options), queue_(queue) {}
+  bool runnable() const;
 
   StreamSet& set_;
   Options options_;
   std::deque<Item> items_{};
+  size_t queue_;  // its hardware queue
 };
 
 // The streams of a device. Work runs when a host thread waits for some of it, on that thread, and
 // only as far as needed. options.order decides which other work runs before: kFifo runs work in the
 // order of calls, kLifo only what is needed, kRandom what a seed decides. So a missing wait between
-// streams, or reuse of memory that is still in use, shows as wrong results. Thread-safe.
+// streams, or reuse of memory that is still in use, shows as wrong results. With options.queues,
+// streams that wait for each other behind one queue hang, as on a GPU. Thread-safe.
 //
 // An error stops the device, as on a GPU: queued work is dropped, and the next wait throws the
 // error.
@@ -90,7 +97,9 @@ class StreamSet {
   bool captures_locked(const Stream* stream) const;
   void refuse_in_capture(bool captured, const char* what) const;
   template <typename Finished>
-  void run_until(Stream* wanted, Finished&& finished);
+  void run_until(std::unique_lock<std::mutex>& lock, Stream* wanted, Finished&& finished);
+  bool empty() const;  // no stream has work
+  bool is_first(const Stream& stream) const;
   Stream* pick(Stream* wanted);
   void run_front(Stream& stream);
   void drop_all();
@@ -101,6 +110,7 @@ class StreamSet {
   mutable std::mutex mutex_;
   SeededRandom random_;
   uint64_t next_number_ = 0;
+  size_t created_ = 0;
   uint64_t recordings_ = 0;
   std::unique_ptr<Recording> capture_{};  // null: no capture is active
   std::vector<std::unique_ptr<Stream>> streams_{};
