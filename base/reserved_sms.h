@@ -1,14 +1,16 @@
 #pragma once
 
+#include <algorithm>
+#include <map>
 #include <mutex>
 #include <set>
 #include <utility>
 
 namespace shale {
 
-// Multiprocessors of a GPU that are reserved for collectives in progress. Kernels of the compute
-// stream that would fill the GPU leave them free: otherwise a block without a free multiprocessor
-// would run after all other blocks have ended. Thread-safe.
+// Multiprocessors of a GPU, and how many of them collectives reserve. Kernels of the compute stream
+// that would fill the GPU leave these free: otherwise a block without a free multiprocessor would
+// run after all other blocks have ended. Thread-safe.
 class ReservedSms {
  public:
   // Reservation of one collective. It lasts from the call of the collective until the host makes
@@ -17,37 +19,62 @@ class ReservedSms {
   class Hold {
    public:
     Hold() = default;
-    Hold(ReservedSms& all, int count) : all_(&all), count_(count) { all.add(count); }
-    Hold(Hold&& other) noexcept : all_(std::exchange(other.all_, nullptr)), count_(other.count_) {}
+    // Collectives of one `stream` run one by one, those of several streams together. planned: what
+    // the stream's collectives will reserve, for plans, instead of a collective's reservation.
+    Hold(ReservedSms& all, int count, const void* stream = nullptr, bool planned = false)
+        : all_(&all), counts_(planned ? &all.planned_ : &all.now_), stream_(stream), count_(count) {
+      const std::lock_guard lock(all.mutex_);
+      (*counts_)[stream].insert(count);
+    }
+    Hold(Hold&& other) noexcept
+        : all_(std::exchange(other.all_, nullptr)),
+          counts_(other.counts_),
+          stream_(other.stream_),
+          count_(other.count_) {}
     Hold& operator=(Hold&&) = delete;
     ~Hold() { release(); }
     void release() {
-      if (all_ != nullptr) std::exchange(all_, nullptr)->remove(count_);
+      if (all_ == nullptr) return;
+      const std::lock_guard lock(std::exchange(all_, nullptr)->mutex_);
+      auto& counts = counts_->at(stream_);
+      counts.erase(counts.find(count_));
     }
 
    private:
     ReservedSms* all_ = nullptr;
+    std::map<const void*, std::multiset<int>>* counts_ = nullptr;
+    const void* stream_ = nullptr;
     int count_ = 0;
   };
 
-  // Maximum number of SMs that one collective reserves. Collectives of a stream run one by one.
-  int most() const {
+  // Number of SMs that collectives reserve now, at most: of all streams together.
+  int most() const { return sum_of(now_); }
+  // Number of SMs that collectives may reserve in this run, which plans leave free. It changes only
+  // when groups and links are made.
+  int planned() const { return sum_of(planned_); }
+
+  // Number of the GPU's multiprocessors, the smallest of all ranks' GPUs; 0: that of its model.
+  int total() const {
     const std::lock_guard lock(mutex_);
-    return counts_.empty() ? 0 : *counts_.rbegin();
+    return total_;
+  }
+  void limit(int total) {
+    const std::lock_guard lock(mutex_);
+    total_ = total_ == 0 ? total : std::min(total_, total);
   }
 
  private:
-  void add(int count) {
+  using Counts = std::map<const void*, std::multiset<int>>;  // by stream
+  int sum_of(const Counts& counts) const {
     const std::lock_guard lock(mutex_);
-    counts_.insert(count);
-  }
-  void remove(int count) {
-    const std::lock_guard lock(mutex_);
-    counts_.erase(counts_.find(count));
+    int sum = 0;
+    for (const auto& [stream, held] : counts) sum += held.empty() ? 0 : *held.rbegin();
+    return sum;
   }
 
   mutable std::mutex mutex_;
-  std::multiset<int> counts_;
+  Counts now_, planned_;
+  int total_ = 0;
 };
 
 }  // namespace shale

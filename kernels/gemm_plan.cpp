@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "shale/base/gpu_model.h"
+#include "shale/base/reserved_sms.h"
 #include "shale/kernels/gemm_problem.h"
 
 namespace shale::kernels {
@@ -71,9 +72,8 @@ const Measured* measured(const GemmProblem& p) {
 
 // ---- Time model ----
 
-// Model of a nominal GPU, an H100. Other costs are in units of the multiply-adds that a
+// Model of the multiprocessors of an H100. Other costs are in units of the multiply-adds that a
 // multiprocessor could do in that time with portable tiles of 128x256.
-constexpr int64_t kMultiprocessors = 132;
 struct Costs {
   double per_byte;    // cost of a byte of memory traffic; all multiprocessors share the bandwidth
   double per_launch;  // cost of a kernel launch, two microseconds
@@ -100,7 +100,7 @@ constexpr int kMaxSplits = 16;
 constexpr int64_t kMinSplitK = 512;  // with smaller parts, loads and the reduction dominate
 constexpr int64_t kMaxPartialBytes = int64_t{32} << 20;
 
-double cost(const GemmProblem& p, const TileTraits& tile, int splits, int64_t groups = 1) {
+double cost(const GemmProblem& p, const TileTraits& tile, int splits, int sms, int64_t groups = 1) {
   const bool is_f32 = p.a.dtype == DType::kF32;
   const Costs costs = is_f32 ? kCostsF32 : kCosts16;
   const int64_t blocks =
@@ -109,22 +109,23 @@ double cost(const GemmProblem& p, const TileTraits& tile, int splits, int64_t gr
   // Two overlapping tiles take as long as both main loops, or as one main loop and its epilogue,
   // whichever is longer.
   const double steps = tile.overlaps ? std::max(2 * k, k + extra) / 2 : k + extra;
-  const double rounds = double(ceil_div(blocks, kMultiprocessors));
+  const double rounds = double(ceil_div(blocks, sms));
   double total = double(tile.rows * tile.cols) * (rounds * steps + (tile.overlaps ? extra : 0)) /
                  (is_f32 ? tile.speed_f32 : tile.speed_16);
   if (splits > 1) {  // partial results are written once and read once
     const double bytes = 2.0 * sizeof(float) * double(p.m * p.n) * splits;
-    total += costs.per_launch + bytes * costs.per_byte / double(kMultiprocessors);
+    total += costs.per_launch + bytes * costs.per_byte / double(sms);
   }
   return total;
 }
 
 constexpr double kCycle = 1282;
 
-double cost_of_shares(const GemmProblem& p, const TileTraits& tile, int cluster, int64_t shares) {
-  const TileCounts tiles = tiles_of(p, tile.tile, cluster);
+double cost_of_shares(const GemmProblem& p, const TileTraits& tile, int cluster, int64_t shares,
+                      int sms) {
+  const TileCounts tiles = tiles_of(p, tile.tile, cluster, sms);
   const double extra = filling(p, tile), k = double(p.k);
-  const double steps = double(tiles.all / (kMultiprocessors / cluster)) * (k + extra) + extra +
+  const double steps = double(tiles.all / (sms / cluster)) * (k + extra) + extra +
                        k * double(tiles.shared) / double(shares);
   return double(tile.rows * tile.cols) * steps / tile.speed_16 +
          kCycle * sharing_cycles(tile.tile, tiles.shared, shares);
@@ -135,9 +136,9 @@ bool may_split(const GemmProblem& p, int splits) {
                          p.m * p.n * splits * int64_t{sizeof(float)} <= kMaxPartialBytes);
 }
 
-GemmPlan plan_of(const GemmProblem& p, GemmTile tile, int splits) {
-  const int cluster = best_cluster(p, tile);
-  return {GemmEngine::kOwn, tile, splits, cluster, best_shares(p, tile, cluster)};
+GemmPlan plan_of(const GemmProblem& p, GemmTile tile, int splits, int sms) {
+  const int cluster = best_cluster(p, tile, sms);
+  return {GemmEngine::kOwn, tile, splits, cluster, best_shares(p, tile, cluster, sms), sms};
 }
 
 GemmPlan modelled_own(const GemmProblem& p, const GemmMeans& means) {
@@ -147,9 +148,10 @@ GemmPlan modelled_own(const GemmProblem& p, const GemmMeans& means) {
     if (!can_run(tile.tile, means)) continue;
     for (int splits = 1; splits <= kMaxSplits; ++splits) {
       if (!has_kernel(p, tile.tile, splits) || !may_split(p, splits)) continue;
-      const GemmPlan plan = plan_of(p, tile.tile, splits);
-      const double total = plan.shares > 0 ? cost_of_shares(p, tile, plan.cluster, plan.shares)
-                                           : cost(p, tile, splits);
+      const GemmPlan plan = plan_of(p, tile.tile, splits, means.sms);
+      const double total = plan.shares > 0
+                               ? cost_of_shares(p, tile, plan.cluster, plan.shares, means.sms)
+                               : cost(p, tile, splits, means.sms);
       if (total >= least) continue;
       least = total;
       best = plan;
@@ -181,17 +183,17 @@ int cluster_blocks(GemmTile tile) {
   return is_hopper(tile) && traits(tile).cols >= 128 ? 2 : 1;
 }
 
-TileCounts tiles_of(const GemmProblem& p, GemmTile tile, int cluster) {
+TileCounts tiles_of(const GemmProblem& p, GemmTile tile, int cluster, int sms) {
   const TileTraits& t = traits(tile);
   const int64_t all = ceil_div(p.m, t.rows * cluster) * ceil_div(product_cols(p), t.cols);
-  return {.all = all, .shared = can_share(tile) ? all % (kMultiprocessors / cluster) : 0};
+  return {.all = all, .shared = can_share(tile) ? all % (sms / cluster) : 0};
 }
 
-int best_cluster(const GemmProblem& p, GemmTile tile) {
+int best_cluster(const GemmProblem& p, GemmTile tile, int sms) {
   const int blocks = cluster_blocks(tile);
-  if (blocks == 1 || p.m <= traits(tile).rows) return 1;
-  const int64_t rounds = ceil_div(tiles_of(p, tile, 1).all, kMultiprocessors);
-  const int64_t with_clusters = ceil_div(tiles_of(p, tile, blocks).all, kMultiprocessors / blocks);
+  if (blocks == 1 || p.m <= traits(tile).rows || sms < blocks) return 1;
+  const int64_t rounds = ceil_div(tiles_of(p, tile, 1, sms).all, sms);
+  const int64_t with_clusters = ceil_div(tiles_of(p, tile, blocks, sms).all, sms / blocks);
   return with_clusters > rounds ? 1 : blocks;
 }
 
@@ -214,14 +216,14 @@ bool can_cut(const GemmProblem& p, int64_t tiles, int64_t shares) {
   return shares <= stages && stages * (shares + 1) <= std::numeric_limits<int>::max();
 }
 
-int best_shares(const GemmProblem& p, GemmTile tile, int cluster) {
-  const int64_t tiles = tiles_of(p, tile, cluster).shared, clusters = kMultiprocessors / cluster;
+int best_shares(const GemmProblem& p, GemmTile tile, int cluster, int sms) {
+  const int64_t tiles = tiles_of(p, tile, cluster, sms).shared, clusters = sms / cluster;
   if (tiles == 0) return 0;
   int64_t best = 0;
-  double least = cost(p, traits(tile), 1);
+  double least = cost(p, traits(tile), 1, sms);
   const auto try_shares = [&](int64_t shares) {
     if (p.k * tiles / shares < kMinSplitK || !can_cut(p, tiles, shares)) return;
-    const double total = cost_of_shares(p, traits(tile), cluster, shares);
+    const double total = cost_of_shares(p, traits(tile), cluster, shares, sms);
     if (total >= least) return;
     least = total;
     best = shares;
@@ -233,6 +235,16 @@ int best_shares(const GemmProblem& p, GemmTile tile, int cluster) {
 
 GemmMeans gemm_means(const Device& device) {
   return {.hopper = device.arch == 90, .shared_bytes = gpu_model(device.arch).block_shared_bytes};
+}
+int sms_of(const Exec& exec) {
+  if (exec.held == nullptr) return kNominalSms;
+  const int total = exec.held->total() > 0 ? exec.held->total() : kNominalSms;
+  return std::max(total - exec.held->planned(), total / 2);
+}
+GemmMeans gemm_means(const Exec& exec) {
+  GemmMeans means = gemm_means(exec.device);
+  means.sms = std::min(sms_of(exec), BlockCounters::kSlabs / 2);  // tiles have two slabs
+  return means;
 }
 bool can_run(GemmTile tile, const GemmMeans& means) {
   return is_hopper(tile) ? means.hopper : shared_bytes_of(tile) <= means.shared_bytes;
@@ -257,7 +269,7 @@ GemmTile grouped_gemm_tile(const GemmProblem& group, int64_t groups, const GemmM
   for (const GemmTile tile :
        {GemmTile::k64x64, GemmTile::k128x128, GemmTile::kHopper128x128, GemmTile::kHopper128x256}) {
     if (!can_run(tile, means) || !has_kernel(group, tile)) continue;
-    const double total = cost(group, traits(tile), 1, groups);
+    const double total = cost(group, traits(tile), 1, means.sms, groups);
     if (total >= least) continue;
     least = total;
     best = tile;
@@ -285,7 +297,7 @@ GemmPlan gemm_plan(const GemmProblem& p, const GemmMeans& means) {
                                             : row->plain_by_vendor;
   const bool usable =
       row != nullptr && has_kernel(p, row->tile, row->splits) && can_run(row->tile, means);
-  GemmPlan plan = usable ? plan_of(p, row->tile, row->splits) : modelled_own(p, means);
+  GemmPlan plan = usable ? plan_of(p, row->tile, row->splits, means.sms) : modelled_own(p, means);
   if (possible && faster) plan.engine = GemmEngine::kVendor;
   return plan;
 }

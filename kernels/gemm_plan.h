@@ -4,10 +4,14 @@
 
 #include "shale/base/device.h"
 #include "shale/base/dtype.h"
+#include "shale/base/exec.h"
 
 namespace shale::kernels {
 
 struct GemmProblem;
+
+// Multiprocessors of an H100, for which plans are made where the GPU's number is unknown.
+inline constexpr int kNominalSms = 132;
 
 // Rows and columns of c that one thread block of the hand-written GPU kernels computes. kHopper*
 // tiles have kernels of their own, for compute capability 9.0 only. A block of
@@ -30,9 +34,9 @@ enum class GemmEngine : uint8_t {
   kVendor,  // cuBLASLt
 };
 
-// How a GPU runs a GEMM. Only the plan determines the bits of the result: the number of
-// multiprocessors and the order in which blocks run do not. The cluster size matters only together
-// with shares, because it determines which tiles are shared.
+// How a GPU runs a GEMM. Only the plan determines the bits of the result: the order in which blocks
+// run does not. The cluster size and the number of SMs matter only together with shares, because
+// they determine which tiles are shared.
 struct GemmPlan {
   GemmEngine engine = GemmEngine::kOwn;
   // ---- Hand-written kernels ----
@@ -47,6 +51,8 @@ struct GemmPlan {
   // into this number of equal shares, one per block (stream-K; Osama et al., arXiv:2301.03598). The
   // block that finishes the last share of a tile adds the shares in order. 0: no tile is shared.
   int shares = 0;
+  // Number of SMs for which the tiles to share were chosen.
+  int sms = kNominalSms;
 
   friend bool operator==(const GemmPlan&, const GemmPlan&) = default;
 };
@@ -67,7 +73,7 @@ bool has_kernel(const GemmProblem& problem, GemmTile tile, int splits = 1);
 
 // Best cluster size for a tile: cluster_blocks(tile), unless the number of tile rows is odd and the
 // idle half of the last cluster would make the GPU busy for longer.
-int best_cluster(const GemmProblem& problem, GemmTile tile);
+int best_cluster(const GemmProblem& problem, GemmTile tile, int sms = kNominalSms);
 
 // ---- Shared tiles (stream-K) ----
 
@@ -75,11 +81,11 @@ int best_cluster(const GemmProblem& problem, GemmTile tile);
 inline constexpr int64_t kStageOfShares = 64;
 
 // Number of tiles (of clusters: a cluster's tiles count as one), and number of shared tiles: the
-// last ones, which do not fill all clusters of a nominal GPU, an H100.
+// last ones, which do not fill all clusters of `sms` SMs.
 struct TileCounts {
   int64_t all = 0, shared = 0;
 };
-TileCounts tiles_of(const GemmProblem& problem, GemmTile tile, int cluster);
+TileCounts tiles_of(const GemmProblem& problem, GemmTile tile, int cluster, int sms = kNominalSms);
 
 // Returns whether a tile can be shared: Hopper tiles except ping-pong.
 bool can_share(GemmTile tile);
@@ -90,7 +96,7 @@ bool can_cut(const GemmProblem& problem, int64_t tiles, int64_t shares);
 // cache, waits for that and for the counter, and reads all parts of a tile.
 double sharing_cycles(GemmTile tile, int64_t tiles, int64_t shares);
 // Returns the best value of GemmPlan::shares according to the time model.
-int best_shares(const GemmProblem& problem, GemmTile tile, int cluster);
+int best_shares(const GemmProblem& problem, GemmTile tile, int cluster, int sms = kNominalSms);
 
 // GEMM implementations that are available besides the kernels for all GPUs.
 struct GemmMeans {
@@ -98,8 +104,12 @@ struct GemmMeans {
   bool hopper = false;  // the device has compute capability 9.0
   // Maximum shared memory of a block, which limits the tiles. Graphics GPUs have less.
   size_t shared_bytes = size_t{163} << 10;
+  int sms = kNominalSms;  // multiprocessors that a GEMM may use
 };
 GemmMeans gemm_means(const Device& device);  // leaves `vendor` false
+// The SMs are those of the GPU, less those that collectives of the run may reserve.
+GemmMeans gemm_means(const Exec& exec);
+int sms_of(const Exec& exec);
 bool can_run(GemmTile tile, const GemmMeans& means);
 // Maximum, over all dtypes, of the shared memory that a block of a tile's portable kernel needs.
 constexpr size_t shared_bytes_of(GemmTile tile) {
@@ -112,8 +122,8 @@ constexpr size_t shared_bytes_of(GemmTile tile) {
 }
 
 // Returns the plan for a GPU: the measured one from gemm_table.inc for this class of GEMMs, else
-// one from a time model. It depends only on sizes, layouts, dtypes and means, so that different
-// GPUs of one generation compute the same bits.
+// one from a time model. It depends only on sizes, layouts, dtypes and means, on which all ranks
+// agree (ReservedSms::total), so that they compute the same bits.
 GemmPlan gemm_plan(const GemmProblem& problem, const GemmMeans& means);
 
 // Returns the tile for a grouped GEMM (grouped_gemm.h) with `groups` groups like `group`, according

@@ -17,8 +17,10 @@ inline int64_t multiprocessors(const Exec& exec) {
 // that are reserved for collectives. With `cluster` > 1, `tiles` are tiles of clusters, and only
 // whole clusters count.
 inline int64_t persistent_blocks(const Exec& exec, int64_t tiles, int cluster = 1) {
-  const int64_t all = exec.persistent_blocks > 0 ? exec.persistent_blocks : multiprocessors(exec);
   const int64_t held = exec.held != nullptr ? exec.held->most() : 0;
+  int64_t all = exec.held != nullptr ? exec.held->total() : 0;
+  if (all == 0) all = multiprocessors(exec);
+  if (exec.persistent_blocks > 0) all = exec.persistent_blocks;
   const int64_t clusters = (all - held) / cluster;
   const int64_t most = clusters > 1 ? clusters : 1;
   return (tiles < most ? tiles : most) * cluster;

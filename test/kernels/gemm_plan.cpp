@@ -1,5 +1,8 @@
 #include "shale/kernels/gemm_plan.h"
 
+#include <tuple>
+
+#include "shale/base/reserved_sms.h"
 #include "shale/kernels/gemm_problem.h"
 #include "shale/test/support/catch.h"
 
@@ -77,6 +80,52 @@ TEST_CASE("tiles beyond whole rounds are shared where that ends sooner", "[gemm]
   CHECK(plan.splits == 1);
   CHECK(plan.shares == 66);
   CHECK(plan.cluster == 2);
+}
+
+// Numbers of SMs: H100 SXM; less those of a collective; H100 PCIe; A100; H20.
+TEST_CASE("no plan needs a second wave of blocks for tiles that they share", "[gemm]") {
+  int shared = 0;
+  for (const int sms : {132, 116, 114, 108, 78}) {
+    for (const int64_t width : {768, 1024, 1280, 1600, 2048, 4096, 5120}) {
+      for (const int64_t outputs : {width, 3 * width, 4 * width, int64_t{14336}, int64_t{50304}}) {
+        for (const auto& [m, n, k] : {std::tuple{int64_t{16384}, outputs, width},
+                                      {int64_t{16384}, width, outputs},
+                                      {outputs, width, int64_t{16384}}}) {
+          const GemmProblem p = problem(m, n, k);
+          const auto plan = gemm_plan(p, {.hopper = true, .sms = sms});
+          CAPTURE(sms, m, n, k, plan.shares, plan.cluster);
+          CHECK(plan.shares * plan.cluster <= sms);
+          CHECK(plan.sms == sms);
+          const auto tiles = tiles_of(p, plan.tile, plan.cluster, sms);
+          // Tiles that are not shared fill whole waves.
+          if (plan.shares > 0) CHECK((tiles.all - tiles.shared) % (sms / plan.cluster) == 0);
+          shared += plan.shares > 0;
+        }
+      }
+    }
+  }
+  CHECK(shared > 100);
+}
+
+TEST_CASE("a GEMM may use the SMs of the smallest GPU, less what collectives may reserve",
+          "[gemm]") {
+  ReservedSms held;
+  Exec exec{.device = {.type = DeviceType::kCuda, .arch = 90}};
+  CHECK(kernels::gemm_means(exec).sms == 132);
+  exec.held = &held;
+  CHECK(kernels::gemm_means(exec).sms == 132);
+  held.limit(132), held.limit(114);
+  CHECK(kernels::gemm_means(exec).sms == 114);
+  {
+    int lane = 0, link = 0;
+    const ReservedSms::Hold group(held, 16, &lane, true), part(held, 16, &lane, true);
+    CHECK(kernels::gemm_means(exec).sms == 98);  // groups that share a stream run one by one
+    const ReservedSms::Hold other(held, 2, &link, true);
+    CHECK(kernels::gemm_means(exec).sms == 96);
+    const ReservedSms::Hold now(held, 16, &lane);
+    CHECK(kernels::gemm_means(exec).sms == 96);  // not what is in flight: that changes
+  }
+  CHECK(kernels::gemm_means(exec).sms == 114);
 }
 
 TEST_CASE("a plan names a tile that has a kernel", "[gemm]") {

@@ -124,7 +124,7 @@ Pixels aligned_pixels(const Exec& exec, const View& image, char* memory) {
 // Returns the tile for a GEMM that runs `groups` times.
 GemmTile tile_for(const Exec& exec, const Problem& p, int64_t m, int64_t n, int64_t k,
                   int64_t groups) {
-  GemmMeans means = gemm_means(exec.device);
+  GemmMeans means = gemm_means(exec);
   means.hopper = false;
   if (p.tile != nullptr) {
     const bool is_built = *p.tile == GemmTile::k64x64 || *p.tile == GemmTile::k128x128;

@@ -13,12 +13,15 @@
 namespace shale::kernels::SHALE_BACKEND {
 namespace {
 
-// Returns the number of shares for a GEMM with tiles of 128 x 128. The time model is that of 16-bit
-// tiles with half of k, because fp8 tensor cores process twice as much of k in the same time.
-int shares_of(GemmProblem p, int cluster) {
+// Returns the plan of a GEMM with tiles of 128 x 128. The time model is that of 16-bit tiles with
+// half of k, because fp8 tensor cores process twice as much of k in the same time.
+GemmPlan plan_of(const Exec& exec, GemmProblem p) {
+  GemmPlan plan = {.tile = GemmTile::kHopper128x128, .sms = gemm_means(exec).sms};
+  plan.cluster = best_cluster(p, plan.tile, plan.sms);
   p.k = ceil_div(p.k, kFp8Block) * kFp8Block / 2;
   p.a.dtype = DType::kBF16;
-  return best_shares(p, GemmTile::kHopper128x128, cluster);
+  plan.shares = best_shares(p, plan.tile, plan.cluster, plan.sms);
+  return plan;
 }
 
 }  // namespace
@@ -42,10 +45,11 @@ void run(const Exec& exec, const Fp8GemmArgs& args) {
   const auto packs = [&](const Matrix& m, int64_t rows) {
     return m.data == nullptr || lines_of(m, rows, p.n).aligned();
   };
-  GemmWork work = {.tile = GemmTile::kHopper128x128};
+  const GemmPlan plan = plan_of(exec, p);
+  GemmWork work = {.tile = plan.tile};
   work.packs = packs(p.c, p.m) && packs(p.residual, p.m) && packs(p.bias, 1);
-  work.cluster = best_cluster(p, work.tile);
-  const SharesRoom room(p, work.tile, work.cluster, shares_of(p, work.cluster));
+  work.cluster = plan.cluster;
+  const SharesRoom room(p, plan);
   if (room.bytes() > 0) {
     work.shares = room.in(exec, static_cast<char*>(scratch_bytes("fp8_gemm", exec, room.bytes())));
   }

@@ -131,7 +131,7 @@ int64_t k_of_part(int64_t k, int splits) {
 
 void check_shares(const GemmProblem& p, const GemmPlan& plan) {
   if (plan.shares == 0) return;
-  const int64_t tiles = tiles_of(p, plan.tile, plan.cluster).shared;
+  const int64_t tiles = tiles_of(p, plan.tile, plan.cluster, plan.sms).shared;
   if (plan.shares > 0 && can_cut(p, tiles, plan.shares)) return;
   throw UnavailableError(cat("gemm: ", plan.shares, " shares of the k of ", tiles, " tiles, ",
                              name_of(plan.tile), ", expected 0 to ",
@@ -172,7 +172,7 @@ struct WorkspaceParts {
       : split_k(k_of_part(p.k, plan.splits)),
         splits(std::max<int64_t>(ceil_div(p.k, split_k), 1)),
         part_ld(round_up(p.n, kRun)),
-        shares(p, plan.tile, plan.cluster, plan.shares) {
+        shares(p, plan) {
     const Lines lines_a = lines_of(p.a, p.m, p.k), lines_b = lines_of(p.b, p.k, p.n);
     const Lines lines_up = lines_of(p.b_up, p.k, p.n);
     const bool whole = splits == 1;
@@ -251,8 +251,7 @@ void gemm_by_plan(const Exec& exec, const GemmProblem& problem, const GemmPlan& 
 template <>
 void run(const Exec& exec, const GemmArgs& args) {
   const GemmProblem problem = gemm_problem(exec, args);
-  const GemmPlan plan =
-      args.plan != nullptr ? *args.plan : gemm_plan(problem, gemm_means(exec.device));
+  const GemmPlan plan = args.plan != nullptr ? *args.plan : gemm_plan(problem, gemm_means(exec));
   if (plan.engine == GemmEngine::kVendor) {
     throw UnavailableError("gemm: cuBLASLt was requested, but this build or device lacks it");
   }

@@ -87,7 +87,7 @@ GemmTile tile_for(const Exec& exec, const GroupedProblem& g, const GemmTile* wan
   GemmProblem group = g.product;
   int64_t& cut = g.by == GroupedBy::kRows ? group.m : group.k;
   cut = std::max<int64_t>(ceil_div(cut, g.groups), 1);
-  GemmMeans means = gemm_means(exec.device);
+  GemmMeans means = gemm_means(exec);
   means.hopper = hopper;
   const GemmTile tile = grouped_gemm_tile(group, g.groups, means);
   return has_registers(g, tile) ? tile : GemmTile::kHopper128x128;

@@ -12,12 +12,11 @@ __global__ void __launch_bounds__(BlockCounters::kSlabs) clear_counters_kernel(u
 
 }  // namespace
 
-SharesRoom::SharesRoom(const GemmProblem& problem, GemmTile tile, int cluster, int shares)
-    : shares_(shares) {
-  if (shares == 0) return;
-  tiles_ = static_cast<int>(tiles_of(problem, tile, cluster).shared);
-  parts_ =
-      int64_t{shares_ + tiles_} * cluster * rows_of(tile) * cols_of(tile) * int64_t{sizeof(float)};
+SharesRoom::SharesRoom(const GemmProblem& problem, const GemmPlan& plan) : shares_(plan.shares) {
+  if (shares_ == 0) return;
+  tiles_ = static_cast<int>(tiles_of(problem, plan.tile, plan.cluster, plan.sms).shared);
+  parts_ = int64_t{shares_ + tiles_} * plan.cluster * rows_of(plan.tile) * cols_of(plan.tile) *
+           int64_t{sizeof(float)};
   counters_ = sizeof(BlockCounters::written);  // enough for 131 tiles of two slabs
 }
 

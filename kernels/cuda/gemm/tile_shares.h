@@ -7,7 +7,7 @@ namespace shale::kernels::SHALE_BACKEND {
 // Workspace through which blocks share tiles (gemm90_shares.cuh).
 class SharesRoom {
  public:
-  SharesRoom(const GemmProblem& problem, GemmTile tile, int cluster, int shares);
+  SharesRoom(const GemmProblem& problem, const GemmPlan& plan);
   int64_t bytes() const { return parts_ + counters_; }
   // Returns the kernel's arguments. Without exec.counters, it first queues a launch that clears the
   // counters in this memory.

@@ -36,7 +36,7 @@ void gemm(const Exec& exec, const GemmArgs& args) {
   const GemmProblem p = gemm_problem(exec, args);
   const bool asked = args.plan != nullptr && args.plan->engine == GemmEngine::kVendor;
   if (asked) required_library();
-  GemmMeans means = gemm_means(exec.device);
+  GemmMeans means = gemm_means(exec);
   means.vendor = library() != nullptr;
   const GemmPlan plan = args.plan != nullptr ? *args.plan : gemm_plan(p, means);
   if (plan.engine == GemmEngine::kVendor && by_library(exec, args, p)) return;

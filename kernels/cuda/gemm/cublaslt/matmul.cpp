@@ -7,8 +7,10 @@
 #include <optional>
 
 #include "shale/base/error.h"
+#include "shale/base/reserved_sms.h"
 #include "shale/kernels/check.h"
 #include "shale/kernels/cuda/gemm/cublaslt/objects_internal.h"
+#include "shale/kernels/gemm_plan.h"
 
 // The library's matrices are column-major. A row-major c [m, n] is a column-major [n, m], so the
 // library computes c^T = b^T a^T: its first operand is our b, and its bias runs along our columns.
@@ -26,6 +28,7 @@ struct Key {
   Epilogue epilogue = Epilogue::kNone;
   bool aux = false, bias_grad = false, tf32 = false;
   int64_t ld_aux = 0;
+  int32_t sms = 0;  // 0: all of the GPU
   uint32_t a_alignment = 0, b_alignment = 0, c_alignment = 0, residual_alignment = 0;  // in bytes
 
   friend auto operator<=>(const Key&, const Key&) = default;
@@ -103,6 +106,7 @@ Desc describe(const Key& key) {
     set(desc, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, data_type(key.in));
   }
   if (key.aux) set(desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, key.ld_aux);
+  if (key.sms > 0) set(desc, CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, key.sms);
   return desc;
 }
 
@@ -179,7 +183,9 @@ bool matmul(const Exec& exec, const GemmProblem& p) {
   const bool known_epilogue = p.epilogue == Epilogue::kNone || p.epilogue == Epilogue::kGeluTanh ||
                               p.epilogue == Epilogue::kDGeluTanh;
   if (!known_epilogue) return false;
-  const Key key = key_of(exec.device.index, p);
+  Key key = key_of(exec.device.index, p);
+  // What collectives may reserve, not what they reserve now: the algorithm decides the bits.
+  if (exec.held != nullptr && exec.held->planned() > 0) key.sms = sms_of(exec);
   Cache& known = cache();
   const std::lock_guard lock(known.mutex);
   Product& product = known.product(key);

@@ -15,9 +15,10 @@ bool is_plain(const GemmProblem& problem);
 // Runs a plain problem or, for benchmarks, one with GELU in its tanh form or that form's derivative
 // by the library's own epilogue, which writes a bias gradient in a's dtype. Returns false, without
 // doing anything, if the library has no algorithm. The algorithm is the library's first heuristic
-// choice, requested once per device, shape, strides, dtypes and alignment. Algorithms are never
-// timed, because ranks must not choose differently. Split-K reductions go through the workspace, in
-// order, so the bits are the same in every run.
+// choice, requested once per device, shape, strides, dtypes and alignment, for the SMs that
+// collectives of the run leave free. Algorithms are never timed, because ranks must not choose
+// differently. Split-K reductions go through the workspace, in order, so the bits are the same in
+// every run.
 //
 // Workspace: 32 MiB. Throws UnavailableError if the library cannot be loaded.
 bool matmul(const Exec& exec, const GemmProblem& problem);
