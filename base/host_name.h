@@ -1,8 +1,12 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 namespace shale {
+
+// Begins the place of a GPU whose hardware fails, in messages: "broken GPU 0000:17:00.0 of host a".
+inline constexpr std::string_view kBrokenGpu = "broken GPU ", kOfHost = " of host ";
 
 // Name of this host.
 std::string host_name();

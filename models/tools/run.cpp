@@ -153,18 +153,47 @@ class HostFile {
   std::string path_;
 };
 
-// Keeps only the hosts that respond.
-void drop_dead_hosts(LaunchCommand& command, const HostFile& host_file, const RunOptions& options) {
+// Adds the hosts whose GPU failed, by the run's last message.
+void add_broken_hosts(const LaunchCommand& command, std::set<std::string>& hosts) {
+  std::string text;
+  try {
+    text = read_run_status(command.out_folder()).message;
+  } catch (const Error&) {
+    return;  // no run
+  }
+  for (size_t at = 0; (at = text.find(kBrokenGpu, at)) != text.npos; ++at) {
+    const size_t host = text.find(kOfHost, at);
+    if (host == text.npos) return;
+    const size_t begin = host + kOfHost.size();
+    hosts.insert(text.substr(begin, text.find_first_of(", ;\n", begin) - begin));
+  }
+}
+
+bool is_broken(const std::string& host, const std::set<std::string>& broken) {
+  return std::any_of(broken.begin(), broken.end(), [&](const std::string& name) {
+    return host == name || host == name.substr(0, name.find('.')) ||
+           (name == host_name() && is_this_host(host));
+  });
+}
+
+// Keeps only the hosts that respond and have no broken GPU.
+void drop_dead_hosts(LaunchCommand& command, const HostFile& host_file, const RunOptions& options,
+                     const std::set<std::string>& broken) {
   const std::vector<LaunchHost> hosts = command.hosts();
   std::vector<LaunchHost> alive;
   for (LaunchHost host : hosts) {
-    if (answers(command, host, options.probe_timeout_s)) {
+    if (is_broken(host.name, broken)) {
+      say(cat("host ", host.name, " has a broken GPU; going on without it"));
+    } else if (answers(command, host, options.probe_timeout_s)) {
       alive.push_back(host);
     } else {
       say(cat("host ", host.name, " does not answer; going on without it"));
     }
   }
-  if (alive.empty()) throw UnavailableError("shale run: no host responds; check the hosts and ssh");
+  if (alive.empty()) {
+    throw UnavailableError(
+        "shale run: no host responds and has working GPUs; check the hosts and ssh");
+  }
   if (alive.size() == hosts.size()) return;
   for (const LaunchHost& host : alive) {
     if (host.slots) continue;
@@ -186,14 +215,16 @@ int supervise(const LaunchCommand& given, const RunOptions& options) {
   SupervisedProcess process;
   RestartPolicy policy(options.policy);
   const HostFile host_file;
+  std::set<std::string> broken;  // hosts
   for (int64_t restarts = 0;; ++restarts) {
     LaunchCommand command = given;
     if (restarts > 0) command.resume();
-    if (options.elastic) drop_dead_hosts(command, host_file, options);
+    if (options.elastic) drop_dead_hosts(command, host_file, options, broken);
     check_room_for_mpi();
     if (restarts > 0) say(cat("starting again (restart ", restarts, "): ", text_of(command)));
     const int code = code_of_run(process.run(command.arguments(), command.program_name()), command);
     tell_of_killed_run(command, code);
+    if (code != 0 && command.has_program()) add_broken_hosts(command, broken);
     const Ending ending = ending_of(code);
     if (ending == Ending::kDone) return code;
     if (process.stop_requested() || ending != Ending::kRestart) {

@@ -59,6 +59,24 @@ run --elastic -- "$work/mpirun" --mca plm_rsh_agent "$work/remote_shell" -np 4 \
   --host there:2,gone:2 train_lm --data x
 code_is 0
 has 'host gone does not answer' "launched: --mca plm_rsh_agent $work/remote_shell -np 2 --host there:2 train_lm"
+# A host whose GPU has failed is left out, by the run's last message.
+cat >"$work/mpirun" <<END
+#!/bin/sh
+echo "launched: \$*"
+[ -e "$work/failed" ] && exit 0
+touch "$work/failed"
+mkdir -p "$work/gpus"
+cat >"$work/gpus/status.json" <<STATUS
+{"state": "failed", "step": 3, "checkpoint": "", "exit_code": 69, "message":
+ "rank 3: cuda: cudaStreamSynchronize: cudaErrorECCUncorrectable; broken GPU 0000:17:00.0 of host there.example.org, see Xid"}
+STATUS
+exit 69
+END
+printf '#!/bin/sh\nexit 0\n' >"$work/remote_shell"
+run --elastic --delay 0.05 -- "$work/mpirun" --mca plm_rsh_agent "$work/remote_shell" -np 4 \
+  --host there:2,other:2 train_lm --data x --out "$work/gpus"
+code_is 0
+has 'host there has a broken GPU' '-np 2 --host other:2 train_lm'
 # shale run asks a host without a slot count for its cores, here two with two threads each. It keeps
 # the other words of the host's line.
 cat >"$work/mpirun" <<'END'

@@ -7,6 +7,7 @@
 
 #include "shale/base/error.h"
 #include "shale/base/gpu_model.h"
+#include "shale/base/host_name.h"
 
 namespace shale::kernels::cuda {
 namespace {
@@ -32,6 +33,15 @@ const char* advice(cudaError_t result) {
   }
 }
 
+// Names the current GPU after an error of its hardware: ECC, Xid, fallen off the bus. `shale run
+// --elastic` reads this.
+std::string place_of_fault() {
+  int device = 0;
+  char bus[32] = "of unknown place";
+  if (cudaGetDevice(&device) == cudaSuccess) cudaDeviceGetPCIBusId(bus, sizeof bus, device);
+  return cat("; ", kBrokenGpu, bus, kOfHost, host_name(), ", see Xid in its kernel log (dmesg)");
+}
+
 [[noreturn]] void fail(cudaError_t result, const std::string& what) {
   const std::string message = cat("cuda: ", what, ": ", cudaGetErrorName(result), ", ",
                                   cudaGetErrorString(result), advice(result));
@@ -39,11 +49,16 @@ const char* advice(cudaError_t result) {
     case cudaErrorMemoryAllocation:
       cudaGetLastError();  // clears the error, which is not final: later calls may succeed
       throw OutOfMemoryError(message);
+    case cudaErrorECCUncorrectable:
+    case cudaErrorNvlinkUncorrectable:
+    case cudaErrorHardwareStackError:
+    case static_cast<cudaError_t>(226):  // cudaErrorContained, since CUDA 12.9
+    case cudaErrorUnknown:
+    case cudaErrorDevicesUnavailable: throw UnavailableError(message + place_of_fault());
     case cudaErrorNoDevice:
     case cudaErrorInsufficientDriver:
     case cudaErrorInitializationError:
     case cudaErrorInvalidDevice:
-    case cudaErrorDevicesUnavailable:
     case cudaErrorNoKernelImageForDevice:
     case cudaErrorStubLibrary: throw UnavailableError(message);
     default: throw InternalError(message);
