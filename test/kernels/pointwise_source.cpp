@@ -133,9 +133,9 @@ TEST_CASE("NVRTC compiles a fused kernel, for every GPU that there are kernels f
       kernels::pointwise_source(golden.args(program), "fused_kernel"));
   for (const int arch : {80, 90}) {
     try {
-      const std::string ptx = kernels::cuda::nvrtc::compile_to_ptx(source, arch);
-      CHECK(test::contains(ptx, ".entry fused_kernel("));
-      CHECK(test::contains(ptx, cat(".target sm_", arch)));
+      const std::string cubin = kernels::cuda::nvrtc::compile_to_cubin(source, arch);
+      CHECK(test::contains(cubin, "fused_kernel"));
+      CHECK(test::contains(cubin.substr(0, 4), "ELF"));
     } catch (const UnavailableError& error) {
       std::cout << "skipped: a fused kernel is not compiled: " << error.what() << "\n";
     }

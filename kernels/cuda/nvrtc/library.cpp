@@ -1,5 +1,6 @@
 #include "shale/kernels/cuda/nvrtc/library.h"
 
+#include <cuda.h>
 #include <dlfcn.h>
 
 #include <cstdlib>
@@ -26,8 +27,8 @@ bool find_functions(void* handle, Library& library, std::string& error) {
   find(library.create_program, "nvrtcCreateProgram");
   find(library.destroy_program, "nvrtcDestroyProgram");
   find(library.compile_program, "nvrtcCompileProgram");
-  find(library.get_ptx_size, "nvrtcGetPTXSize");
-  find(library.get_ptx, "nvrtcGetPTX");
+  find(library.get_cubin_size, "nvrtcGetCUBINSize");
+  find(library.get_cubin, "nvrtcGetCUBIN");
   find(library.get_log_size, "nvrtcGetProgramLogSize");
   find(library.get_log, "nvrtcGetProgramLog");
   return error.empty();
@@ -35,7 +36,9 @@ bool find_functions(void* handle, Library& library, std::string& error) {
 
 // Loads the library, which is never unloaded.
 Library load() {
-  std::vector<std::string> names = {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"};
+  constexpr int kBuiltWith = CUDA_VERSION / 1000, kOther = kBuiltWith == 13 ? 12 : 13;
+  std::vector<std::string> names = {cat("libnvrtc.so.", kBuiltWith), cat("libnvrtc.so.", kOther),
+                                    "libnvrtc.so"};
   if (!wish().empty()) names = {wish()};
   std::string tried;
   for (const std::string& name : names) {

@@ -11,14 +11,15 @@ struct Library {
   decltype(&::nvrtcCreateProgram) create_program;
   decltype(&::nvrtcDestroyProgram) destroy_program;
   decltype(&::nvrtcCompileProgram) compile_program;
-  decltype(&::nvrtcGetPTXSize) get_ptx_size;
-  decltype(&::nvrtcGetPTX) get_ptx;
+  decltype(&::nvrtcGetCUBINSize) get_cubin_size;
+  decltype(&::nvrtcGetCUBIN) get_cubin;
   decltype(&::nvrtcGetProgramLogSize) get_log_size;
   decltype(&::nvrtcGetProgramLog) get_log;
 };
 
-// Returns the library. Throws UnavailableError, which says what was tried. SHALE_NVRTC in the
-// environment names another file to load.
+// Returns the library: that of the CUDA version of this build, if there is one. Throws
+// UnavailableError, which says what was tried. SHALE_NVRTC in the environment names another file to
+// load.
 const Library& library();
 
 // Returns whether SHALE_NVRTC is "off": programs are then interpreted.

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "shale/base/error.h"
+#include "shale/base/log.h"
 #include "shale/kernels/cuda/nvrtc/library.h"
 #include "shale/kernels/cuda/nvrtc/program.h"
 #include "shale/kernels/cuda/pointwise/operands.h"
@@ -57,19 +58,33 @@ void check(CUresult result, const char* what) {
   throw InternalError(cat("cuda: ", what, ": ", name != nullptr ? name : "unknown error"));
 }
 
-// Returns the kernel of a source, compiled for a device, which must be the current one. Modules
-// stay loaded.
+// Compiles a source for a device, which must be the current one. Null if NVRTC does not know the
+// device, or the driver is too old for NVRTC's code. The module stays loaded.
+CUfunction compiled(const std::string& source, const Device& device) {
+  try {
+    const std::string cubin = compile_to_cubin(whole_source(source), device.arch);
+    CUmodule module = nullptr;
+    CUfunction kernel = nullptr;
+    check(driver().load_module(&module, cubin.data()), "cuModuleLoadData");
+    check(driver().get_function(&kernel, module, kKernel), "cuModuleGetFunction");
+    return kernel;
+  } catch (const InternalError& error) {
+    static std::once_flag warned;
+    std::call_once(warned, [&] {
+      log_warning("fused: ", device, " interprets chains of ops, which is slower: ", error.what());
+    });
+    return nullptr;
+  }
+}
+
+// Returns the kernel of a source, or null if it is to be interpreted.
 CUfunction kernel_of(const std::string& source, const Device& device) {
   static std::mutex mutex;
   static std::map<std::pair<int, std::string>, CUfunction> kernels;
   const std::lock_guard<std::mutex> lock(mutex);
-  CUfunction& kernel = kernels[{device.index, source}];
-  if (kernel != nullptr) return kernel;
-  const std::string ptx = compile_to_ptx(whole_source(source), device.arch);
-  CUmodule module = nullptr;
-  check(driver().load_module(&module, ptx.c_str()), "cuModuleLoadData");
-  check(driver().get_function(&kernel, module, kKernel), "cuModuleGetFunction");
-  return kernel;
+  const auto known = kernels.find({device.index, source});
+  if (known != kernels.end()) return known->second;
+  return kernels[{device.index, source}] = compiled(source, device);
 }
 
 }  // namespace
@@ -79,6 +94,7 @@ void pointwise(const Exec& exec, const PointwiseArgs& args) {
   const int64_t elements = args.outputs[0].numel();
   if (elements == 0) return;
   const CUfunction kernel = kernel_of(pointwise_source(args, kKernel), exec.device);
+  if (kernel == nullptr) return run(exec, args);
   PointwiseOperands operands = pointwise_operands(args);
   void* parameters[] = {&operands};
   constexpr int64_t kBlock = int64_t{4} * kPointwiseSourceThreads;

@@ -50,12 +50,12 @@ class Program {
                             library_.get_error_string(result), "\n", log()));
   }
 
-  std::string ptx() const {
-    size_t bytes = 0;  // includes the terminating zero
-    check(library_, library_.get_ptx_size(program_, &bytes), "nvrtcGetPTXSize");
-    std::string text(bytes, '\0');
-    check(library_, library_.get_ptx(program_, text.data()), "nvrtcGetPTX");
-    return text.c_str();
+  std::string cubin() const {
+    size_t bytes = 0;
+    check(library_, library_.get_cubin_size(program_, &bytes), "nvrtcGetCUBINSize");
+    std::string code(bytes, '\0');
+    check(library_, library_.get_cubin(program_, code.data()), "nvrtcGetCUBIN");
+    return code;
   }
 
  private:
@@ -79,11 +79,11 @@ std::string whole_source(const std::string& kernel) {
              texts::kFunctions, "extern \"C\" ", kernel, "}\n");
 }
 
-std::string compile_to_ptx(const std::string& source, int arch) {
-  const std::string architecture = cat("--gpu-architecture=compute_", arch);
+std::string compile_to_cubin(const std::string& source, int arch) {
+  const std::string architecture = cat("--gpu-architecture=sm_", arch);
   Program program(library(), source);
   program.compile({architecture.c_str(), "--std=c++20", "--fmad=false"});
-  return program.ptx();
+  return program.cubin();
 }
 
 }  // namespace shale::kernels::cuda::nvrtc

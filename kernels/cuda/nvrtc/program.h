@@ -8,9 +8,10 @@ namespace shale::kernels::cuda::nvrtc {
 // and the kernel as `extern "C"`.
 std::string whole_source(const std::string& kernel);
 
-// Compiles a source from whole_source() to PTX for GPUs of this compute capability (times ten) and
-// later ones. Multiplications and additions are not fused, as with nvcc. Throws UnavailableError
-// without the library, and InternalError with the compiler's messages if it rejects the source.
-std::string compile_to_ptx(const std::string& source, int arch);
+// Compiles a source from whole_source() to machine code for GPUs of this compute capability (times
+// ten), which an older driver takes too. Multiplications and additions are not fused, as with nvcc.
+// Throws UnavailableError without the library, and InternalError with the compiler's messages if it
+// rejects the source or the compute capability.
+std::string compile_to_cubin(const std::string& source, int arch);
 
 }  // namespace shale::kernels::cuda::nvrtc
