@@ -26,13 +26,28 @@ std::unique_ptr<HostGroup> make_host_group(std::shared_ptr<WorldContext> context
   return std::make_unique<MpiGroup>(std::move(context), std::move(comm), agreed);
 }
 
+namespace {
+
+// All ranks plan kernels for as many SMs as the smallest of their GPUs has, so that they add up in
+// the same order.
+void agree_on_sms(HostGroup& host, ReservedSms& sms) {
+  for (const std::string& count : host.all_gather_bytes(cat(sms.total()), "SMs")) {
+    sms.limit(std::stoi(count));
+  }
+}
+
+}  // namespace
+
 std::unique_ptr<ProcessGroup> make_device_group(std::shared_ptr<WorldContext> context,
                                                 std::unique_ptr<HostGroup> host,
                                                 DeviceBackend& device) {
   const Transport transport = host->options().transport;
   const Device& place = device.device();
   std::string obstacle = cat("it needs tensors on GPUs, found ", place);
-  if (place.type == DeviceType::kCuda && transport != Transport::kMpi) {
+  const bool gpu = place.type == DeviceType::kCuda;
+  if (gpu) agree_on_sms(*host, device.held());
+  if ((gpu && transport != Transport::kMpi) ||
+      (place.type == DeviceType::kEmu && transport == Transport::kNccl)) {
     obstacle = "this build is without it: nccl.h was not found";
 #ifdef SHALE_HAVE_NCCL
     obstacle = nccl_obstacle(*host, place);

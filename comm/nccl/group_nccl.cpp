@@ -1,4 +1,3 @@
-#include <cuda_runtime.h>
 #include <array>
 #include <cstdlib>
 #include <cstring>
@@ -14,19 +13,23 @@
 #include "shale/comm/nccl/nccl_library_internal.h"
 #include "shale/comm/nccl/nccl_link_internal.h"
 #include "shale/comm/work_state.h"
-#include "shale/kernels/simt/cuda/cuda_error.h"
+#include "shale/runtime/tensor/stream_clock.h"
 
 namespace shale::comm {
 namespace {
 
-using kernels::cuda::check;
+// Maximum thread blocks of a kernel, which is the number of SMs to reserve for it: enough for the
+// bandwidth of all links, and few enough that kernels of both lanes and of pipeline links are
+// resident together.
+constexpr int kCtas = 16;
 
 // Identifies one GPU of one host as NCCL does; NCCL refuses two ranks on one GPU.
-std::string place_of(int device) {
+std::string place_of(const Device& device, int rank) {
   const char* const host_id = std::getenv("NCCL_HOSTID");
-  std::array<char, 32> bus{};
-  check(cudaDeviceGetPCIBusId(bus.data(), bus.size(), device), "cudaDeviceGetPCIBusId");
-  return cat("GPU ", bus.data(), " of ", host_id != nullptr ? host_id : host_identity());
+  const std::string gpu = device.type == DeviceType::kEmu
+                              ? cat(rank)  // each process emulates one of its own
+                              : visible_gpus().ids.at(static_cast<size_t>(device.index));
+  return cat("GPU ", gpu, " of ", host_id != nullptr ? host_id : host_identity());
 }
 
 // Sends rank 0's id to all; if rank 0 fails, the other ranks get an error too.
@@ -54,8 +57,12 @@ ncclUniqueId share_id(HostGroup& host) {
 std::string nccl_obstacle(HostGroup& host, const Device& device) {
   std::string mine;
   try {
-    NcclLibrary::get();
-    mine = place_of(device.index);
+    const bool emulated = device.type == DeviceType::kEmu;
+    if (NcclLibrary::get().emulated != emulated) {
+      throw UnavailableError(
+          cat("libnccl.so.2 is for ", emulated ? "GPUs" : "emulated GPUs", ", found ", device));
+    }
+    mine = place_of(device, host.rank());
   } catch (const UnavailableError& error) {
     mine = cat("!", error.what());
   }
@@ -73,58 +80,37 @@ std::string nccl_obstacle(HostGroup& host, const Device& device) {
 // Measures, on the device, how long the caller's stream waited. Used on the caller's thread.
 class NcclGroup::ExposedTime {
  public:
-  explicit ExposedTime(std::shared_ptr<TrafficMeter> meter) : meter_(std::move(meter)) {}
-  ~ExposedTime() {
-    for (const Wait& wait : waits_) release(wait);
-    for (cudaEvent_t event : free_) cudaEventDestroy(event);
-  }
+  ExposedTime(std::shared_ptr<TrafficMeter> meter, const Device& device)
+      : meter_(std::move(meter)), clock_(make_stream_clock(device)) {}
 
   // Makes `stream` wait for the event `finished`, and measures the wait.
   void wait(const DeviceEvent& finished, void* stream, Traffic traffic) {
     collect();
-    Wait wait{.traffic = traffic};
-    wait.before = event();
-    wait.after = event();
-    waits_.push_back(wait);
-    check(cudaEventRecord(wait.before, static_cast<cudaStream_t>(stream)), "cudaEventRecord");
+    const size_t before = clock_->mark(stream);
     finished.hold(stream);
-    check(cudaEventRecord(wait.after, static_cast<cudaStream_t>(stream)), "cudaEventRecord");
+    waits_.push_back({.traffic = traffic, .before = before, .after = clock_->mark(stream)});
   }
 
   // Adds the finished measurements to the traffic statistics.
   void collect() {
-    while (!waits_.empty() && cudaEventQuery(waits_.front().after) == cudaSuccess) {
+    const size_t unread = clock_->read();
+    while (!waits_.empty() && waits_.front().after < unread) {
       const Wait wait = waits_.front();
-      float milliseconds = 0;
-      check(cudaEventElapsedTime(&milliseconds, wait.before, wait.after), "cudaEventElapsedTime");
-      meter_->add_exposed(wait.traffic, milliseconds * 1e-3);
       waits_.pop_front();
-      release(wait);
+      meter_->add_exposed(wait.traffic, clock_->seconds(wait.before, wait.after));
+      clock_->forget_before(wait.after + 1);
     }
   }
 
  private:
   struct Wait {
-    cudaEvent_t before = nullptr;
-    cudaEvent_t after = nullptr;
     Traffic traffic = Traffic::kControl;
+    size_t before = 0, after = 0;  // marks
   };
-  void release(const Wait& wait) { free_.insert(free_.end(), {wait.before, wait.after}); }
-  // Returns a used event if there is one: making an event takes longer than recording it.
-  cudaEvent_t event() {
-    cudaEvent_t event = nullptr;
-    if (free_.empty()) {
-      check(cudaEventCreate(&event), "cudaEventCreate");
-    } else {
-      event = free_.back();
-      free_.pop_back();
-    }
-    return event;
-  }
 
   std::shared_ptr<TrafficMeter> meter_;
+  std::unique_ptr<StreamClock> clock_;
   std::deque<Wait> waits_;
-  std::vector<cudaEvent_t> free_;
 };
 
 class NcclGroup::NcclWork final : public WorkState {
@@ -137,7 +123,7 @@ class NcclGroup::NcclWork final : public WorkState {
         stream_(call.stream),
         traffic_(call.traffic),
         captured_(group.captures(call.stream)),
-        held_(group.device_.held(), group.ctas()),
+        held_(group.device_.held(), kCtas, group.stream_->get()),
         tracer_(group.options().tracer) {}
 
   // The event of a captured collective must not be queried, because it is part of a graph.
@@ -168,27 +154,29 @@ class NcclGroup::NcclWork final : public WorkState {
 };
 
 void* NcclGroup::RegisteredMemory::allocate(size_t bytes) {
-  check(cudaSetDevice(group_.device_.device().index), "cudaSetDevice");
   const NcclLibrary& nccl = NcclLibrary::get();
-  void* memory = nullptr;
-  const ncclResult_t result = nccl.mem_alloc(&memory, bytes);
-  if (result != ncclSuccess) {
-    cudaGetLastError();  // clears the error: the allocator frees memory and retries
-    throw OutOfMemoryError(cat("nccl: ncclMemAlloc of ", format_bytes(static_cast<double>(bytes)),
-                               ": ", nccl.get_error_string(result)));
-  }
-  try {
-    handles_[memory] = group_.comm_->register_memory(memory, bytes);
-  } catch (...) {
-    nccl.mem_free(memory);
-    throw;
-  }
-  return memory;
+  ncclResult_t result = ncclSuccess;
+  void* const memory = group_.device_.adopt(bytes, [&]() -> void* {
+    void* got = nullptr;
+    result = nccl.mem_alloc(&got, bytes);
+    if (result != ncclSuccess) return nullptr;
+    try {
+      handles_[got] = group_.comm_->register_memory(got, bytes);
+    } catch (...) {
+      nccl.mem_free(got);
+      throw;
+    }
+    return got;
+  });
+  if (memory != nullptr) return memory;
+  throw OutOfMemoryError(cat("nccl: ncclMemAlloc of ", format_bytes(static_cast<double>(bytes)),
+                             ": ", nccl.get_error_string(result)));
 }
 
 void NcclGroup::RegisteredMemory::free(void* memory, size_t) noexcept {
   group_.comm_->deregister_memory(handles_[memory]);
   handles_.erase(memory);
+  group_.device_.disown(memory);
   const NcclLibrary& nccl = NcclLibrary::get();
   const ncclResult_t result = nccl.mem_free(memory);
   if (result != ncclSuccess) log_warning("nccl: ncclMemFree: ", nccl.get_error_string(result));
@@ -200,7 +188,8 @@ NcclGroup::NcclGroup(std::shared_ptr<WorldContext> context, std::unique_ptr<Host
       context_(std::move(context)),
       host_(std::move(host)),
       device_(device),
-      stream_(std::make_shared<DeviceStream>(device)) {
+      stream_(std::make_shared<DeviceStream>(device)),
+      planned_(device.held(), kCtas, stream_->get(), /*planned=*/true) {
   comm_ = std::make_unique<NcclComm>(this->parent(), 0, rank(), nccl_options());
   start();
 }
@@ -211,7 +200,8 @@ NcclGroup::NcclGroup(NcclGroup& parent, std::unique_ptr<HostGroup> host, int col
       host_(std::move(host)),
       device_(parent.device_),
       stream_(options().lane == parent.options().lane ? parent.stream_
-                                                      : std::make_shared<DeviceStream>(device_)) {
+                                                      : std::make_shared<DeviceStream>(device_)),
+      planned_(device_.held(), kCtas, stream_->get(), /*planned=*/true) {
   comm_ = std::make_unique<NcclComm>(parent.parent(), color, key, nccl_options());
   start();
 }
@@ -224,31 +214,17 @@ NcclParent& NcclGroup::parent() {
   return *parent_;
 }
 
-// Maximum thread blocks of a kernel: use the links' bandwidth, and leave room for the other lane.
-int NcclGroup::max_ctas() const {
-  constexpr int kModelLaneCtas = 16;
-  return options().lane == Lane::kModel ? kModelLaneCtas : 0;
-}
-
-// Number of SMs to reserve for a kernel: its maximum thread blocks; an estimate if NCCL decides.
-int NcclGroup::ctas() const {
-  constexpr int kUsual = 16;
-  return max_ctas() > 0 ? max_ctas() : kUsual;
-}
-
 NcclOptions NcclGroup::nccl_options() const {
-  return {.group_name = options().name,
-          .device = device_.device().index,
-          .timeout_s = [context = context_, timeout_s = options().timeout_s] {
-            return context->signs.limit(timeout_s);
-          },
-          .deterministic = options().deterministic,
-          .max_ctas = max_ctas(),
-          .poll = [context = context_] { context->board.check(); },
-          .ask_who_lives =
-              [context = context_] {
-                context->signs.wait_for_all([&] { context->board.check(); });
-              }};
+  return {
+      .group_name = options().name,
+      .device = &device_,
+      .timeout_s = [context = context_,
+                    timeout_s = options().timeout_s] { return context->signs.limit(timeout_s); },
+      .deterministic = options().deterministic,
+      .max_ctas = kCtas,
+      .poll = [context = context_] { context->board.check(); },
+      .ask_who_lives =
+          [context = context_] { context->signs.wait_for_all([&] { context->board.check(); }); }};
 }
 
 void NcclGroup::start() {
@@ -256,7 +232,7 @@ void NcclGroup::start() {
   first_rank_ = context_->rank;
   host_->broadcast(make_view(&first_rank_, {1}), 0, {.tag = "nccl"});
   watchdog_ = std::make_shared<NcclWatchdog>(*comm_, host_->make_progress(), context_->recent);
-  exposed_ = std::make_shared<ExposedTime>(meter());
+  exposed_ = std::make_shared<ExposedTime>(meter(), device_.device());
 }
 
 NcclGroup::~NcclGroup() {
@@ -348,9 +324,6 @@ std::unique_ptr<ProcessGroup> NcclGroup::make_split(int color, int key,
 
 // Makes one communicator per link. Ranks at neither end take part in the split.
 std::vector<std::unique_ptr<PipeLink>> NcclGroup::open_links(std::span<const LinkSpec> specs) {
-  // Kernels of all links and of the group must be resident together, or they may wait for each
-  // other for ever.
-  constexpr int kLinkCtas = 2;
   std::vector<LinkSpec> labels(specs.begin(), specs.end());
   for (LinkSpec& label : labels) {
     label.capacity_bytes = 0;
@@ -360,15 +333,22 @@ std::vector<std::unique_ptr<PipeLink>> NcclGroup::open_links(std::span<const Lin
   std::vector<std::unique_ptr<PipeLink>> links;
   for (size_t i = 0; i < specs.size(); ++i) {
     NcclOptions options = nccl_options();
-    options.max_ctas = kLinkCtas;
+    // Kernels of all links and of the group must be resident together, or they may wait for each
+    // other for ever.
+    options.max_ctas = NcclLink::kCtas;
     if (ends[i].mailbox == nullptr) {
       parent().split(NcclParent::kNoColor, 0, options);
       links.push_back(nullptr);
       continue;
     }
-    auto comm = std::make_unique<NcclComm>(parent(), 0, ends[i].options.sends ? 0 : 1, options);
+    const bool sends = ends[i].options.sends;
+    auto comm = std::make_unique<NcclComm>(parent(), 0, sends ? 0 : 1, options);
+    const int peer = sends ? specs[i].receiver : specs[i].sender;
+    std::weak_ptr<DeviceStream>& known = link_streams_[{peer, specs[i].direction, sends}];
+    std::shared_ptr<DeviceStream> stream = known.lock();
+    if (stream == nullptr) known = stream = std::make_shared<DeviceStream>(device_);
     links.push_back(std::make_unique<NcclLink>(context_, std::move(ends[i]), specs[i],
-                                               std::move(comm), device_));
+                                               std::move(comm), device_, std::move(stream)));
   }
   return links;
 }

@@ -3,6 +3,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <tuple>
 
 #include "shale/comm/host_group.h"
 #include "shale/comm/nccl/nccl_comm_internal.h"
@@ -11,8 +12,8 @@
 
 namespace shale::comm {
 
-// Returns the reason, for messages, why ranks cannot use NCCL for `device`; empty: they can.
-// Collective over `host`.
+// Returns the reason, for messages, why ranks cannot use NCCL for `device`, a GPU or, for tests, an
+// emulated one; empty: they can. Collective over `host`.
 std::string nccl_obstacle(HostGroup& host, const Device& device);
 
 // Backend "nccl": GPU tensors, one rank per GPU. Collectives run on a separate stream, for which
@@ -57,8 +58,6 @@ class NcclGroup final : public ProcessGroup {
   };
 
   NcclOptions nccl_options() const;
-  int max_ctas() const;  // maximum thread blocks of a kernel; 0: NCCL decides
-  int ctas() const;      // number of SMs to reserve for a kernel
   void start();
   NcclParent& parent();
 
@@ -71,6 +70,11 @@ class NcclGroup final : public ProcessGroup {
   std::shared_ptr<NcclWatchdog> watchdog_;
   std::shared_ptr<ExposedTime> exposed_;
   RegisteredMemory memory_{*this};
+  // Links by the other rank, direction, and whether this rank sends, share a stream while they
+  // live.
+  using LinkKey = std::tuple<int, Direction, bool>;
+  std::map<LinkKey, std::weak_ptr<DeviceStream>> link_streams_;
+  ReservedSms::Hold planned_;
   uint64_t sequence_ = 0;
   int32_t first_rank_ = 0;  // World rank of the group's first rank
 };

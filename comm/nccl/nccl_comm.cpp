@@ -1,5 +1,3 @@
-#include <cuda_runtime.h>
-
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -12,13 +10,11 @@
 #include "shale/comm/nccl/nccl_comm_internal.h"
 #include "shale/comm/nccl/nccl_library_internal.h"
 #include "shale/comm/sums/slices.h"
-#include "shale/kernels/simt/cuda/cuda_error.h"
 
 namespace shale::comm {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-using kernels::cuda::check;
 
 const NcclLibrary& nccl() {
   return NcclLibrary::get();
@@ -52,6 +48,15 @@ ncclConfig_t config_with(bool blocking) {
                       detail == nullptr || *detail == '\0' ? "NCCL_DEBUG=WARN says more" : detail));
 }
 
+// An error shows in the next call.
+void use_quietly(const DeviceBackend& device) noexcept {
+  try {
+    device.use();
+  } catch (const std::exception& error) {
+    log_warning(error.what());
+  }
+}
+
 void warn_unless_aborted(ncclResult_t result, const char* what) {
   if (result == ncclSuccess || result == ncclInProgress) return;
   log_warning("nccl: ", what, ": ", nccl().get_error_string(result));
@@ -70,7 +75,7 @@ ncclUniqueId NcclParent::make_id() {
 
 NcclParent::NcclParent(const ncclUniqueId& id, int rank, int ranks, NcclOptions options)
     : options_(std::move(options)) {
-  check(cudaSetDevice(options_.device), "cudaSetDevice");
+  options_.device->use();
   ncclConfig_t config = config_with(/*blocking=*/false);
   const ncclResult_t result = nccl().comm_init_rank_config(&comm_, ranks, id, rank, &config);
   try {
@@ -88,13 +93,13 @@ NcclParent::~NcclParent() {
 
 void NcclParent::abort() noexcept {
   if (comm_ == nullptr) return;
-  cudaSetDevice(options_.device);  // set per thread; errors show in the next call
+  use_quietly(*options_.device);
   warn_unless_aborted(nccl().comm_abort(std::exchange(comm_, nullptr)), "ncclCommAbort");
 }
 
 // The child's configuration decides how it launches; the parent's decides how this call waits.
 ncclComm_t NcclParent::split(int color, int key, const NcclOptions& options) {
-  check(cudaSetDevice(options_.device), "cudaSetDevice");
+  options_.device->use();
   ncclConfig_t config = config_with(/*blocking=*/true);
   if (options.max_ctas > 0) config.maxCTAs = options.max_ctas;
   options_.group_name = options.group_name;  // name shown in messages
@@ -159,7 +164,7 @@ NcclComm::~NcclComm() {
 
 void NcclComm::close() {
   if (ended_.exchange(true)) return;
-  check(cudaSetDevice(options_.device), "cudaSetDevice");
+  options_.device->use();
   const ncclResult_t result = nccl().comm_destroy(comm_);
   if (result != ncclSuccess) throw_error(options_.group_name, nullptr, result, "ncclCommDestroy");
 }
@@ -178,7 +183,7 @@ bool NcclComm::unused_within(std::chrono::milliseconds time) const {
 // but frees the communicator while that thread may still use it.
 void NcclComm::abort() noexcept {
   if (ended_.exchange(true)) return;
-  cudaSetDevice(options_.device);  // set per thread; errors show in the next call
+  use_quietly(*options_.device);
   constexpr std::chrono::milliseconds kLaunch{100}, kWayOut{5000};
   if (!unused_within(kLaunch) && nccl().comm_revoke != nullptr) {
     warn_unless_aborted(nccl().comm_revoke(comm_, 0), "ncclCommRevoke");
@@ -231,7 +236,7 @@ void NcclComm::issue(const CollectiveCall& call, int rank, int ranks, void* stre
     run("ncclAllGather",
         [&](ncclComm_t comm) { return nccl().all_gather(from, to, n, type, comm, stream); });
   };
-  check(cudaSetDevice(options_.device), "cudaSetDevice");
+  options_.device->use();
   switch (call.op) {
     case CollectiveOp::kBarrier: return;
     case CollectiveOp::kAllReduceMax: return all_reduce(out, count, ncclMax);
@@ -269,7 +274,7 @@ void NcclComm::pass(const View& x, bool sends, int peer, void* stream_handle) {
   const auto stream = static_cast<cudaStream_t>(stream_handle);
   const auto count = static_cast<size_t>(x.numel());
   if (count == 0) return;  // both ends skip an empty message
-  check(cudaSetDevice(options_.device), "cudaSetDevice");
+  options_.device->use();
   const ncclDataType_t type = data_type(x.dtype);
   run(sends ? "ncclSend" : "ncclRecv", [&](ncclComm_t comm) {
     return sends ? nccl().send(x.data, count, type, peer, comm, stream)

@@ -9,13 +9,14 @@
 #include <string>
 
 #include "shale/comm/collective.h"
+#include "shale/runtime/tensor/device_backend.h"
 
 namespace shale::comm {
 
 // Options of the communicators of one group and its splits.
 struct NcclOptions {
   std::string group_name;
-  int device = 0;  // CUDA device index
+  DeviceBackend* device = nullptr;  // outlives the communicators
   // Current time-out of operations that need all ranks; 0: none.
   std::function<double()> timeout_s = [] { return 0.0; };
   bool deterministic = false;

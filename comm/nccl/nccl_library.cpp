@@ -7,16 +7,23 @@ namespace shale::comm {
 namespace {
 
 constexpr const char* kName = "libnccl.so.2";
-// First version with ncclMemAlloc and ncclCommRegister.
-constexpr int kOldest = NCCL_VERSION(2, 19, 1);
+// From this version on, ncclMemAlloc rounds a size up to 2 MiB. Before, on GPUs behind an NVSwitch,
+// it rounds to the granularity of multicast objects, 512 MiB.
+constexpr int kOldest = NCCL_VERSION(2, 26, 2);
+
+std::string text_of(int version) {
+  return cat(version / 10000, ".", version / 100 % 100, ".", version % 100);
+}
 
 template <typename Function>
-void load(void* library, const char* name, Function& function) {
+void find(void* library, const char* name, Function& function) {
   function = reinterpret_cast<Function>(dlsym(library, name));
   if (function == nullptr) throw UnavailableError(cat("nccl: ", kName, " lacks ", name));
 }
 
-NcclLibrary load_library() {
+}  // namespace
+
+NcclLibrary NcclLibrary::load() {
   // The library is never closed, because it has threads of its own.
   void* const library = dlopen(kName, RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
@@ -24,41 +31,40 @@ NcclLibrary load_library() {
     throw UnavailableError(cat("nccl: cannot load ", kName, ": ", reason));
   }
   NcclLibrary nccl;
-  load(library, "ncclGetVersion", nccl.get_version);
+  find(library, "ncclGetVersion", nccl.get_version);
   int version = 0;
   if (nccl.get_version(&version) != ncclSuccess || version < kOldest) {
-    throw UnavailableError(
-        cat("nccl: ", kName, " has version ", version, ", expected ", kOldest, " or later"));
+    throw UnavailableError(cat("nccl: ", kName, " has version ", text_of(version), ", expected ",
+                               text_of(kOldest), " or later"));
   }
-  load(library, "ncclGetUniqueId", nccl.get_unique_id);
-  load(library, "ncclGetErrorString", nccl.get_error_string);
-  load(library, "ncclGetLastError", nccl.get_last_error);
-  load(library, "ncclCommInitRankConfig", nccl.comm_init_rank_config);
-  load(library, "ncclCommSplit", nccl.comm_split);
-  load(library, "ncclCommDestroy", nccl.comm_destroy);
-  load(library, "ncclCommAbort", nccl.comm_abort);
+  find(library, "ncclGetUniqueId", nccl.get_unique_id);
+  find(library, "ncclGetErrorString", nccl.get_error_string);
+  find(library, "ncclGetLastError", nccl.get_last_error);
+  find(library, "ncclCommInitRankConfig", nccl.comm_init_rank_config);
+  find(library, "ncclCommSplit", nccl.comm_split);
+  find(library, "ncclCommDestroy", nccl.comm_destroy);
+  find(library, "ncclCommAbort", nccl.comm_abort);
   nccl.comm_revoke = reinterpret_cast<decltype(nccl.comm_revoke)>(dlsym(library, "ncclCommRevoke"));
-  load(library, "ncclCommGetAsyncError", nccl.comm_get_async_error);
-  load(library, "ncclCommRegister", nccl.comm_register);
-  load(library, "ncclCommDeregister", nccl.comm_deregister);
-  load(library, "ncclMemAlloc", nccl.mem_alloc);
-  load(library, "ncclMemFree", nccl.mem_free);
-  load(library, "ncclAllReduce", nccl.all_reduce);
-  load(library, "ncclReduceScatter", nccl.reduce_scatter);
-  load(library, "ncclAllGather", nccl.all_gather);
-  load(library, "ncclBroadcast", nccl.broadcast);
-  load(library, "ncclReduce", nccl.reduce);
-  load(library, "ncclSend", nccl.send);
-  load(library, "ncclRecv", nccl.receive);
-  load(library, "ncclGroupStart", nccl.group_start);
-  load(library, "ncclGroupEnd", nccl.group_end);
+  find(library, "ncclCommGetAsyncError", nccl.comm_get_async_error);
+  find(library, "ncclCommRegister", nccl.comm_register);
+  find(library, "ncclCommDeregister", nccl.comm_deregister);
+  find(library, "ncclMemAlloc", nccl.mem_alloc);
+  find(library, "ncclMemFree", nccl.mem_free);
+  find(library, "ncclAllReduce", nccl.all_reduce);
+  find(library, "ncclReduceScatter", nccl.reduce_scatter);
+  find(library, "ncclAllGather", nccl.all_gather);
+  find(library, "ncclBroadcast", nccl.broadcast);
+  find(library, "ncclReduce", nccl.reduce);
+  find(library, "ncclSend", nccl.send);
+  find(library, "ncclRecv", nccl.receive);
+  find(library, "ncclGroupStart", nccl.group_start);
+  find(library, "ncclGroupEnd", nccl.group_end);
+  nccl.emulated = dlsym(library, "shale_nccl_of_emulated_gpus") != nullptr;
   return nccl;
 }
 
-}  // namespace
-
 const NcclLibrary& NcclLibrary::get() {
-  static const NcclLibrary nccl = load_library();
+  static const NcclLibrary nccl = load();
   return nccl;
 }
 

@@ -7,8 +7,14 @@ namespace shale::comm {
 // Functions of libnccl.so.2. It is loaded on first use instead of linked, so that one binary also
 // starts on machines without it, and runs without GPUs do not pay for loading it.
 struct NcclLibrary {
-  // Throws UnavailableError if the library cannot be loaded, or is older than 2.19.
+  // Throws UnavailableError if the library cannot be loaded, or is older than 2.26.2, naming both
+  // versions. get() loads it once.
+  static NcclLibrary load();
   static const NcclLibrary& get();
+
+  // True for a library whose streams are those of emulated GPUs: a stand-in for tests, which
+  // defines shale_nccl_of_emulated_gpus.
+  bool emulated = false;
 
   decltype(&ncclGetVersion) get_version = nullptr;
   decltype(&ncclGetUniqueId) get_unique_id = nullptr;

@@ -92,11 +92,15 @@ class NcclLink::Labels {
 class NcclLink::Passing final : public WorkState {
  public:
   Passing(std::shared_ptr<NcclWatchdog> watchdog, std::shared_ptr<const DeviceEvent> finished,
-          void* stream)
-      : watchdog_(std::move(watchdog)), finished_(std::move(finished)), stream_(stream) {}
+          void* stream, ReservedSms::Hold held)
+      : watchdog_(std::move(watchdog)),
+        finished_(std::move(finished)),
+        stream_(stream),
+        held_(std::move(held)) {}
 
   bool done() const override { return finished_->done(); }
   void wait() override {
+    held_.release();
     watchdog_->check();
     finished_->hold(stream_);
   }
@@ -110,14 +114,17 @@ class NcclLink::Passing final : public WorkState {
   std::shared_ptr<NcclWatchdog> watchdog_;
   std::shared_ptr<const DeviceEvent> finished_;
   void* stream_;
+  ReservedSms::Hold held_;
 };
 
 NcclLink::NcclLink(std::shared_ptr<WorldContext> context, LinkEnd end, const LinkSpec& spec,
-                   std::unique_ptr<NcclComm> comm, DeviceBackend& device)
+                   std::unique_ptr<NcclComm> comm, DeviceBackend& device,
+                   std::shared_ptr<DeviceStream> stream)
     : PipeLink(with_spec(end.options, spec)),
       context_(std::move(context)),
       device_(device),
-      stream_(device),
+      stream_(std::move(stream)),
+      planned_(device.held(), kCtas, stream_->get(), /*planned=*/true),
       labels_(std::make_shared<Labels>(std::move(end))),
       comm_(std::move(comm)) {
   watchdog_ = std::make_shared<NcclWatchdog>(*comm_, nullptr, context_->recent,
@@ -137,14 +144,14 @@ void NcclLink::connect() {
   std::shared_ptr<const NcclWatchdog::Launch> noted;
   launch(make_view(byte.data, DType::kU8, {1}),
          {.id = {.step = -1}, .count = 1, .dtype = DType::kU8}, noted);
-  device_.synchronize(stream_.get());
+  device_.synchronize(stream_->get());
   watchdog_->check();
 }
 
 NcclLink::~NcclLink() {
   try {
     if (std::uncaught_exceptions() > 0) throw CommError(cat(link_name(options()), ": given up"));
-    device_.synchronize(stream_.get());  // the watchdog ends kernels that would never finish
+    device_.synchronize(stream_->get());  // the watchdog ends kernels that would never finish
     const Clock::time_point start = Clock::now();
     while (!labels_->settled()) {
       watchdog_->check();
@@ -167,12 +174,13 @@ Work NcclLink::pass(const View& x, const Message& message, void* stream) {
   if (device_.captures(stream)) {
     throw CommError(cat(link_name(options()), ": messages of links cannot be captured"));
   }
-  DeviceEvent(device_, stream).hold(stream_.get());
+  DeviceEvent(device_, stream).hold(stream_->get());
   if (options().sends) labels_->send(message, [this] { watchdog_->check(); });
   std::shared_ptr<const NcclWatchdog::Launch> noted;
   auto finished = launch(x, message, noted);
   if (!options().sends) labels_->expect(message, std::move(noted));
-  return Work(std::make_shared<Passing>(watchdog_, std::move(finished), stream));
+  return Work(std::make_shared<Passing>(watchdog_, std::move(finished), stream,
+                                        ReservedSms::Hold(device_.held(), kCtas, stream_->get())));
 }
 
 std::shared_ptr<const DeviceEvent> NcclLink::launch(
@@ -180,11 +188,11 @@ std::shared_ptr<const DeviceEvent> NcclLink::launch(
   const Fingerprint print = fingerprint(options(), message);
   const auto launch = watchdog_->begin(print, message.bytes());
   std::shared_ptr<const DeviceEvent> finished;
-  DeviceSlice slice(context_->timeline, stream_.get());
+  DeviceSlice slice(context_->timeline, stream_->get());
   try {
     // In the link's communicator, the sender is rank 0 and the receiver rank 1.
-    comm_->pass(x, options().sends, options().sends ? 1 : 0, stream_.get());
-    finished = std::make_shared<const DeviceEvent>(device_, stream_.get());
+    comm_->pass(x, options().sends, options().sends ? 1 : 0, stream_->get());
+    finished = std::make_shared<const DeviceEvent>(device_, stream_->get());
   } catch (...) {
     launch->queued(nullptr);
     watchdog_->check();  // throws the reason if the communicator was aborted

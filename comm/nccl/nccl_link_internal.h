@@ -2,6 +2,7 @@
 
 #include <memory>
 
+#include "shale/comm/link/device_resources.h"
 #include "shale/comm/link/mailbox.h"
 #include "shale/comm/nccl/nccl_comm_internal.h"
 #include "shale/comm/nccl/nccl_watchdog_internal.h"
@@ -9,21 +10,26 @@
 
 namespace shale::comm {
 
-// Link for GPU tensors: ncclSend and ncclRecv on a separate communicator and stream for the two
-// ranks, so that links wait only for their two ends. The headers of messages are sent between the
-// hosts and compared by the watchdog: a wrong one aborts the communicator.
+// Link for GPU tensors: ncclSend and ncclRecv on a separate communicator for the two ranks, and a
+// stream that the links between the two in one direction share, so that links wait only for their
+// two ends. A GPU runs few streams at a time; in these links both ends pass messages in one order.
+// The headers of messages are sent between the hosts and compared by the watchdog: a wrong one
+// aborts the communicator.
 //
 // A send needs no slots: NCCL uses its own buffers and the memory of x instead.
 class NcclLink final : public PipeLink {
  public:
   // Maximum number of messages by which a sender may be ahead of the receiver's watchdog.
   static constexpr int kAhead = 1024;
+  // Maximum thread blocks of a kernel, and so of SMs that it reserves.
+  static constexpr int kCtas = 2;
 
   // Collective over the two ranks, because their first message connects them. comm: communicator of
   // the two, with the sender first. end: mailbox for headers without values, with kAhead slots.
   // `spec` describes the link. `device` outlives this.
   NcclLink(std::shared_ptr<WorldContext> context, LinkEnd end, const LinkSpec& spec,
-           std::unique_ptr<NcclComm> comm, DeviceBackend& device);
+           std::unique_ptr<NcclComm> comm, DeviceBackend& device,
+           std::shared_ptr<DeviceStream> stream);
   ~NcclLink() override;
 
  protected:
@@ -38,7 +44,8 @@ class NcclLink final : public PipeLink {
 
   std::shared_ptr<WorldContext> context_;
   DeviceBackend& device_;
-  DeviceStream stream_;
+  std::shared_ptr<DeviceStream> stream_;
+  ReservedSms::Hold planned_;
   std::shared_ptr<Labels> labels_;
   std::unique_ptr<NcclComm> comm_;
   std::shared_ptr<NcclWatchdog> watchdog_;

@@ -1,5 +1,3 @@
-#include <cuda_runtime.h>
-
 #include <utility>
 
 #include "shale/base/error.h"
@@ -49,9 +47,9 @@ void NcclWatchdog::fail(std::exception_ptr error) {
 }
 
 void NcclWatchdog::thread_main() {
-  cudaSetDevice(comm_.options().device);  // calls that can report an error repeat it
   while (!stop_.load(std::memory_order_relaxed)) {
     try {
+      comm_.options().device->use();
       if (failed_.load(std::memory_order_acquire)) return;
       look();
     } catch (const std::exception&) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -72,11 +73,22 @@ class DeviceBackend {
   // True if work queued on `stream` is being captured.
   virtual bool captures(void* stream) const;
 
-  // SMs of this device that collectives reserve.
+  // SMs of this device, and those that collectives reserve.
   ReservedSms& held() { return held_; }
 
   // Tracer that shows kernels and phases by name in the device's profiler; null if there is none.
   virtual Tracer* tracer() { return nullptr; }
+
+  // ---- For libraries of the device's vendor ----
+
+  // Makes this device the calling thread's current one.
+  virtual void use() const {}
+  // Returns memory of this device that another library allocates: the result of `allocate`, which
+  // returns null on failure. Also during a capture. The device knows the memory until disown().
+  virtual void* adopt(size_t, const std::function<void*()>& allocate) { return allocate(); }
+  virtual void disown(void*) noexcept {}
+  // False if a capture cannot have dependent launches (Exec::dependent_launch).
+  virtual bool captures_dependent_launch() const { return true; }
 
  private:
   ReservedSms held_;

@@ -32,6 +32,12 @@ void check_quietly(cudaError_t result, const char* what) noexcept {
   log_warning("cuda: ", what, ": ", cudaGetErrorString(result));
 }
 
+int attribute(cudaDeviceAttr which, int index) {
+  int value = 0;
+  check(cudaDeviceGetAttribute(&value, which, index), "cudaDeviceGetAttribute");
+  return value;
+}
+
 // While it exists, this thread may make calls that CUDA considers unsafe during a capture, such as
 // cudaMalloc. The captured work does not depend on them.
 class RelaxedCapture {
@@ -106,7 +112,9 @@ class CudaBackend final : public DeviceBackend {
         memory_(device.index),
         pinned_(device.index),
         events_([this] { return create_event(); }, destroy),
-        uploads_(*this, kUploadRingBytes) {}
+        uploads_(*this, kUploadRingBytes) {
+    held().limit(attribute(cudaDevAttrMultiProcessorCount, device.index));
+  }
 
   Device device() const override { return device_; }
   int kernel_arch() const override {
@@ -122,6 +130,15 @@ class CudaBackend final : public DeviceBackend {
   }
   void unpin(void* memory) noexcept override {
     check_quietly(cudaHostUnregister(memory), "cudaHostUnregister");
+  }
+  // CUDA's current device is per thread.
+  void use() const override { check(cudaSetDevice(device_.index), "cudaSetDevice"); }
+  void* adopt(size_t, const std::function<void*()>& allocate) override {
+    use();
+    const RelaxedCapture relaxed;
+    void* const memory = allocate();
+    if (memory == nullptr) cudaGetLastError();  // clears the error: later calls may succeed
+    return memory;
   }
 
   void* create_stream() override { return create_stream_of(priorities().least); }
@@ -197,6 +214,13 @@ class CudaBackend final : public DeviceBackend {
     return status != cudaStreamCaptureStatusNone;
   }
 
+  // Graphs have edges for dependent launch since CUDA 12.3.
+  bool captures_dependent_launch() const override {
+    int driver = 0;
+    check(cudaDriverGetVersion(&driver), "cudaDriverGetVersion");
+    return CUDART_VERSION >= 12030 && driver >= 12030;
+  }
+
   // Profilers that use NVTX ranges set this variable before the program starts.
   Tracer* tracer() override {
     return std::getenv("NVTX_INJECTION64_PATH") != nullptr ? &ranges_ : nullptr;
@@ -246,8 +270,6 @@ class CudaBackend final : public DeviceBackend {
   static void destroy(void* event) {
     check_quietly(cudaEventDestroy(as_event(event)), "cudaEventDestroy");
   }
-  // CUDA's current device is per thread.
-  void use() const { check(cudaSetDevice(device_.index), "cudaSetDevice"); }
 
   NvtxRanges ranges_;
   Device device_;
@@ -258,15 +280,17 @@ class CudaBackend final : public DeviceBackend {
   UploadRing uploads_;  // destroyed first, because it uses events
 };
 
-int attribute(cudaDeviceAttr which, int index) {
-  int value = 0;
-  check(cudaDeviceGetAttribute(&value, which, index), "cudaDeviceGetAttribute");
-  return value;
+// Streams share the GPU's hardware queues, 8 by default, and work waits for all work before it in
+// its queue: a message that waits for another rank would hold back that rank's own. 32 is the most.
+// CUDA reads the variable at its first call; a user's value stays.
+void ask_for_queues() {
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*overwrite=*/0);
 }
 
 }  // namespace
 
 GpuList visible_cuda_gpus() {
+  ask_for_queues();
   GpuList list;
   try {
     int count = 0;
@@ -284,6 +308,7 @@ GpuList visible_cuda_gpus() {
 }
 
 std::unique_ptr<DeviceBackend> make_cuda_backend(const Device& device) {
+  ask_for_queues();
   int count = 0;
   check(cudaGetDeviceCount(&count), "cudaGetDeviceCount");
   if (device.index < 0 || device.index >= count) {

@@ -97,6 +97,12 @@ class EmuBackend final : public DeviceBackend {
   MemoryProvider& host_memory() override { return pinned_; }
   void pin(void* memory, size_t bytes) override { pinned_.know(memory, bytes); }
   void unpin(void* memory) noexcept override { pinned_.forget(memory); }
+  void* adopt(size_t bytes, const std::function<void*()>& allocate) override {
+    void* const memory = allocate();
+    if (memory != nullptr) memory_.know(memory, bytes);
+    return memory;
+  }
+  void disown(void* memory) noexcept override { memory_.forget(memory); }
 
   void* create_stream() override { return streams_.create(); }
   void destroy_stream(void* stream) noexcept override {

@@ -59,6 +59,11 @@ namespace {
 class Capture {
  public:
   explicit Capture(Context& context) : context_(context) {
+    if (context.exec().dependent_launch && !context.backend().captures_dependent_launch()) {
+      throw UnavailableError(
+          "graph: found CUDA or a driver before 12.3, expected 12.3 or later to capture dependent "
+          "launches; leave out --dependent-launch or --cuda-graph");
+    }
     context_.allocator().begin_capture();
     try {
       context_.backend().begin_capture(context_.exec().stream);

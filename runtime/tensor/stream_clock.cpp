@@ -35,7 +35,7 @@ size_t StreamClock::mark(void* stream) {
   }
   record(*pending.point, stream);
   pending_.push_back(std::move(pending));
-  return times_.size() + pending_.size() - 1;
+  return forgotten_ + times_.size() + pending_.size() - 1;
 }
 
 void StreamClock::read_first() {
@@ -57,8 +57,9 @@ void StreamClock::read_first() {
   times_.push_back(seconds);
 }
 
-void StreamClock::read() {
+size_t StreamClock::read() {
   while (!pending_.empty() && passed(*pending_.front().point)) read_first();
+  return forgotten_ + times_.size();
 }
 
 void StreamClock::read_all() {
@@ -70,12 +71,17 @@ void StreamClock::read_all() {
 
 double StreamClock::seconds(size_t from, size_t to) {
   read();
-  return times_.at(to) - times_.at(from);
+  return times_.at(to - forgotten_) - times_.at(from - forgotten_);
+}
+
+void StreamClock::forget_before(size_t mark) {
+  for (; forgotten_ < mark; ++forgotten_) times_.pop_front();
 }
 
 void StreamClock::forget_marks() {
   read_all();
   times_.clear();
+  forgotten_ = 0;
   for (auto& [stream, last] : last_) unused_.push_back(std::move(last.point));
   last_.clear();
 }

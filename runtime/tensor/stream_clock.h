@@ -25,13 +25,14 @@ class StreamClock {
   // The stream passes the mark when all its work queued so far is done. Returns the mark's number.
   size_t mark(void* stream);
   // Reads the passed marks, up to the first that is not passed; marks of several streams may be
-  // passed out of order.
-  void read();
+  // passed out of order. Returns the number of the first unread mark.
+  size_t read();
   // Waits until all marks have been passed, then reads them.
   void read_all();
   // Seconds from mark `from` to mark `to`; negative if `to` was passed first. Both marks must have
   // been passed.
   double seconds(size_t from, size_t to);
+  void forget_before(size_t mark);  // frees the times of earlier marks, which must have been read
   void forget_marks();  // numbering restarts at 0; waits for marks that have not been passed
 
  protected:
@@ -58,9 +59,10 @@ class StreamClock {
   };
   void read_first();
 
-  // Times of the marks that were read, in seconds since the first mark; pending_ has the later
-  // marks.
-  std::vector<double> times_;
+  // Times of the marks that were read, from number forgotten_ on, in seconds since the first mark;
+  // pending_ has the later marks.
+  std::deque<double> times_;
+  size_t forgotten_ = 0;
   std::deque<Pending> pending_;
   // The time of a mark is measured from the previous mark of its stream. Marks of one stream are
   // thus never out of order, and single-precision differences cover only short times.

@@ -19,7 +19,11 @@ struct NcclCounts {
   std::atomic<int64_t> revoked{0};
   std::atomic<int64_t> freed{0};
   std::atomic<int64_t> freed_in_use{0};  // communicators freed during a launch on them
+  std::atomic<int64_t> max_ctas{0};      // of the last communicator that had a maximum
+  std::atomic<int64_t> memory{0};        // bytes that ncclMemAlloc has given out
   std::atomic<bool> stall{false};        // launches wait, as if a rank were missing
+  std::atomic<int> async_error{0};       // ncclResult_t: a failure on the device or in the network
+  std::atomic<int> version{0};           // what ncclGetVersion returns; 0: that of the header
 };
 
 // Function of the test program that the stand-in calls: number of locks held by this thread.

@@ -8,6 +8,7 @@
 #include <array>
 #include <chrono>
 #include <cstring>
+#include <deque>
 #include <thread>
 
 #include "counts.h"
@@ -83,12 +84,12 @@ using Clock = std::chrono::steady_clock;
 // A GPU that is always idle.
 class IdleDevice final : public DeviceBackend {
  public:
-  Device device() const override { return {.type = DeviceType::kCuda, .index = 0}; }
+  Device device() const override { return {}; }  // clocks are those of the host
   MemoryProvider& memory() override { return memory_; }
   MemoryProvider& host_memory() override { return memory_; }
   void pin(void*, size_t) override {}
   void unpin(void*) noexcept override {}
-  void* create_stream() override { return this; }
+  void* create_stream() override { return &streams_.emplace_back(); }
   void destroy_stream(void*) noexcept override {}
   void synchronize(void*) override {}
   void* record_event(void*) override { return this; }
@@ -100,6 +101,7 @@ class IdleDevice final : public DeviceBackend {
 
  private:
   comm::SharedMemory memory_;
+  std::deque<char> streams_;
 };
 
 NcclCounts& counts() {
@@ -117,12 +119,14 @@ NcclCounts& counts() {
 struct Fixture {
   explicit Fixture(double timeout_s = 60, Tracer* tracer = nullptr) {
     counts().stall = false;
-    for (auto* count :
-         {&counts().launches, &counts().threads, &counts().locks_held,
-          &counts().launches_on_parents, &counts().parents, &counts().children,
-          &counts().calls_while_busy, &counts().revoked, &counts().freed, &counts().freed_in_use}) {
+    for (auto* count : {&counts().launches, &counts().threads, &counts().locks_held,
+                        &counts().launches_on_parents, &counts().parents, &counts().children,
+                        &counts().calls_while_busy, &counts().max_ctas, &counts().revoked,
+                        &counts().freed, &counts().freed_in_use}) {
       *count = 0;
     }
+    counts().async_error = ncclSuccess;
+    counts().version = 0;
     const comm::GroupOptions options = {.name = "gpus", .timeout_s = timeout_s, .tracer = tracer};
     group = std::make_unique<comm::NcclGroup>(
         context, std::make_unique<comm::SelfGroup>(context, options), device);
@@ -175,9 +179,10 @@ class FirstOfFour final : public comm::HostGroup {
 struct LinkedEnds {
   explicit LinkedEnds(double timeout_s = 60)
       : group(timeout_s),
-        parent(
-            {}, 0, 2,
-            {.group_name = "stages", .device = 0, .timeout_s = [timeout_s] { return timeout_s; }}),
+        parent({}, 0, 2,
+               {.group_name = "stages",
+                .device = &group.device,
+                .timeout_s = [timeout_s] { return timeout_s; }}),
         labels(comm::SharedSegment::create(comm::NodeMailbox::bytes(label_spec()))) {
     sender = end(/*sends=*/true, timeout_s);
     receiver = end(/*sends=*/false, timeout_s);
@@ -196,11 +201,14 @@ struct LinkedEnds {
     REQUIRE(memory);
     end.mailbox = std::make_unique<comm::NodeMailbox>(std::move(*memory), label_spec(), sends,
                                                       comm::wait_policy(true, true));
-    const comm::NcclOptions options{
-        .group_name = "stages", .timeout_s = [timeout_s] { return timeout_s; }, .max_ctas = 2};
+    const comm::NcclOptions options{.group_name = "stages",
+                                    .device = &group.device,
+                                    .timeout_s = [timeout_s] { return timeout_s; },
+                                    .max_ctas = comm::NcclLink::kCtas};
     auto comm = std::make_unique<comm::NcclComm>(parent, 0, sends ? 0 : 1, options);
     return std::make_unique<comm::NcclLink>(group.context, std::move(end), spec(), std::move(comm),
-                                            group.device);
+                                            group.device,
+                                            std::make_shared<comm::DeviceStream>(group.device));
   }
   View view() { return make_view(group.values.data(), {4}); }
   static comm::MessageId id(int micro_batch) {
@@ -312,6 +320,59 @@ TEST_CASE("a group starts and splits on parents that do not block, and launches 
   }
   CHECK(counts().launches == 18);
   CHECK(counts().launches_on_parents == 0);
+}
+
+TEST_CASE("an NCCL before 2.26.2 is refused with both versions") {
+  const Fixture fixture;
+  counts().version = NCCL_VERSION(2, 25, 1);
+  std::string message;
+  try {
+    comm::NcclLibrary::load();
+  } catch (const UnavailableError& error) {
+    message = error.what();
+  }
+  CHECK(message == "nccl: libnccl.so.2 has version 2.25.1, expected 2.26.2 or later");
+  counts().version = NCCL_VERSION(2, 26, 2);
+  CHECK_NOTHROW(comm::NcclLibrary::load());
+}
+
+TEST_CASE("memory of a group is that of ncclMemAlloc, which takes little more than was asked for") {
+  Fixture fixture;
+  std::vector<void*> memory;
+  constexpr int64_t kUnit = int64_t{11} << 20;  // a layer's gradients
+  for (int layer = 0; layer < 12; ++layer)
+    memory.push_back(fixture.group->memory().allocate(kUnit));
+  CHECK(counts().memory <= 12 * kUnit * 12 / 10);
+  for (void* unit : memory) fixture.group->memory().free(unit, kUnit);
+  CHECK(counts().memory == 0);
+}
+
+TEST_CASE("a communicator that fails in the background ends the group, with the reason") {
+  Fixture fixture;
+  const comm::Work work = fixture.all_reduce();
+  counts().async_error = ncclRemoteError;
+  CHECK(contains(failure_of(work), "group 'gpus': a collective: an error of the stand-in"));
+  CHECK_FALSE(message_of_launch(fixture).empty());
+  counts().async_error = ncclSuccess;
+}
+
+TEST_CASE("collectives and links have a maximum of thread blocks, which is what they reserve") {
+  LinkedEnds ends;
+  ReservedSms& sms = ends.group.device.held();
+  CHECK(counts().max_ctas == 2);
+  CHECK(sms.planned() == 16 + 2 * 2);  // both ends are in this process
+  CHECK(sms.most() == 0);
+  {
+    const comm::Work sent = ends.send(0), received = ends.receive(0);
+    CHECK(sms.most() == 2 * 2);
+    const comm::Work sum = ends.group.all_reduce();
+    CHECK(sms.most() == 16 + 2 * 2);
+    sum.wait(), sent.wait(), received.wait();
+  }
+  CHECK(sms.most() == 0);
+  sms.limit(132);
+  sms.limit(114);  // of another rank's GPU
+  CHECK(sms.total() == 114);
 }
 
 TEST_CASE("a launch is one call of the library, with no thread, no sleep, and no lock held") {

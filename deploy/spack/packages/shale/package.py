@@ -30,8 +30,8 @@ class Shale(CMakePackage, CudaPackage):
     depends_on("zstd")
     depends_on("libpng")
     depends_on("jpeg")
-    depends_on("cuda@12:", when="+cuda")
-    depends_on("nccl@2.19:", when="+cuda")
+    depends_on("cuda@12.1:", when="+cuda")
+    depends_on("nccl@2.26.2:", when="+cuda")
 
     generator("ninja")
     conflicts("target=aarch64:", msg="Linux on x86-64 alone")

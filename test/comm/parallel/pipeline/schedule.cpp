@@ -116,6 +116,36 @@ TEST_CASE("ranks hold as many activations as the formulas say") {
   }
 }
 
+// Messages between two ranks in one direction share a stream of a GPU, at both ends.
+TEST_CASE("a rank receives in the order in which the other one sends, over all chunks") {
+  using Messages = std::map<std::tuple<int, int, bool>, std::vector<std::pair<int, int>>>;
+  std::mt19937 random(5);
+  for (const ScheduleKind kind : {kGpipe, k1F1B, kInterleaved, kZbH1, kZbV}) {
+    for (int i = 0; i < kTries; ++i) {
+      const auto [ranks, chunks, micros] = any_numbers(kind, random);
+      const Schedule schedule = make_schedule(kind, ranks, chunks, micros);
+      const StagePlacement& place = schedule.placement;
+      Messages sent, received;  // by sender, receiver, direction; receiving stage, micro-batch
+      const auto note = [&](Messages& messages, int from, int to, bool forward, int micro) {
+        if (std::min(from, to) < 0 || std::max(from, to) >= place.stages()) return;
+        if (place.rank_of(from) == place.rank_of(to)) return;
+        messages[{place.rank_of(from), place.rank_of(to), forward}].emplace_back(to, micro);
+      };
+      for (int rank = 0; rank < ranks; ++rank) {
+        for (const Action& action : schedule.lists[size_t(rank)]) {
+          if (action.kind == ActionKind::kBackwardWeights) continue;
+          const bool forward = action.kind == ActionKind::kForward;
+          const int stage = place.stage_of(rank, action.chunk), next = forward ? 1 : -1;
+          note(received, stage - next, stage, forward, action.micro);
+          note(sent, stage, stage + next, forward, action.micro);
+        }
+      }
+      CAPTURE(schedule_name(kind), ranks, chunks, micros);
+      CHECK(sent == received);
+    }
+  }
+}
+
 TEST_CASE("numbers that a schedule does not take are refused, with what fits") {
   const auto error = [](ScheduleKind kind, int ranks, int chunks, int micros) {
     return message_of<ConfigError>([&] { make_schedule(kind, ranks, chunks, micros); });
