@@ -16,7 +16,8 @@ MicroBatches::MicroBatches(Context& context, Loss loss, comm::DataParallel& para
       loss_of_(std::move(loss)),
       parallel_(parallel),
       activations_(activations),
-      memory_(graphs ? std::make_unique<GraphMemory>(context) : nullptr) {}
+      memory_(graphs ? std::make_unique<GraphMemory>(context) : nullptr),
+      uploads_(context) {}
 
 MicroBatches::~MicroBatches() = default;
 
@@ -44,7 +45,7 @@ Tensor MicroBatches::take_loss() {
 void MicroBatches::forward(const Batch& batch, Place place) {
   place_ = place;
   using enum DeviceBatch::Memory;
-  batch_.upload(context_, batch, memory_ == nullptr ? kFresh : kSame);
+  batch_.upload(context_, batch, memory_ == nullptr ? kFresh : kSame, &uploads_);
   if (memory_ == nullptr) return queue_forward();
   parallel_.finish_gathers();
   if (warm_) return graph_forward();

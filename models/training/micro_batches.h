@@ -7,6 +7,7 @@
 
 #include "shale/comm/parallel/data/captured_collectives.h"
 #include "shale/comm/parallel/data/data_parallel.h"
+#include "shale/runtime/data/batch_uploads.h"
 #include "shale/runtime/data/device_batch.h"
 #include "shale/runtime/offload/activations.h"
 #include "shale/runtime/tensor/graph.h"
@@ -73,6 +74,7 @@ class MicroBatches {
   comm::DataParallel& parallel_;
   offload::ActivationOffload* activations_;
   std::unique_ptr<GraphMemory> memory_;  // null: no graphs
+  BatchUploads uploads_;
   DeviceBatch batch_;                    // input; with graphs always at the same address
   Place place_;                          // place of the last launched micro-batch
   std::vector<Tensor> losses_;           // its loss on each mesh rank; unused by replays

@@ -14,7 +14,8 @@ PipelineStep::PipelineStep(Context& context, StepPipeline model, comm::DataParal
                 {.boundary = model_.boundary,
                  .dtype = compute,
                  .slots = model_.slots,
-                 .hosted = parallel.hosted_ranks()}) {}
+                 .hosted = parallel.hosted_ranks()}),
+      uploads_(context) {}
 
 std::vector<Tensor> PipelineStep::run(const StepInput& input, std::function<void()> before) {
   input_ = &input;
@@ -45,7 +46,7 @@ const DeviceBatch& PipelineStep::batch_of(int micro) {
   MicroBatch& now = found->second;
   if (is_new) {
     const Batch& batch = input_->next_batch();
-    now.batch.upload(context_, batch, DeviceBatch::Memory::kFresh);
+    now.batch.upload(context_, batch, DeviceBatch::Memory::kFresh, &uploads_);
     now.first_sample = static_cast<uint64_t>(batch.first_position - input_->first_position);
   }
   // Backward is not affected by these values: ops save those that their backward needs.

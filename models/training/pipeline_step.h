@@ -8,6 +8,7 @@
 #include "shale/comm/parallel/data/data_parallel.h"
 #include "shale/comm/parallel/pipeline/runner.h"
 #include "shale/models/training/step.h"
+#include "shale/runtime/data/batch_uploads.h"
 #include "shale/runtime/data/device_batch.h"
 
 namespace shale::models {
@@ -43,6 +44,7 @@ class PipelineStep : private comm::PipelineWork {
   StepObserver* observer_;
   comm::Pipeline pipeline_;
 
+  BatchUploads uploads_;
   const StepInput* input_ = nullptr;  // input of the current step; null: an evaluation
   std::function<void()> before_;      // called before the first backward; null: already called
   std::map<int, MicroBatch> micro_batches_;  // with incomplete forward, by index

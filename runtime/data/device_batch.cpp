@@ -1,6 +1,7 @@
 #include "shale/runtime/data/device_batch.h"
 
 #include "shale/base/error.h"
+#include "shale/runtime/data/batch_uploads.h"
 
 namespace shale {
 namespace {
@@ -11,7 +12,8 @@ std::string describe(std::string_view name, DType dtype, const Shape& shape) {
 
 }  // namespace
 
-void DeviceBatch::upload(Context& context, const Batch& batch, Memory memory) {
+void DeviceBatch::upload(Context& context, const Batch& batch, Memory memory,
+                         BatchUploads* uploads) {
   const bool is_first = fields_.empty();
   if (memory == Memory::kFresh || is_first) {
     fields_.clear();
@@ -24,6 +26,7 @@ void DeviceBatch::upload(Context& context, const Batch& batch, Memory memory) {
     throw ShapeError(cat("batch: ", batch.fields.size(), " fields, expected ", fields_.size(),
                          " as in the first batch"));
   }
+  std::vector<BatchUploads::Field> copies;
   for (size_t i = 0; i < fields_.size(); ++i) {
     const HostTensor& from = batch.fields[i];
     Tensor& to = fields_[i].value;
@@ -32,8 +35,12 @@ void DeviceBatch::upload(Context& context, const Batch& batch, Memory memory) {
                            describe(fields_[i].name, to.dtype(), to.shape()),
                            " as in the first batch"));
     }
-    context.copy(to.data(), from.bytes.data(), to.bytes());
+    copies.push_back({to.data(), from.bytes.data(), to.bytes()});
   }
+  if (uploads != nullptr && context.device().type != DeviceType::kCpu) {
+    return uploads->upload(copies);
+  }
+  for (const auto& [to, from, bytes] : copies) context.copy(to, from, bytes);
 }
 
 const Tensor& DeviceBatch::operator[](std::string_view name) const {

@@ -9,6 +9,8 @@
 
 namespace shale {
 
+class BatchUploads;
+
 // A micro-batch on a device.
 class DeviceBatch {
  public:
@@ -22,8 +24,8 @@ class DeviceBatch {
   DeviceBatch(Context& context, const Batch& batch) { upload(context, batch, Memory::kFresh); }
 
   // Throws ShapeError with Memory::kSame if the fields, dtypes or shapes differ from the first
-  // batch's.
-  void upload(Context& context, const Batch& batch, Memory memory);
+  // batch's. uploads: copies beside the device's work; null: in turn with it, as on the CPU.
+  void upload(Context& context, const Batch& batch, Memory memory, BatchUploads* uploads = nullptr);
 
   // Throws InternalError, with the existing names, if there is no such field.
   const Tensor& operator[](std::string_view name) const;

@@ -1,0 +1,68 @@
+#include "shale/runtime/data/batch_uploads.h"
+
+#include <cstring>
+#include <exception>
+
+#include "shale/base/log.h"
+#include "shale/runtime/tensor/storage.h"
+
+namespace shale {
+namespace {
+
+// Returns the bytes of a field in a slot, so that the next one is aligned for the copy engine.
+int64_t room_of(const BatchUploads::Field& field) {
+  constexpr int64_t kAlignment = 64;
+  return (field.bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+}  // namespace
+
+BatchUploads::~BatchUploads() {
+  try {
+    stream_.synchronize();
+  } catch (const std::exception& error) {
+    log_warning("batch: ", error.what());  // a device that has failed reads no more
+  }
+  for (const Slot& slot : slots_) {
+    if (slot.pinned != nullptr) {
+      context_.backend().host_memory().free(slot.pinned, static_cast<size_t>(slot.bytes));
+    }
+  }
+}
+
+void BatchUploads::grow(Slot& slot, int64_t bytes) {
+  if (bytes <= slot.bytes) return;
+  MemoryProvider& host = context_.backend().host_memory();
+  if (slot.pinned != nullptr) host.free(slot.pinned, static_cast<size_t>(slot.bytes));
+  slot.pinned = static_cast<std::byte*>(host.allocate(static_cast<size_t>(bytes)));
+  slot.bytes = bytes;
+  slot.landing = context_.allocate(bytes, MemoryTag::kData, "batch on its way");
+  // The compute stream may still use the memory for what it was before.
+  slot.taken = Event(context_.backend(), context_.exec().stream);
+}
+
+void BatchUploads::upload(const std::vector<Field>& fields) {
+  Slot& slot = slots_[next_++ % slots_.size()];
+  int64_t bytes = 0;
+  for (const Field& field : fields) bytes += room_of(field);
+  slot.landed.synchronize();
+  grow(slot, bytes);
+  std::byte* pinned = slot.pinned;
+  for (const Field& field : fields) {
+    std::memcpy(pinned, field.from, static_cast<size_t>(field.bytes));
+    pinned += room_of(field);
+  }
+  slot.taken.hold_back(stream_.handle());
+  DeviceBackend& device = context_.backend();
+  device.copy(slot.landing->data(), slot.pinned, static_cast<size_t>(bytes), stream_.handle());
+  slot.landed = stream_.mark();
+  slot.landed.hold_back(context_.exec().stream);
+  const auto* landed = static_cast<const std::byte*>(slot.landing->data());
+  for (const Field& field : fields) {
+    context_.copy(field.to, landed, field.bytes);
+    landed += room_of(field);
+  }
+  slot.taken = Event(device, context_.exec().stream);
+}
+
+}  // namespace shale
