@@ -66,7 +66,7 @@ void tell_of_killed_run(const LaunchCommand& command, int code) {
   try {
     RunStatus status = read_run_status(command.out_folder());
     if (status.state != RunState::kRunning) return;
-    const OutputLock lock(command.out_folder(), /*patience_s=*/0);
+    const OutputLock lock(command.out_folder(), {.patience_s = 0});
     status.state = RunState::kFailed;
     status.exit_code = code;
     status.message = cat("ended with ", describe_exit(code), " before it could say more");

@@ -9,18 +9,24 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <ctime>
 #include <fstream>
 #include <optional>
 #include <sstream>
 #include <thread>
+#include <utility>
 
 #include "shale/base/error.h"
 #include "shale/base/host_name.h"
 #include "shale/base/json.h"
+#include "shale/base/log.h"
 #include "shale/models/training/output_folder.h"
+#include "shale/models/training/report/progress.h"
 #include "shale/runtime/io/json_object.h"
 
 namespace shale::models {
@@ -30,11 +36,13 @@ using Clock = std::chrono::steady_clock;
 
 constexpr size_t kMaxBytes = 4096;  // maximum file size; a larger file is not a lock
 
-std::string word_in(const char* path) {
-  std::ifstream file(path);
-  std::string word;
-  file >> word;
-  return word;
+// Returns the boot id of this host and the namespace of its process numbers: containers of one host
+// have one boot id, but each its own processes.
+std::string boot_of_processes() {
+  const std::string identity = host_identity();
+  std::array<char, 64> ns{};
+  if (readlink("/proc/self/ns/pid", ns.data(), ns.size() - 1) < 0) return "";
+  return cat(identity.substr(identity.rfind(' ') + 1), " ", ns.data());
 }
 
 // Returns the start time of the process; 0: no such process.
@@ -54,17 +62,12 @@ int64_t start_of(int64_t pid) {
   return ticks;
 }
 
-bool is_this_host(const LockOwner& owner) {
+// Returns whether the owner, a process that this one would see, is alive; nullopt: it is not one. A
+// process with the same pid but another start time is a different one.
+std::optional<bool> is_alive(const LockOwner& owner) {
   const LockOwner self = this_process();
-  return owner.host == self.host || (!owner.boot.empty() && owner.boot == self.boot);
-}
-
-// Returns true if the owner, a process of this host, is alive. A process with the same pid but
-// another start time is a different one.
-bool is_alive(const LockOwner& owner) {
-  const LockOwner self = this_process();
-  const bool same_start_of_host = owner.boot == self.boot;
-  return same_start_of_host && owner.started != 0 && start_of(owner.pid) == owner.started;
+  if (owner.boot.empty() || owner.boot != self.boot) return std::nullopt;
+  return owner.started != 0 && start_of(owner.pid) == owner.started;
 }
 
 // Returns the options of the mount that contains this path.
@@ -82,12 +85,16 @@ std::string mount_options(const std::string& path) {
   return "";
 }
 
-// Returns true if a lock granted here excludes every process, on any host, that can see the file.
-bool locks_hold_everywhere(const std::string& path) {
+// Returns the type of the file system, as statfs() has it; 0: unknown.
+long system_type(const std::string& path) {
   struct statfs system {};
-  if (statfs(path.c_str(), &system) != 0) return false;
+  return statfs(path.c_str(), &system) == 0 ? static_cast<long>(system.f_type) : 0;
+}
+
+// Returns true if a lock granted here excludes every process, on any host, that can see the file.
+bool locks_hold_everywhere(const std::string& path, const LockOptions& options) {
   constexpr long kXfs = 0x58465342, kZfs = 0x2fc12fc1;  // magic numbers that no header defines
-  switch (system.f_type) {
+  switch (options.system_type != nullptr ? options.system_type(path) : system_type(path)) {
     case EXT4_SUPER_MAGIC:
     case BTRFS_SUPER_MAGIC:
     case F2FS_SUPER_MAGIC:
@@ -98,11 +105,11 @@ bool locks_hold_everywhere(const std::string& path) {
     case NFS_SUPER_MAGIC: break;
     default: return false;
   }
-  const std::string options = mount_options(path);
+  const std::string mounted = mount_options(path);
   for (const char* local : {"nolock", "local_lock=flock", "local_lock=all"}) {
-    if (options.find(local) != options.npos) return false;
+    if (mounted.find(local) != mounted.npos) return false;
   }
-  return !options.empty();
+  return !mounted.empty();
 }
 
 std::string read_all(int fd) {
@@ -140,12 +147,6 @@ void write_owner(int fd, const std::string& path) {
   if (!written) throw DiskError(cat(path, ": writing failed: ", std::strerror(errno)));
 }
 
-// Returns true if the owner of a lock file is known to be gone. locked: this process could lock it.
-bool is_gone(const std::optional<LockOwner>& owner, bool locked, const std::string& path) {
-  if (!locked) return false;
-  return owner && is_this_host(*owner) ? !is_alive(*owner) : locks_hold_everywhere(path);
-}
-
 bool is_still_at(int fd, const std::string& path) {
   struct stat mine {
   }, there{};
@@ -153,17 +154,54 @@ bool is_still_at(int fd, const std::string& path) {
          mine.st_dev == there.st_dev;
 }
 
+// What this process can tell of a lock file's owner.
+enum class Owner { kGone, kAlive, kUnknown };
+
+// age_s: returns the time since the last sign of life.
+template <typename Age>
+Owner state_of(const std::optional<LockOwner>& owner, bool locked, const std::string& path,
+               const LockOptions& options, const Age& age_s) {
+  const std::optional<bool> alive = owner ? is_alive(*owner) : std::nullopt;
+  if (alive) return *alive ? Owner::kAlive : Owner::kGone;
+  if (locked && locks_hold_everywhere(path, options)) return Owner::kGone;
+  return age_s() >= options.silence_s ? Owner::kGone : Owner::kUnknown;
+}
+
+double changed_at(int fd) {
+  struct stat info {};
+  if (fstat(fd, &info) != 0) return 0;
+  return static_cast<double>(info.st_mtim.tv_sec) +
+         1e-9 * static_cast<double>(info.st_mtim.tv_nsec);
+}
+
+// Returns the time since the lock was last touched, by the clock of the file system, which gives a
+// new file its time. 0: unknown.
+double age_of(int fd, const std::string& path) {
+  const std::string name = cat(path, "-clock-", host_name(), "-", getpid());
+  const FileHandle now(open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+  if (!now.is_open()) return 0;
+  const bool written = write(now.get(), "\n", 1) == 1;  // some file systems set it with the data
+  const double age_s = written ? changed_at(now.get()) - changed_at(fd) : 0;
+  unlink(name.c_str());
+  return age_s;
+}
+
 }  // namespace
 
 LockOwner this_process() {
   return {.host = host_name(),
-          .boot = word_in("/proc/sys/kernel/random/boot_id"),
+          .boot = boot_of_processes(),
           .pid = getpid(),
           .started = start_of(getpid())};
 }
 
-// Returns the owner's description; empty: the lock is ours.
-std::string OutputLock::try_to_take() {
+struct OutputLock::Attempt {
+  Owner state = Owner::kGone;          // kGone: the lock is ours now
+  std::string owner = {};              // description
+  std::optional<double> changed = {};  // time of the owner's last sign of life
+};
+
+OutputLock::Attempt OutputLock::try_to_take() {
   const int flags = O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK;
   bool is_new = true;
   FileHandle file(open(path_.c_str(), flags | O_EXCL, 0666));
@@ -174,40 +212,97 @@ std::string OutputLock::try_to_take() {
   if (!file.is_open()) {
     throw DiskError(cat(path_, ": opening failed: ", std::strerror(errno), " (errno ", errno, ")"));
   }
-  const bool locked = flock(file.get(), LOCK_EX | LOCK_NB) == 0;
+  const auto lock = options_.flock != nullptr ? options_.flock : flock;
+  const bool locked = lock(file.get(), LOCK_EX | LOCK_NB) == 0;
   const bool held = !locked && errno == EWOULDBLOCK;  // other errors: the file system has no locks
   const std::string text = read_all(file.get());
   const std::optional<LockOwner> owner = parse_owner(text);
-  if (held) return describe(owner);
-  // Another run has removed the file at its end, or replaced it.
-  if (!is_still_at(file.get(), path_)) return "another run, which has just begun or ended";
-  if (!is_new && !text.empty() && !is_gone(owner, locked, path_)) {
-    return cat(describe(owner), ", which may still run, as this cannot be checked from here");
+  Attempt attempt{.owner = describe(owner), .changed = changed_at(file.get())};
+  if (held) {
+    attempt.state = owner && is_alive(*owner) == true ? Owner::kAlive : Owner::kUnknown;
+    return attempt;
   }
-  // Without file locks, another run may be about to write its name to an empty file.
-  if (!is_new && text.empty() && !locked) return describe(owner);
+  // Another run has removed the file at its end, or replaced it.
+  if (!is_still_at(file.get(), path_)) {
+    return {.state = Owner::kUnknown, .owner = "another run, which has just begun or ended"};
+  }
+  if (!is_new) {
+    attempt.state =
+        state_of(owner, locked, path_, options_, [&] { return age_of(file.get(), path_); });
+    if (attempt.state != Owner::kGone) return attempt;
+  }
   write_owner(file.get(), path_);
+  if (!is_new && !(locked && locks_hold_everywhere(path_, options_))) {
+    // Another process may have found the same owner gone: the last one to write its name wins.
+    std::this_thread::sleep_for(std::chrono::duration<double>(options_.settle_s));
+    const FileHandle again(open(path_.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
+    const auto winner = again.is_open() ? parse_owner(read_all(again.get())) : std::nullopt;
+    if (winner != this_process()) return {.state = Owner::kUnknown, .owner = describe(winner)};
+  }
   file_ = std::move(file);
-  return {};
+  return attempt;
 }
 
-OutputLock::OutputLock(const std::string& folder, double patience_s)
-    : path_(file_in(folder, "lock")) {
-  const auto end = Clock::now() + std::chrono::duration<double>(patience_s);
+OutputLock::OutputLock(const std::string& folder, const LockOptions& options)
+    : options_(options), path_(file_in(folder, "lock")) {
+  const auto start = Clock::now();
+  std::optional<double> first_change;
+  bool told = false;
   for (;;) {
-    const std::string owner = try_to_take();
-    if (owner.empty()) return;
-    if (Clock::now() > end) {
-      throw ConfigError(cat("--out ", folder, " is in use by ", owner,
-                            "; use another --out, or, if that run is gone, remove ", path_));
+    const Attempt attempt = try_to_take();
+    if (attempt.state == Owner::kGone) break;
+    const double waited = std::chrono::duration<double>(Clock::now() - start).count();
+    // A file that changes while this process waits has an owner that lives, on whatever host.
+    const bool changes = first_change && attempt.changed && attempt.changed != first_change;
+    if (!first_change) first_change = attempt.changed;
+    const bool lives = attempt.state == Owner::kAlive || changes;
+    if (waited >= std::min(options.patience_s, lives ? options.ending_s : options.patience_s)) {
+      const std::string in_use = cat("--out ", folder, " is in use by ", attempt.owner);
+      if (attempt.state == Owner::kAlive) throw ConfigError(cat(in_use, "; use another --out"));
+      throw UnavailableError(cat(in_use,
+                                 lives ? "; use another --out"
+                                       : ", which may still run, as this cannot be checked "
+                                         "from here; use another --out",
+                                 ", or, if that run is gone, remove ", path_));
     }
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    if (waited > options.ending_s && !std::exchange(told, true)) {
+      log_info("--out ", folder, " was in use by ", attempt.owner, "; waiting up to ",
+               format_duration(options.patience_s), " for a sign of life");
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(waited > options.ending_s ? 1000 : 50));
   }
+  thread_ = std::thread([this] { touch_until_end(); });
+}
+
+void OutputLock::touch_until_end() {
+  std::unique_lock guard(mutex_);
+  const std::chrono::duration<double> pause(options_.touch_s);
+  // A failure is ignored: the disk may be away for a while, and check() finds a lock that is lost.
+  while (!ends_.wait_for(guard, pause, [this] { return is_ending_; })) {
+    static_cast<void>(futimens(file_.get(), nullptr));
+  }
+}
+
+void OutputLock::check() const {
+  const FileHandle file(open(path_.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
+  if (!file.is_open()) return;  // removed by the user: no other run has it
+  const std::optional<LockOwner> owner = parse_owner(read_all(file.get()));
+  if (!owner || *owner == this_process()) return;
+  throw UnavailableError(cat(path_, ": ", describe(owner),
+                             " has taken over this folder, because this process showed no sign of "
+                             "life for some minutes; nothing more is saved there"));
 }
 
 OutputLock::~OutputLock() {
+  {
+    const std::lock_guard guard(mutex_);
+    is_ending_ = true;
+  }
+  ends_.notify_all();
+  if (thread_.joinable()) thread_.join();
   // Removed while locked: a process that opened the file earlier detects that it was replaced.
-  if (is_still_at(file_.get(), path_)) unlink(path_.c_str());
+  const bool is_ours = parse_owner(read_all(file_.get())) == this_process();
+  if (is_ours && is_still_at(file_.get(), path_)) unlink(path_.c_str());
 }
 
 std::optional<bool> is_in_use(const std::string& folder) {
@@ -217,8 +312,12 @@ std::optional<bool> is_in_use(const std::string& folder) {
   const bool locked = flock(file.get(), LOCK_SH | LOCK_NB) == 0;  // until the file is closed
   if (!locked && errno == EWOULDBLOCK) return true;
   const std::optional<LockOwner> owner = parse_owner(read_all(file.get()));
-  if (is_gone(owner, locked, path)) return false;
-  return owner && is_this_host(*owner) && is_alive(*owner) ? std::optional(true) : std::nullopt;
+  // Leaves the folder as it is: the clock of this host is good enough for a report.
+  const Owner state = state_of(owner, locked, path, {}, [&] {
+    return static_cast<double>(std::time(nullptr)) - changed_at(file.get());
+  });
+  if (state == Owner::kUnknown) return std::nullopt;
+  return state == Owner::kAlive;
 }
 
 }  // namespace shale::models

@@ -1,8 +1,11 @@
 #pragma once
 
+#include <condition_variable>
 #include <cstdint>
+#include <mutex>
 #include <optional>
 #include <string>
+#include <thread>
 
 #include "shale/runtime/io/file.h"
 
@@ -11,7 +14,7 @@ namespace shale::models {
 // Process that writes to an output folder.
 struct LockOwner {
   std::string host;
-  std::string boot;  // boot id of that host; empty: unknown
+  std::string boot;  // boot id of that host, and the process's PID namespace; empty: unknown
   int64_t pid = 0;
   int64_t started = 0;  // start of the process, in clock ticks since boot
 
@@ -19,30 +22,53 @@ struct LockOwner {
 };
 LockOwner this_process();
 
+// System calls of a lock, and its times; tests replace them.
+struct LockOptions {
+  double patience_s = 200;  // longest wait for an owner that may be gone; 0: no wait at all
+  double ending_s = 3;      // longest wait for an owner that is known to live
+  double touch_s = 30;      // time between two signs of life of the owner
+  double silence_s = 180;   // an owner without a sign of life for so long is gone
+  double settle_s = 1;      // time for another process to take the same lock, without flock
+  int (*flock)(int fd, int operation) = nullptr;           // null: the system's
+  long (*system_type)(const std::string& path) = nullptr;  // f_type of statfs(); null: the system's
+};
+
 // Prevents two runs from writing to one folder, on whatever hosts they run. FOLDER/lock names the
-// owner, which also holds a lock of the operating system on it (flock) that ends with the process.
-// The lock of a killed run is taken over if its owner is known to be gone:
+// owner, which also holds a lock of the operating system on it (flock) that ends with the process,
+// and touches the file every 30 s. The lock of a killed run is taken over if its owner is known to
+// be gone:
 //
-//   - its host is this one, by name or boot id, and it has no such process;
+//   - it ran on this host since its last boot, and there is no such process;
 //   - or file locks of the file system are valid on all hosts that see it, and nobody holds this
-//   one:
-//     a local disk, or NFS with its server's locks.
-//
-// Otherwise the owner may be alive on another host, and the user has to decide.
+//     one: a local disk, or NFS with its server's locks;
+//   - or nobody holds it, as far as this host can see, and the file has not been touched for three
+//     minutes, by the clock of its file system.
 class OutputLock {
  public:
-  // The folder must exist. Waits up to `patience_s` seconds for an owner that is about to end.
-  // Throws ConfigError, with the owner's name and what to do, if the folder is in use; DiskError.
-  explicit OutputLock(const std::string& folder, double patience_s = 3);
+  // The folder must exist. Waits for an owner that is about to end or to be known as gone. Throws
+  // ConfigError if the owner lives on this host, UnavailableError if it may live elsewhere, with
+  // its name and what to do; DiskError.
+  explicit OutputLock(const std::string& folder, const LockOptions& options = {});
   ~OutputLock();  // removes the file
   OutputLock(const OutputLock&) = delete;
   OutputLock& operator=(const OutputLock&) = delete;
 
- private:
-  std::string try_to_take();
+  // Throws UnavailableError if another run has taken the lock, because this process was stopped for
+  // so long that it seemed to be gone. Can be called on any thread.
+  void check() const;
 
+ private:
+  struct Attempt;
+  Attempt try_to_take();
+  void touch_until_end();
+
+  const LockOptions options_;
   std::string path_;
   FileHandle file_;
+  std::mutex mutex_;
+  std::condition_variable ends_;
+  bool is_ending_ = false;
+  std::thread thread_;  // touches the file
 };
 
 // Returns whether a run is writing to the folder, without taking its lock; nullopt: that cannot be
