@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -30,16 +31,43 @@ AppendFile::AppendFile(std::string path) : path_(std::move(path)) {
 
 AppendFile::~AppendFile() {
   warn_if_removed();
+  try {
+    write_kept();
+  } catch (const DiskError& error) {
+    log_error(error.what(), "; the last ", writes_, " rows are lost");
+  }
   // Some network file systems report a full disk only when a file is closed.
   if (close(fd_) != 0) log_error(path_, ": cannot be closed: ", std::strerror(errno));
 }
 
 void AppendFile::write(std::string_view bytes) {
-  while (!bytes.empty()) {
-    const ssize_t written = ::write(fd_, bytes.data(), bytes.size());
-    if (written < 0 && errno != EINTR) throw disk_error(path_, "be written", errno);
-    if (written > 0) bytes.remove_prefix(static_cast<size_t>(written));
+  constexpr std::chrono::seconds kFirstPause{1}, kLongestPause{60};
+  const std::lock_guard lock(mutex_);
+  kept_ += bytes;
+  ++writes_;
+  const auto now = std::chrono::steady_clock::now();
+  if (pause_.count() > 0 && now < next_try_ && writes_ <= kMostKept) return;
+  try {
+    write_kept();
+  } catch (const DiskError& error) {
+    if (writes_ > kMostKept) throw;
+    if (pause_.count() == 0) {
+      log_warning(error.what(), "; up to ", kMostKept, " rows are kept in memory until it can");
+    }
+    pause_ = std::clamp(2 * pause_, kFirstPause, kLongestPause);
+    next_try_ = now + pause_;
   }
+}
+
+void AppendFile::write_kept() {
+  while (!kept_.empty()) {
+    const ssize_t written = ::write(fd_, kept_.data(), kept_.size());
+    if (written < 0 && errno != EINTR) throw disk_error(path_, "be written", errno);
+    if (written > 0) kept_.erase(0, static_cast<size_t>(written));
+  }
+  if (pause_.count() > 0) log_info(path_, " can be written again; no row is lost");
+  pause_ = {};
+  writes_ = 0;
 }
 
 void AppendFile::warn_if_removed() {
@@ -51,6 +79,10 @@ void AppendFile::warn_if_removed() {
 
 void AppendFile::sync() {
   warn_if_removed();
+  {
+    const std::lock_guard lock(mutex_);
+    write_kept();
+  }
   while (::fsync(fd_) != 0) {
     if (errno != EINTR) throw disk_error(path_, "be synced", errno);
   }

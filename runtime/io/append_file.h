@@ -1,14 +1,21 @@
 #pragma once
 
+#include <chrono>
+#include <cstdint>
+#include <mutex>
 #include <string>
 #include <string_view>
 
 namespace shale {
 
 // A file that a run appends to. Each write() goes directly to the system, so a process that dies
-// keeps what it wrote. Errors are DiskError with the path and the system's reason.
+// keeps what it wrote. If the disk fails, up to kMostKept writes are kept in memory, with a
+// warning, and written once the disk works again. Errors are DiskError with the path and the
+// system's reason.
 class AppendFile {
  public:
+  static constexpr int64_t kMostKept = 10'000;
+
   // Creates the file if it does not exist; its name is on the disk when this returns.
   explicit AppendFile(std::string path);
   ~AppendFile();
@@ -16,17 +23,25 @@ class AppendFile {
   AppendFile& operator=(const AppendFile&) = delete;
 
   const std::string& path() const { return path_; }
+  // Throws DiskError only if the disk fails and kMostKept writes are kept already.
   void write(std::string_view bytes);
   // Flushes earlier writes to the disk, so that they survive a machine failure. Warns once if the
   // file was removed. May be called on another thread than write().
   void sync();
 
  private:
+  void write_kept();
   void warn_if_removed();
 
   const std::string path_;
   int fd_ = -1;
-  bool warned_ = false;
+  bool warned_ = false;  // that the file was removed
+
+  std::mutex mutex_;               // protects what follows
+  std::string kept_;               // bytes that are not in the file yet
+  int64_t writes_ = 0;             // number of writes that kept_ has bytes of
+  std::chrono::seconds pause_{0};  // time between tries of a disk that fails; 0: it works
+  std::chrono::steady_clock::time_point next_try_;
 };
 
 }  // namespace shale

@@ -123,11 +123,14 @@ std::vector<MetricsRow> read_metrics(const std::string& path);
 // Parses the text of a metrics file; `source` names it in messages.
 std::vector<MetricsRow> parse_metrics(std::string_view text, const std::string& source);
 
+// Reads the rows in the last `bytes` bytes of a file, like read_metrics().
+std::vector<MetricsRow> read_newest_metrics(const std::string& path, size_t bytes);
+
 // Keeps the rows up to and including `last_step`, byte for byte, so that a resumed run has each
-// step once. Returns the number of rows dropped. The file is replaced atomically and synced; a
-// missing file stays missing. Throws like read_metrics and DiskError. Rows after `last_step` were
-// not synced, so a crash of the machine may leave garbage there: an invalid line is dropped with
-// everything after it.
+// step once. Returns the number of rows dropped. Reads only these rows and the one before them,
+// shortens the file and syncs it; a missing file stays missing. Rows after `last_step` were not
+// synced, so a crash of the machine may leave garbage there: it is dropped too. Throws DataError
+// for an invalid line that may be a row of `last_step`, and DiskError.
 int64_t drop_metrics_after(const std::string& path, int64_t last_step);
 
 }  // namespace shale

@@ -1,7 +1,12 @@
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <bit>
+#include <cerrno>
 #include <charconv>
 #include <cmath>
+#include <cstring>
 #include <filesystem>
 #include <functional>
 #include <limits>
@@ -12,7 +17,7 @@
 #include "shale/base/log.h"
 #include "shale/base/parse.h"
 #include "shale/models/training/report/metrics.h"
-#include "shale/runtime/io/atomic_file.h"
+#include "shale/runtime/io/file.h"
 #include "shale/runtime/io/mapped_file.h"
 
 namespace shale {
@@ -231,6 +236,29 @@ void for_each_row(std::string_view text, const std::string& source,
   }
 }
 
+// Returns the last line, without its newline, of a text that ends with one.
+std::string_view last_line(std::string_view text) {
+  text.remove_suffix(1);
+  return text.substr(text.rfind('\n') + 1);  // npos + 1: the whole text
+}
+
+// Returns the step with which a row begins; nullopt: the line is no row.
+std::optional<int64_t> step_of(std::string_view line) {
+  constexpr std::string_view kBegin = "{\"step\": ";
+  if (!line.starts_with(kBegin) || !line.ends_with('}')) return std::nullopt;
+  line.remove_prefix(kBegin.size());
+  return parse_int(line.substr(0, line.find(',')));
+}
+
+bool is_valid(std::string_view line) {
+  try {
+    row_of(line, "");
+    return true;
+  } catch (const DataError&) {
+    return false;
+  }
+}
+
 // Maps the file into memory, because the file of a long run is larger than its parsed rows.
 MappedFile map(const std::string& path) {
   return MappedFile(path, {.pattern = AccessPattern::kSequential, .allow_empty = true});
@@ -252,28 +280,55 @@ std::vector<MetricsRow> read_metrics(const std::string& path) {
   return rows;
 }
 
+std::vector<MetricsRow> read_newest_metrics(const std::string& path, size_t bytes) {
+  const MappedFile file(path, {.allow_empty = true});
+  std::string_view text = file.text();
+  if (text.size() > bytes) {
+    text.remove_prefix(text.size() - bytes);
+    text.remove_prefix(std::min(text.find('\n'), text.size() - 1) + 1);
+  }
+  std::vector<MetricsRow> rows = parse_metrics(text, path);
+  file.check();
+  return rows;
+}
+
+// Looks from the end, because the file of a long run has millions of rows before the last step.
 int64_t drop_metrics_after(const std::string& path, int64_t last_step) {
   if (!std::filesystem::exists(path)) return 0;
-  const MappedFile old = map(path);
-  std::string kept;
+  const MappedFile old(path, {.allow_empty = true});
+  std::string_view kept = old.text();
+  kept = kept.substr(0, kept.rfind('\n') + 1);  // npos + 1: nothing
   int64_t dropped = 0;
-  bool has_last = false;
-  try {
-    for_each_row(old.text(), path, [&](std::string_view line, const MetricsRow& row) {
-      const int64_t step = std::visit([](const auto& metrics) { return metrics.step; }, row);
-      has_last = has_last || step == last_step;
-      if (step <= last_step) {
-        kept += line;
-      } else {
-        ++dropped;
-      }
-    });
-  } catch (const DataError& error) {
-    if (!has_last) throw;
-    log_warning(error.what(), "; dropped it and all rows after step ", last_step);
+  std::string_view damaged;  // the first damaged line after the rows that are kept
+  while (!kept.empty()) {
+    const std::string_view line = last_line(kept);
+    const std::optional<int64_t> step = step_of(line);
+    const bool is_row = step && (*step > last_step || is_valid(line));
+    if (is_row && *step <= last_step) break;
+    if (!is_row) damaged = line;
+    dropped += is_row ? 1 : 0;
+    kept.remove_suffix(line.size() + 1);
   }
+  // Rows after the last step may be damaged, as nobody has synced them; rows before it may not.
+  if (damaged.data() != nullptr) {
+    const bool has_last = !kept.empty() && step_of(last_line(kept)) == last_step;
+    const auto before = std::count(old.text().data(), damaged.data(), '\n');
+    const std::string where = cat(path, ":", before + 1);
+    if (!has_last) {
+      row_of(damaged, where);
+      throw DataError(cat(where, ": is not a row of metrics"));
+    }
+    log_warning(where, ": is not a row of metrics; dropped it and all rows after step ", last_step);
+  }
+  const size_t bytes = kept.size(), all = old.text().size();
   old.check();
-  write_file_atomically(path, kept);
+  if (bytes == all) return 0;
+  const FileHandle file(open(path.c_str(), O_WRONLY | O_CLOEXEC));
+  if (!file.is_open() || ftruncate(file.get(), static_cast<off_t>(bytes)) != 0 ||
+      fsync(file.get()) != 0) {
+    throw DiskError(cat(path, ": cannot be shortened to ", bytes, " bytes: ", std::strerror(errno),
+                        " (errno ", errno, ")"));
+  }
   return dropped;
 }
 

@@ -65,7 +65,9 @@ RunReport::RunReport(const Options& options)
   }
   // Restores the latest metrics from before the restart.
   if (options.goes_on && (prometheus_file_ || prometheus_server_ != nullptr)) {
-    for (const MetricsRow& row : read_metrics(file_in(options.out, "metrics.jsonl"))) {
+    constexpr size_t kNewest = 4 << 20;  // bytes: some 10,000 rows
+    for (const MetricsRow& row :
+         read_newest_metrics(file_in(options.out, "metrics.jsonl"), kNewest)) {
       std::visit([this](const auto& metrics) { set(gauges_, metrics); }, row);
     }
     if (prometheus_server_ != nullptr) prometheus_server_->update(gauges_);
@@ -98,6 +100,7 @@ void RunReport::write_image(int64_t step, const std::string& tag, const Image& p
 }
 
 void RunReport::end(int64_t step, bool succeeded) {
+  if (succeeded) sync();  // rows that a failing disk has not taken so far are an error now
   if (tensorboard_) tensorboard_->end(step, succeeded);
   if (prometheus_file_) prometheus_file_->update(gauges_, true);
 }

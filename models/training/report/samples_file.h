@@ -1,8 +1,11 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
+
+#include "shale/runtime/io/append_file.h"
 
 namespace shale::models {
 
@@ -15,8 +18,8 @@ struct Sample {
   friend bool operator==(const Sample&, const Sample&) = default;
 };
 
-// Generated texts of a run, one line of JSON each, in order. The file is replaced atomically with
-// each text, so that no text is truncated; the file does not exist before the first text.
+// Generated texts of a run, one line of JSON each, in order. A text is appended to the file, which
+// does not exist before the first text.
 class SamplesFile {
  public:
   // first_step: drops texts after this step of a resumed run; 0: a new run, and the file must not
@@ -28,10 +31,11 @@ class SamplesFile {
   bool write(const Sample& sample);
 
  private:
-  void replace() const;
+  void replace(const std::vector<Sample>& samples);
 
   const std::string path_;
-  std::vector<Sample> samples_;
+  std::vector<Sample> newest_;        // texts of the newest step
+  std::unique_ptr<AppendFile> file_;  // null: not open
 };
 
 // Returns nothing if the file does not exist. Ignores a last line without newline. Throws DataError

@@ -1,5 +1,7 @@
 #include "shale/models/training/report/samples_file.h"
 
+#include <sys/stat.h>
+
 #include "shale/base/error.h"
 #include "shale/test/support/catch.h"
 #include "shale/test/support/temp_dir.h"
@@ -25,6 +27,26 @@ TEST_CASE("samples are kept over a restart, each once", "[samples_file]") {
   }
   CHECK(read_samples(path) == std::vector<Sample>{{2, "samples/end", "two\n\"lines\""},
                                                   {4, "samples/end", "another prompt"}});
+}
+
+TEST_CASE("a sample is appended, after what a killed run left", "[samples_file]") {
+  const test::TempDir dir;
+  const std::string path =
+      dir.write("samples.jsonl", "{\"step\":2,\"tag\":\"a\",\"text\":\"two\"}\n{\"step\":3,\"ta");
+  SamplesFile file(path, 2);
+  const auto node = [&] {
+    struct stat info {};
+    REQUIRE(stat(path.c_str(), &info) == 0);
+    return info.st_ino;
+  };
+  CHECK(file.write({3, "a", "three"}));
+  const auto before = node();
+  CHECK(file.write({3, "b", "also"}));
+  CHECK(file.write({4, "a", "four"}));
+  CHECK(node() == before);  // not written anew
+  CHECK(
+      read_samples(path) ==
+      std::vector<Sample>{{2, "a", "two"}, {3, "a", "three"}, {3, "b", "also"}, {4, "a", "four"}});
 }
 
 TEST_CASE("a sample of any bytes is written once", "[samples_file]") {
