@@ -292,8 +292,17 @@ bool Folder::has(const std::string& name) const {
 
 void Folder::rename(const std::string& from, const std::string& to) const {
   const int fd = handle_.get();
+  const auto find = [&](const std::string& name, struct stat& info) {
+    return ::fstatat(fd, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0;
+  };
+  struct stat before {
+  }, after{};
+  const bool was_there = find(from, before);
   if (repeat_if_interrupted([&] { return ::renameat(fd, from.c_str(), fd, to.c_str()); }) != 0) {
     const int error = errno;
+    // An NFS client that got no answer asks again; after the first request there is nothing left to
+    // rename.
+    if (error == ENOENT && was_there && find(to, after) && after.st_ino == before.st_ino) return;
     fail_at(path_of(from), cat("renaming to ", to), error);
   }
 }

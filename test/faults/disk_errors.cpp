@@ -82,6 +82,14 @@ TEST_CASE("interrupted calls and short writes at some calls change nothing", "[f
   CHECK(problems("short", 13, 0, 0) == "");
 }
 
+TEST_CASE("a rename whose answer is lost is a rename", "[faults]") {
+  const TempDir dir;
+  const SaverOutcome outcome = run_saver({.folder = dir.path(), .count = 3, .fault_kind = "lost"});
+  CAPTURE(outcome.run.errors);
+  CHECK(outcome.run.code == 0);
+  CHECK(problem_after_fault(dir.path(), 3) == "");
+}
+
 TEST_CASE("a process that is killed at some calls loses nothing", "[faults]") {
   CHECK(problems("kill", 9, 137, 0) == "");
 }

@@ -5,10 +5,12 @@
 //   SHALE_FAULT_LOG=FILE       appends each of these calls that succeeded, and what the program
 //                              prints (disk_call.h)
 //   SHALE_FAULT_AT=N           the call that fails
+//   SHALE_FAULT_CALLS=N        the number of calls in a row that fail from there on; default: 1
 //   SHALE_FAULT_KIND=...       how: enospc, eio (with that error); eintr (nothing was done: try
 //                              again); short (a read or write transfers half of its bytes); full
 //                              (this and all later calls find no space for new data or names);
-//                              kill (the process dies instead)
+//                              kill (the process dies instead); lost (every rename is done, but
+//                              ends with ENOENT, as when an NFS server's answer was lost)
 //   SHALE_FAULT_DELAY_MS=N     delays every open by N ms, as throttled storage does
 //
 // Intercepts only functions that Shale uses. Calls inside other libraries (stdio) are not seen.
@@ -19,6 +21,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <chrono>
@@ -47,6 +50,7 @@ struct Settings {
   std::string under = variable("SHALE_FAULT_UNDER");
   std::string kind = variable("SHALE_FAULT_KIND");
   long fault_at = std::atol(variable("SHALE_FAULT_AT").c_str());
+  long fault_calls = std::max(std::atol(variable("SHALE_FAULT_CALLS").c_str()), 1L);
   long delay_ms = std::atol(variable("SHALE_FAULT_DELAY_MS").c_str());
   int log = -1;
   std::atomic<long> calls = 0;
@@ -106,7 +110,9 @@ class Call {
         takes_room(op)) {
       error_ = ENOSPC;
     }
-    if (number != settings().fault_at) return;
+    if (kind == "lost" && op == DiskOp::kRename) lost_error_ = ENOENT;
+    const long since = number - settings().fault_at;
+    if (settings().fault_at == 0 || since < 0 || since >= settings().fault_calls) return;
     if (kind == "enospc") error_ = ENOSPC;
     if (kind == "eio") error_ = EIO;
     if (kind == "eintr") error_ = EINTR;
@@ -134,6 +140,10 @@ class Call {
       record(call_);
     }
     errno = saved;
+    if (lost_error_ != 0 && result >= 0) {
+      errno = lost_error_;
+      return -1;
+    }
     return result;
   }
 
@@ -142,6 +152,7 @@ class Call {
   bool is_counted_ = false;
   bool is_short_ = false;
   int error_ = 0;
+  int lost_error_ = 0;  // of a call that is done
 };
 
 int open_call(const char* name, int folder, const char* path, int flags, mode_t mode) {

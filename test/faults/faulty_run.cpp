@@ -16,8 +16,8 @@ FaultyRun run_with_fault(const DiskFault& fault, const std::string& before,
   const std::string command =
       cat(before, " env SHALE_FAULT_UNDER='", fault.under, "' SHALE_FAULT_LOG='",
           logs.file("calls"), "' SHALE_FAULT_KIND=", fault.kind, " SHALE_FAULT_AT=", fault.at,
-          " LD_PRELOAD=" SHALE_FAULT_LIBRARY " ", program, " ", after, " >'", logs.file("out"),
-          "' 2>'", logs.file("err"), "'");
+          " SHALE_FAULT_CALLS=", fault.calls, " LD_PRELOAD=" SHALE_FAULT_LIBRARY " ", program, " ",
+          after, " >'", logs.file("out"), "' 2>'", logs.file("err"), "'");
   const int status = std::system(command.c_str());
   return {.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status),
           .output = read_file(logs.file("out")),

@@ -11,8 +11,9 @@ namespace shale::test {
 // Injected disk fault; disk_fault_library.cpp documents the fields.
 struct DiskFault {
   std::string under;      // path of the folder, absolute
-  std::string kind = {};  // one of "eio", "enospc", "full", "eintr", "short", "kill"
+  std::string kind = {};  // one of "eio", "enospc", "full", "eintr", "short", "kill", "lost"
   int64_t at = 0;         // number of the call that fails, from 1; 0: none
+  int64_t calls = 1;      // number of calls that fail
 };
 
 struct FaultyRun {
