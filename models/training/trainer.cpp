@@ -102,7 +102,8 @@ Trainer::Trainer(const RunConfig& config, const ConfigSpec& spec, Task& task, co
     peak_flops_ = measure_gemm_peak(context_, dtype_of_flag(config_.dtype, context_.device()));
   }
   build_step();
-  ranks_ = std::make_unique<RankReport>(context_, *group_, axes_of(*group_, *parallel_));
+  ranks_ = std::make_unique<RankReport>(context_, *group_, axes_of(*group_, *parallel_),
+                                        GpuSensors::of(context_.device()));
   resume(spec);
   batches_ = std::make_unique<Prefetcher>(
       task_.train_batches({.layout = layout_, .rank = data_.rank, .first_step = first_step_}),

@@ -102,6 +102,7 @@ class Trainer : private StepObserver {
   std::unique_ptr<Prefetcher> batches_;
   std::unique_ptr<Progress> progress_;
   std::unique_ptr<RankReport> ranks_;
+  bool warned_of_gpus_ = false;
   std::unique_ptr<StepTrace> trace_;  // null without --trace
   StepAccounts accounts_;
   StragglerWatch stragglers_;

@@ -175,7 +175,11 @@ void Trainer::report_end(double run_s) const {
 
 void Trainer::report_ranks(int64_t step) {
   const RanksMetrics all = ranks_->gather(step);
-  if (is_main()) report_->write(all);
+  if (!is_main()) return;
+  report_->write(all);
+  if (!std::exchange(warned_of_gpus_, true)) {
+    for (const std::string& warning : gpu_warnings(all)) log_warning(warning);
+  }
 }
 
 // Writes histograms of parameters, and of gradients before clipping and without the loss scale.

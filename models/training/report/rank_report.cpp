@@ -77,9 +77,11 @@ int64_t peak_resident_bytes() {
   return int64_t{usage.ru_maxrss} * 1024;
 }
 
-RankReport::RankReport(Context& context, comm::ProcessGroup& group, std::vector<Axis> axes)
-    : context_(context), group_(group), axes_(std::move(axes)) {
-  if (context.device().type == DeviceType::kCpu) kernels_ = std::make_unique<KernelTime>(context);
+RankReport::RankReport(Context& context, comm::ProcessGroup& group, std::vector<Axis> axes,
+                       std::unique_ptr<GpuSensors> sensors)
+    : context_(context), group_(group), axes_(std::move(axes)), sensors_(std::move(sensors)) {
+  if (sensors_ == nullptr && context.device().type == DeviceType::kCpu)
+    kernels_ = std::make_unique<KernelTime>(context);
   begin();
 }
 
@@ -87,6 +89,7 @@ RankReport::~RankReport() = default;
 
 RankReport::Mark RankReport::mark() const {
   Mark mark{.time = Clock::now(), .busy = kernels_ != nullptr ? kernels_->so_far() : kUnknown};
+  if (sensors_ != nullptr) mark.gpu = sensors_->read();
   for (const Axis& axis : axes_) {
     const comm::TrafficMeter& meter = axis.group->traffic();
     const bool is_measured = axis.group->backend() != "nccl";
@@ -111,6 +114,14 @@ std::vector<std::pair<std::string, double>> RankReport::figures(const Mark& from
       {"device_fragmentation", reserved > 0 ? 1 - used / reserved : 0},
       {"host_peak_bytes", static_cast<double>(peak_resident_bytes())},
       {"device_busy_share", (to.busy - from.busy) / passed}};
+  if (sensors_ != nullptr || context_.device().type == DeviceType::kCuda) {
+    // 0 / 0, not a number, without sensors.
+    const double readings = to.gpu.readings - from.gpu.readings;
+    figures.back().second = (to.gpu.busy - from.gpu.busy) / readings;
+    figures.emplace_back("device_watts", (to.gpu.watts - from.gpu.watts) / readings);
+    figures.emplace_back("device_celsius", readings > 0 ? to.gpu.celsius : kUnknown);
+    figures.emplace_back("device_used_bytes", readings > 0 ? to.gpu.used_bytes : kUnknown);
+  }
   for (size_t i = 0; i < axes_.size(); ++i) {
     const std::string& axis = axes_[i].name;
     figures.emplace_back(cat(kExposed, axis), (to.exposed[i] - from.exposed[i]) / passed);
@@ -153,9 +164,11 @@ std::string rank_table(const RanksMetrics& metrics) {
   std::string text = "ranks                              least (rank)     median    most (rank)";
   for (const auto& [name, spread] : metrics.figures) {
     if (!spread) continue;
-    const bool is_bytes = name.ends_with("_bytes");
-    const auto value = [is_bytes](double x) {
-      return is_bytes ? format_bytes(x) : cat(format_number(std::round(1000 * x) / 10), "%");
+    const auto value = [&name](double x) {
+      if (name.ends_with("_bytes")) return format_bytes(x);
+      if (name.ends_with("_watts")) return cat(format_number(std::round(x)), " W");
+      if (name.ends_with("_celsius")) return cat(format_number(x), " C");
+      return cat(format_number(std::round(1000 * x) / 10), "%");
     };
     char line[128];
     std::snprintf(line, sizeof line, "\n  %-28s %16s %10s %14s", name.c_str(),
@@ -165,6 +178,36 @@ std::string rank_table(const RanksMetrics& metrics) {
     text += line;
   }
   return text;
+}
+
+std::vector<std::string> gpu_warnings(const RanksMetrics& metrics) {
+  const auto known = [&](const char* name) -> std::optional<Spread> {
+    const auto found = metrics.figures.find(name);
+    return found == metrics.figures.end() ? std::nullopt : found->second;
+  };
+  std::vector<std::string> warnings;
+  const auto percent = [](double share) { return cat(std::lround(100 * share), "%"); };
+  if (!known("device_used_bytes")) return warnings;
+  if (const auto busy = known("device_busy_share"); busy && busy->least < 0.9) {
+    warnings.push_back(cat("the GPU of rank ", busy->least_rank, " was busy for ",
+                           percent(busy->least), " of the time, expected 90% or more; find out ",
+                           "why with --trace"));
+  }
+  if (const auto exposed = known("comm_exposed_share_all"); exposed && exposed->most > 0.2) {
+    warnings.push_back(cat("rank ", exposed->most_rank, " waited for collectives for ",
+                           percent(exposed->most), " of the time, expected 20% or less; compare ",
+                           "layouts with shale plan --layouts"));
+  }
+  if (const auto heat = known("device_celsius"); heat && heat->most > 85) {
+    warnings.push_back(cat("the GPU of rank ", heat->most_rank, " has ", heat->most,
+                           " degrees Celsius, expected 85 or less; it may run slower"));
+  }
+  if (const auto used = known("device_used_bytes"); used->least < 0.9 * used->most) {
+    warnings.push_back(cat("the GPU of rank ", used->most_rank, " has ", format_bytes(used->most),
+                           " in use, that of rank ", used->least_rank, " ",
+                           format_bytes(used->least), ", expected a difference of 10% or less"));
+  }
+  return warnings;
 }
 
 }  // namespace shale::models

@@ -12,6 +12,7 @@
 #include "shale/kernels/slot.h"
 #include "shale/models/training/report/metrics.h"
 #include "shale/runtime/tensor/context.h"
+#include "shale/runtime/tensor/gpu_sensors.h"
 
 namespace shale::models {
 
@@ -31,8 +32,10 @@ class RankReport {
     std::string name;
     const comm::ProcessGroup* group = nullptr;
   };
-  // axes: equal on all ranks. context and group must outlive this.
-  RankReport(Context& context, comm::ProcessGroup& group, std::vector<Axis> axes);
+  // axes: equal on all ranks, as is whether ranks have GPUs. sensors: of this rank's GPU; null:
+  // unknown. context and group must outlive this.
+  RankReport(Context& context, comm::ProcessGroup& group, std::vector<Axis> axes,
+             std::unique_ptr<GpuSensors> sensors = nullptr);
   ~RankReport();
   RankReport(const RankReport&) = delete;
   RankReport& operator=(const RankReport&) = delete;
@@ -51,6 +54,7 @@ class RankReport {
     std::chrono::steady_clock::time_point time;
     double busy = 0;
     std::vector<double> exposed, in_flight;  // by axis
+    GpuSensors::Totals gpu = {};
   };
   Mark mark() const;
   std::vector<std::pair<std::string, double>> figures(const Mark& from, const Mark& to) const;
@@ -59,11 +63,17 @@ class RankReport {
   Context& context_;
   comm::ProcessGroup& group_;
   std::vector<Axis> axes_;
+  std::unique_ptr<GpuSensors> sensors_;
   std::unique_ptr<KernelTime> kernels_;  // null: kernels are asynchronous, their time unknown
   Mark begin_, last_;
 };
 
 // Returns a table for people; empty for a single rank.
 std::string rank_table(const RanksMetrics& metrics);
+
+// Returns what is wrong with the GPUs, by rank: idle for more than 10% of the time, waiting for
+// collectives for more than 20%, more than 85 degrees, memory that differs by more than 10%. Empty
+// on CPUs.
+std::vector<std::string> gpu_warnings(const RanksMetrics& metrics);
 
 }  // namespace shale::models

@@ -1,6 +1,7 @@
 #include "shale/models/training/report/rank_report.h"
 
 #include <cmath>
+#include <cstdlib>
 
 #include "shale/comm/world.h"
 #include "shale/runtime/ops/linear.h"
@@ -72,6 +73,50 @@ TEST_CASE("a rank's memory, and the share of its time in kernels, are measured")
   }
   CHECK(figure(report.gather(2), "device_busy_share") < 0.2);
   CHECK(figure(report.gather_whole_run(2), "device_busy_share") > 0.3);
+}
+
+TEST_CASE("NVML says how busy, hot and full a GPU is, and what it draws") {
+  setenv("SHALE_NVML", SHALE_TEST_NVML, 1);
+  comm::World world(0, nullptr);
+  const auto group = world.group();
+  Context context(test::small_context(1));
+  const auto figures_of = [&](const char* gpu) {
+    RankReport report(context, *group, {{"all", group.get()}}, std::make_unique<GpuSensors>(gpu));
+    return report.gather(1).figures;
+  };
+  auto figures = figures_of("0000:17:00.0");
+  CHECK(figures.at("device_busy_share")->most == Approx(0.96));
+  CHECK(figures.at("device_watts")->most == Approx(612.5));
+  CHECK(figures.at("device_celsius")->most == 61);
+  CHECK(figures.at("device_used_bytes")->most == double(int64_t{70} << 30));
+  figures = figures_of("0000:65:00.0");
+  CHECK_FALSE(figures.at("device_watts").has_value());
+  CHECK(figures.at("device_celsius")->most == 91);
+  CHECK(contains(test::message_of<UnavailableError>([] { GpuSensors("0000:99:00.0"); }),
+                 "nvmlDeviceGetHandleByPciBusId_v2: Not Found"));
+  CHECK(GpuSensors::of({}) == nullptr);
+}
+
+TEST_CASE("GPUs that are idle, wait, are hot or uneven are warnings, by rank") {
+  const double gib = 1 << 30;
+  RanksMetrics metrics{.ranks = 2,
+                       .figures = {{"device_busy_share", Spread{.least = 0.95, .most = 0.99}},
+                                   {"device_celsius", Spread{.least = 60, .most = 70}},
+                                   {"comm_exposed_share_all", Spread{.most = 0.1}},
+                                   {"device_used_bytes", Spread{.least = gib, .most = gib}}}};
+  CHECK(gpu_warnings(metrics).empty());
+  metrics.figures["device_busy_share"] = Spread{.least = 0.6, .most = 0.9, .least_rank = 1};
+  metrics.figures["device_celsius"]->most = 90;
+  metrics.figures["comm_exposed_share_all"]->most = 0.3;
+  metrics.figures["device_used_bytes"]->most = 2 * gib;
+  const auto warnings = gpu_warnings(metrics);
+  REQUIRE(warnings.size() == 4);
+  CHECK(contains(warnings[0], "GPU of rank 1 was busy for 60% of the time, expected 90% or more"));
+  CHECK(contains(warnings[1], "waited for collectives for 30% of the time"));
+  CHECK(contains(warnings[2], "has 90 degrees"));
+  CHECK(contains(warnings[3], "2.0 GiB in use, that of rank 0 1.0 GiB"));
+  CHECK(contains(rank_table(metrics), "90 C (0)"));
+  CHECK(gpu_warnings(two_axes(0.4, 0.2)).empty());  // CPUs
 }
 
 }  // namespace shale::models
