@@ -46,6 +46,7 @@ struct RealLimits {
   double max = std::numeric_limits<double>::infinity();
   bool exclude_min = false;
   bool exclude_max = false;
+  bool may_be_auto = false;  // the word auto is accepted too, and makes the field -1
   HelpText help = {};
 };
 struct TextLimits {

@@ -112,17 +112,23 @@ class RealField : public ConfigField {
         field_(field),
         limits_(limits) {}
 
-  bool assign_text(std::string_view value) override { return assign(parse_real(value)); }
+  bool assign_text(std::string_view value) override {
+    if (!limits_.may_be_auto || value != "auto") return assign(parse_real(value));
+    field_ = kAuto;
+    return true;
+  }
 
   bool assign_json(const JsonValue& json) override {
+    const auto* const word = std::get_if<std::string>(&json.value);
+    if (word != nullptr) return *word == "auto" && assign_text(*word);
     if (const auto* value = std::get_if<double>(&json.value)) return assign(*value);
     const auto* value = std::get_if<int64_t>(&json.value);
     return value != nullptr && assign(static_cast<double>(*value));
   }
 
-  std::string to_json() const override { return format_real(field_); }
-  std::string value_text() const override { return format_real(field_); }
-  std::string default_metavar() const override { return "X"; }
+  std::string to_json() const override { return is_auto() ? "\"auto\"" : format_real(field_); }
+  std::string value_text() const override { return is_auto() ? "auto" : format_real(field_); }
+  std::string default_metavar() const override { return limits_.may_be_auto ? "X|auto" : "X"; }
 
   std::string range_text() const override {
     if (!std::isfinite(limits_.min) || !std::isfinite(limits_.max)) return "";
@@ -131,6 +137,14 @@ class RealField : public ConfigField {
   }
 
   std::string expected() const override {
+    return cat(limits_.may_be_auto ? "auto, or " : "", expected_number());
+  }
+
+ private:
+  static constexpr T kAuto = -1;
+  bool is_auto() const { return limits_.may_be_auto && field_ == kAuto; }
+
+  std::string expected_number() const {
     const bool has_min = std::isfinite(limits_.min);
     const bool has_max = std::isfinite(limits_.max);
     if (has_min && has_max) {
@@ -144,8 +158,8 @@ class RealField : public ConfigField {
     return std::is_same_v<T, float> ? "a finite number that fp32 can hold" : "a finite number";
   }
 
- private:
   bool in_limits() const override {
+    if (is_auto()) return true;
     // As a double, the float 0.1f is above a limit of 0.1, so the printed value is checked as well.
     return accepts(field_) || accepts(parse_real(format_real(field_)));
   }

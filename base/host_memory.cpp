@@ -29,11 +29,12 @@ std::optional<int64_t> number_in(const std::string& path, std::string_view key =
 
 // Names of a control group's memory files, in cgroup version 2 and version 1.
 struct GroupFiles {
-  std::string_view controller, limit, usage, inactive;
+  std::string_view controller, limit, usage, inactive, events;
 };
 constexpr GroupFiles kGroupFiles[] = {
-    {"", "memory.max", "memory.current", "inactive_file"},
-    {"memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"}};
+    {"", "memory.max", "memory.current", "inactive_file", "memory.events"},
+    {"memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file",
+     "memory.oom_control"}};
 
 std::optional<int64_t> limit_of(const std::string& folder, const GroupFiles& files) {
   constexpr int64_t kNoLimit = int64_t{1} << 60;  // cgroup version 1 reports 2^63 for no limit
@@ -89,6 +90,16 @@ std::optional<int64_t> cgroup_memory_limit() {
     }
   }
   return smallest;
+}
+
+int64_t oom_kills() {
+  int64_t kills = 0;
+  for (const GroupFiles& files : kGroupFiles) {
+    for (const std::string& folder : cgroup_folders(files.controller)) {
+      kills += number_in(cat(folder, "/", files.events), "oom_kill ").value_or(0);
+    }
+  }
+  return kills;
 }
 
 std::optional<int64_t> available_host_memory() {

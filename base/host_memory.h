@@ -18,6 +18,10 @@ std::vector<std::string> cgroup_folders(std::string_view controller);
 // Returns the smallest memory limit of this process's control groups, in bytes; nullopt: no limit.
 std::optional<int64_t> cgroup_memory_limit();
 
+// Returns how many processes of this process's control groups the kernel has killed because memory
+// ran out. Only a change of it has a meaning.
+int64_t oom_kills();
+
 // Returns the bytes that processes of this host can still allocate: MemAvailable, or what a control
 // group of this process has left, if that is less. nullopt: unknown.
 std::optional<int64_t> available_host_memory();

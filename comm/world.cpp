@@ -269,6 +269,9 @@ void World::watch(const WatchOptions& options) {
   impl_->watchdog = std::make_unique<Watchdog>(
       *impl_->context, world, impl_->node,
       Watchdog::Options{.timeout_s = options.timeout_s,
+                        .lost_s = std::min(options.lost_s, options.timeout_s),
+                        .ending = options.ending,
+                        .reports = options.reports,
                         .fail = [impl = impl_.get()](const std::string& message, bool caused) {
                           impl->fail_from_watchdog(message, caused);
                         }});
@@ -407,6 +410,10 @@ int World::Impl::end_run(ExitCode code, std::string_view message, bool caused) {
     const bool tells_it = tell_the_same(report.message, message) ||
                           (report.code == static_cast<int>(code) && code == ExitCode::kUsage);
     silent = silent || (report.rank < context->local_rank && tells_it);
+  }
+  // Hosts that fail at one time, as by a time-out, leave the words to that with the lowest rank.
+  if (code == ExitCode::kComm && watchdog != nullptr) {
+    silent = silent || watchdog->lower_rank_fails();
   }
   if (!silent) print_failure(message, context->rank, context->size);
   const int job_code = first != nullptr ? first->code : static_cast<int>(code);

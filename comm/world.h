@@ -21,10 +21,20 @@ struct MpiCommunicator;  // shale/mpi.h
 
 // How ranks watch each other, for World::watch() and run().
 struct WatchOptions {
-  double timeout_s = 600;  // longest time without a heartbeat of a rank; 0: no limit
+  double timeout_s = 600;  // longest wait for a collective, see GroupOptions; 0: no watch
+  // Longest time without a heartbeat of a rank, if it is less than timeout_s. A thread of its own
+  // sends them 20 times a second, so that neither slow steps nor saves delay them.
+  double lost_s = 90;
   // Until World::started(), groups with a shorter time-out wait this long for another rank; 0: no
-  // limit. A rank without heartbeats is still lost after timeout_s.
+  // limit. A rank without heartbeats is still lost after lost_s.
   double start_s = -1;  // negative: no special limit at the start
+  // Returns true if this process was asked to end. A rank that is silent for 10 s is then lost:
+  // the ranks that wait for it can neither save nor go on. Called on the watch's thread.
+  std::function<bool()> ending = {};
+  // Folder for what each rank was doing when communication fails, a file for each host. It is made
+  // in an existing folder. Standard error then has a few lines: where ranks differ from most ranks
+  // of their host, and last the cause. Empty, or not writable: standard error has all.
+  std::string reports = {};
 };
 
 // The processes of this run: the constructor calls MPI_Init, the destructor MPI_Finalize. Without a
@@ -65,13 +75,12 @@ class World {
   MemoryProvider& memory();  // memory() of all groups
 
   // Starts a thread that exchanges heartbeats with the other ranks, independent of what the program
-  // does. If a rank sends no heartbeat for the time-out (it is stopped, or its host is cut off or
-  // down), all other ranks end with exit code 76 and name it. A rank that hangs while it computes
-  // is named when a collective that waits for it times out. In both cases, and when ranks disagree,
-  // every rank reports its step, its last collectives and the stack of the thread that called
-  // watch(). A further call changes the time-out. Collective, with the same options on all ranks.
-  // Between hosts, heartbeats are UDP datagrams, sent to the address by which one host knows the
-  // other.
+  // does. If a rank sends no heartbeat for lost_s (it is stopped, or its host is cut off or down),
+  // all other ranks end with exit code 76 and name it. A rank that hangs while it computes is named
+  // when a collective that waits for it times out. In both cases, and when ranks disagree, every
+  // rank reports its step, its last collectives and the stack of the thread that called watch(). A
+  // further call changes the time-out. Collective, with the same options on all ranks. Between
+  // hosts, heartbeats are UDP datagrams, sent to the address by which one host knows the other.
   void watch(const WatchOptions& options = {});
   // Sets the current training step, for reports.
   void at_step(int64_t step);

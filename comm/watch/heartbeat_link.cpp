@@ -35,8 +35,9 @@ struct HeartbeatLink::Datagram {
   uint32_t magic = kMagic;
   int32_t sender = 0;
   uint64_t nonce = 0;
-  int32_t failure = 0;
+  Failure failure;
   int32_t count = 0;
+  uint32_t reserved = 0;
   std::array<Entry, kHeartbeatsAtOnce> entries{};
 
   static size_t bytes(int count) {
@@ -147,7 +148,7 @@ void HeartbeatLink::choose_peers(const std::vector<Home>& homes) {
   }
 }
 
-void HeartbeatLink::send(const HeartbeatTable& table, int failure) const {
+void HeartbeatLink::send(const HeartbeatTable& table, const Failure& failure) const {
   for (size_t first = 0; first < own_ranks_.size(); first += kHeartbeatsAtOnce) {
     Datagram datagram{.sender = rank_, .nonce = nonce_, .failure = failure};
     for (size_t i = first; i < own_ranks_.size() && datagram.count < kHeartbeatsAtOnce; ++i) {
@@ -190,7 +191,11 @@ void HeartbeatLink::take(const Datagram& datagram, uint32_t from, HeartbeatTable
     if (entry.rank < 0 || entry.rank >= table.ranks()) continue;
     table.put(entry.rank, entry.heartbeat);
   }
-  if (datagram.failure != 0) table.set_failure_elsewhere(datagram.failure);
+  if (datagram.failure.code == 0) return;
+  // What comes back from another node may be of this one.
+  const bool is_own =
+      std::binary_search(own_ranks_.begin(), own_ranks_.end(), datagram.failure.rank);
+  table.set_failure_elsewhere(datagram.failure.code, is_own ? -1 : datagram.failure.rank);
 }
 
 }  // namespace shale::comm

@@ -28,9 +28,14 @@ class HeartbeatLink {
   // Ranks of the neighbor nodes, which this node watches, sorted.
   const std::vector<int>& watched() const { return watched_; }
 
-  // Neither send() nor receive() waits. failure: exit code with which ranks of this node, or of
-  // other nodes as far as known, are failing; 0: none.
-  void send(const HeartbeatTable& table, int failure) const;
+  struct Failure {
+    int32_t code = 0;   // exit code; 0: no failure
+    int32_t rank = -1;  // lowest rank that fails by itself; -1: unknown
+    friend bool operator==(const Failure&, const Failure&) = default;
+  };
+  // Neither send() nor receive() waits. failure: that of ranks of this node, or of other nodes as
+  // far as known.
+  void send(const HeartbeatTable& table, const Failure& failure) const;
   void receive(HeartbeatTable& table);
 
  private:

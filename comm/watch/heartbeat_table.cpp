@@ -9,10 +9,12 @@ namespace shale::comm {
 struct alignas(64) HeartbeatTable::Slot {
   std::atomic<uint64_t> beats;
   std::atomic<int64_t> step_plus_one;
+  std::atomic<uint64_t> view;
 };
 
 struct alignas(64) HeartbeatTable::Header {
   std::atomic<int32_t> failure_elsewhere;
+  std::atomic<int32_t> failing_plus_one;
 };
 
 size_t HeartbeatTable::bytes(int ranks) {
@@ -52,8 +54,25 @@ int HeartbeatTable::failure_elsewhere() const {
   return header().failure_elsewhere.load(std::memory_order_relaxed);
 }
 
-void HeartbeatTable::set_failure_elsewhere(int code) {
-  header().failure_elsewhere.store(code, std::memory_order_relaxed);
+int HeartbeatTable::failing_elsewhere() const {
+  return header().failing_plus_one.load(std::memory_order_relaxed) - 1;
+}
+
+// Processes of a node may replace each other's lowest rank; it then arrives again.
+void HeartbeatTable::set_failure_elsewhere(int code, int failing_rank) {
+  Header& to = header();
+  to.failure_elsewhere.store(code, std::memory_order_relaxed);
+  const int known = failing_elsewhere();
+  if (failing_rank < 0 || (known >= 0 && known <= failing_rank)) return;
+  to.failing_plus_one.store(failing_rank + 1, std::memory_order_relaxed);
+}
+
+uint64_t HeartbeatTable::view(int rank) const {
+  return slot(rank).view.load(std::memory_order_acquire);
+}
+
+void HeartbeatTable::set_view(int rank, uint64_t view) {
+  slot(rank).view.store(view, std::memory_order_release);
 }
 
 void Silence::look(const HeartbeatTable& table, double elapsed_s, double longest_s) {

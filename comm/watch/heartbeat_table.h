@@ -30,9 +30,15 @@ class HeartbeatTable {
   // Sets the step of a rank of this node without counting a heartbeat.
   void set_step(int rank, int64_t step);
 
+  // Hash of what a rank of this node was doing when communication failed; 0: unknown.
+  uint64_t view(int rank) const;
+  void set_view(int rank, uint64_t view);
+
   // Exit code with which ranks of other nodes are failing; 0: none.
   int failure_elsewhere() const;
-  void set_failure_elsewhere(int code);
+  // Lowest rank of another node that fails by itself; -1: none is known.
+  int failing_elsewhere() const;
+  void set_failure_elsewhere(int code, int failing_rank);
 
  private:
   struct Slot;

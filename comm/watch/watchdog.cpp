@@ -1,9 +1,16 @@
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdio>
+#include <functional>
 #include <iterator>
+#include <map>
 #include <utility>
 
 #include "shale/base/error.h"
+#include "shale/base/host_name.h"
 #include "shale/base/log.h"
 #include "shale/comm/fingerprint.h"
 #include "shale/comm/watch/watchdog_internal.h"
@@ -21,10 +28,21 @@ constexpr double kFirstNews_s = 10;
 // Time after which the launcher, if it can, has ended the ranks of a failed job.
 constexpr double kLauncherPatience_s = 4;
 
-// Silence that makes a rank count as lost once another rank's wait has reached its time-out.
+// Silence that makes a rank count as lost once another rank's wait has reached its time-out, or
+// this rank was asked to end.
 constexpr double kSuspicious_s = 10;
 
 constexpr int kCommCode = static_cast<int>(ExitCode::kComm);
+
+// Lines on standard error about what ranks were doing: 8 nodes with at most 4 each, of any number
+// of ranks.
+constexpr int kPrintingNodes = 8;
+constexpr int64_t kUnlikeRanks = 3;
+// Time for the ranks of a node to say what they are doing, and for hosts to tell each other which
+// rank fails.
+constexpr std::chrono::milliseconds kViews{100};
+constexpr int kTellings = 4;               // intervals
+constexpr off_t kLargestReport = 4 << 20;  // bytes of a host's file, which then begins anew
 
 // Prints lines in one write, so that the outputs of ranks do not mix.
 void print(const std::string& lines) {
@@ -44,13 +62,20 @@ Watchdog::Watchdog(WorldContext& context, const MpiComm& world, const MpiComm& n
   // Sends the first heartbeat before the ranks meet. Other ranks can then notice missing heartbeats
   // of this rank even if this thread never gets to run.
   table_.put(context_.rank, {.beats = ++beats_});
+  node_ranks_.resize(static_cast<size_t>(node.size()));
+  check_mpi(MPI_Allgather(&context_.rank, 1, MPI_INT, node_ranks_.data(), 1, MPI_INT, node.get()),
+            "MPI_Allgather");
+  const int leads = node.rank() == 0 ? 1 : 0;
+  check_mpi(MPI_Exscan(&leads, &node_index_, 1, MPI_INT, MPI_SUM, world.get()), "MPI_Exscan");
+  if (context_.rank == 0) node_index_ = 0;  // MPI leaves it undefined
+  check_mpi(MPI_Bcast(&node_index_, 1, MPI_INT, 0, node.get()), "MPI_Bcast");
   int one_node = node.size() == world.size() ? 1 : 0;
   check_mpi(MPI_Allreduce(MPI_IN_PLACE, &one_node, 1, MPI_INT, MPI_MIN, world.get()),
             "MPI_Allreduce");
   if (one_node == 0) {
     link_ = std::make_unique<HeartbeatLink>(world, node);
     // Sends the heartbeat to the other nodes before the ranks meet, too.
-    link_->send(table_, /*failure=*/0);
+    link_->send(table_, /*failure=*/{});
     check_mpi(MPI_Barrier(world.get()), "MPI_Barrier");
   }
   thread_ = std::thread([this] { thread_main(); });
@@ -99,7 +124,8 @@ void Watchdog::look(double elapsed_s) {
   tell_of_failure();
   report_failure();
   if (gave_up_) return;
-  double limit_s = options_.timeout_s;
+  double limit_s = options_.lost_s;
+  if (options_.ending && options_.ending()) limit_s = std::min(limit_s, kSuspicious_s);
   if (context_.signs.asked()) limit_s = std::min(limit_s / 2, kSuspicious_s);
   if (silence_.silent_for(limit_s).empty() || context_.board.any()) return;
   // Ranks that were lost together are named together, even if their last heartbeats differ.
@@ -108,8 +134,7 @@ void Watchdog::look(double elapsed_s) {
 
 // Sends heartbeats at intervals; sends failures immediately, and forwards those of other nodes.
 void Watchdog::tell_neighbors() {
-  const int here = failure_on_node();
-  const int failure = here != 0 ? here : table_.failure_elsewhere();
+  const HeartbeatLink::Failure failure = known_failure();
   if (beats_ % kBeatsPerDatagram != 1 && failure == told_failure_) return;
   link_->send(table_, failure);
   told_failure_ = failure;
@@ -143,14 +168,38 @@ void Watchdog::warn_of_unheard() {
               "only a timeout of a collective shows it");
 }
 
-// Exit code of this node's failed ranks; prefers a failure that no other failure has caused.
-int Watchdog::failure_on_node() const {
-  if (!context_.board.any()) return 0;
-  int code = kCommCode;
+// Failure of this node's ranks; prefers one that no other failure has caused.
+HeartbeatLink::Failure Watchdog::failure_on_node() const {
+  HeartbeatLink::Failure failure;
+  if (alarmed_) failure = {.code = kCommCode, .rank = node_ranks_.front()};
+  if (!context_.board.any()) return failure;
+  failure.code = kCommCode;
   for (const FailureBoard::Report& report : context_.board.reports()) {
-    if (!report.caused) code = report.code;
+    if (report.caused) continue;
+    failure.code = report.code;
+    if (failure.rank < 0) failure.rank = node_ranks_[static_cast<size_t>(report.rank)];
   }
-  return code;
+  return failure;
+}
+
+// Failure on any node, as far as known here.
+HeartbeatLink::Failure Watchdog::known_failure() const {
+  HeartbeatLink::Failure failure = failure_on_node();
+  if (failure.code == 0) failure.code = table_.failure_elsewhere();
+  const int other = table_.failing_elsewhere();
+  if (other >= 0 && (failure.rank < 0 || other < failure.rank)) failure.rank = other;
+  return failure;
+}
+
+bool Watchdog::lower_rank_fails() const {
+  const auto end = Clock::now() + kTellings * kInterval;
+  const bool hears = link_ != nullptr && std::this_thread::get_id() != thread_.get_id();
+  for (;;) {
+    const int other = table_.failing_elsewhere();
+    if (other >= 0 && other < node_ranks_.front()) return true;
+    if (!hears || Clock::now() >= end) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
 }
 
 // Calls the listener on this thread: a failing rank waits for it, and the main thread may be busy.
@@ -165,7 +214,7 @@ void Watchdog::tell_of_failure() {
 // Reports what this rank was doing, after communication failures. Ranks that fail by themselves
 // print their reason instead.
 void Watchdog::report_failure() {
-  const int here = failure_on_node(), elsewhere = table_.failure_elsewhere();
+  const int here = failure_on_node().code, elsewhere = table_.failure_elsewhere();
   if (here == kCommCode) {
     std::string reason;
     for (const FailureBoard::Report& failed : context_.board.reports()) {
@@ -193,7 +242,13 @@ void Watchdog::alarm(const std::vector<int>& silent, double silence_s) {
           silent.size() == 1 ? steps : "",
           silent.size() == 1 ? ": it is stopped, or cut off" : ": they are stopped, or cut off");
   context_.board.tell(kCommCode, message);
+  alarmed_ = true;
   report(message);
+  for (int i = 0; link_ != nullptr && i < kTellings; ++i) {
+    tell_neighbors();
+    link_->receive(table_);
+    std::this_thread::sleep_for(kInterval);
+  }
   gave_up_ = true;
   options_.fail(message, /*caused=*/false);
 }
@@ -202,19 +257,74 @@ void Watchdog::report(const std::string& reason) {
   if (std::exchange(reported_, true)) return;
   const std::string prefix = cat("[rank ", context_.rank, "] ");
   const int64_t step = step_.load(std::memory_order_relaxed);
+  const std::string place = step >= 0 ? cat("in step ", step) : std::string("before a step");
   std::string text = reason.empty() ? "" : cat(prefix, reason, "\n");
-  text += cat(prefix, step >= 0 ? cat("in step ", step) : std::string("before a step"),
-              "; last collectives, newest first:\n");
+  text += cat(prefix, place, "; last collectives, newest first:\n");
   const auto collectives = context_.recent.describe_all();
   if (collectives.empty()) text += cat(prefix, "  none\n");
   for (const std::string& line : collectives) text += cat(prefix, "  ", line, "\n");
-  print(text);
-  // The text is printed first: finding function names may take longer than ranks wait for this one.
+  const bool is_kept = keep(text);
+  if (is_kept) {
+    const auto newest = context_.recent.newest_first();
+    table_.set_view(context_.rank,
+                    std::hash<std::string>()(newest.empty() ? place
+                                                            : cat(place, newest.front().running,
+                                                                  describe(newest.front().call))) |
+                        1);
+    std::this_thread::sleep_for(kViews);
+    print_if_unlike_others(cat(prefix, reason, reason.empty() ? "" : "; ", place,
+                               collectives.empty() ? "" : cat(", ", collectives.front())));
+  } else {
+    print(text);
+  }
+  // The text comes first: finding function names may take longer than ranks wait for this one.
   if (kept_stack_.empty() && !main_failing_.load()) kept_stack_ = main_thread_.sample();
   if (kept_stack_.empty()) return;
   text = cat(prefix, "main thread:\n");
   for (const std::string& function : kept_stack_) text += cat(prefix, "  ", function, "\n");
-  print(text);
+  if (!is_kept || !keep(text)) print(text);
+}
+
+// Adds to this host's file of reports. Returns false if there is none.
+bool Watchdog::keep(const std::string& text) const {
+  if (options_.reports.empty()) return false;
+  mkdir(options_.reports.c_str(), 0777);  // the file shows whether it exists
+  const std::string path = cat(options_.reports, "/", host_name(), ".txt");
+  const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0666);
+  if (file < 0) return false;
+  struct stat info {};
+  if (fstat(file, &info) == 0 && info.st_size > kLargestReport) {
+    static_cast<void>(ftruncate(file, 0));
+  }
+  const bool is_whole = write(file, text.data(), text.size()) == std::ssize(text);
+  return close(file) == 0 && is_whole;
+}
+
+// Prints what this rank was doing if few ranks of its node did the same; of the others one prints
+// it for all. Nodes after the first ones print nothing.
+void Watchdog::print_if_unlike_others(const std::string& doing) {
+  if (node_index_ >= kPrintingNodes) return;
+  std::map<uint64_t, std::vector<int>> by_view;
+  for (const int rank : node_ranks_) {
+    if (const uint64_t view = table_.view(rank); view != 0) by_view[view].push_back(rank);
+  }
+  const auto most = std::max_element(
+      by_view.begin(), by_view.end(),
+      [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); });
+  if (most == by_view.end()) return;
+  const std::vector<int>& alike = most->second;
+  std::vector<int> unlike;
+  std::set_difference(node_ranks_.begin(), node_ranks_.end(), alike.begin(), alike.end(),
+                      std::back_inserter(unlike));
+  std::erase_if(unlike, [&](int rank) { return table_.view(rank) == 0; });
+  const auto place = std::find(unlike.begin(), unlike.end(), context_.rank) - unlike.begin();
+  const bool is_alike = place == std::ssize(unlike);
+  if (is_alike ? alike.front() != context_.rank : place >= kUnlikeRanks) return;
+  print(cat(doing,
+            is_alike && alike.size() > 1
+                ? cat("; so are ", alike.size() - 1, " other ranks of ", host_name())
+                : std::string(),
+            is_alike ? cat("; more in ", options_.reports, "/", host_name(), ".txt") : "", "\n"));
 }
 
 }  // namespace shale::comm

@@ -22,13 +22,16 @@ namespace shale::comm {
 inline constexpr std::string_view kNoHeartbeat = "no heartbeat from ";
 
 // Watches the ranks of a World on a thread of its own, whatever this rank does. Every rank sends
-// heartbeats. If one rank sends none for the time-out (it is stopped, or its host is cut off or
+// heartbeats. If one rank sends none for `lost_s` (it is stopped, or its host is cut off or
 // down), all other ranks end the run. When communication fails in any way, each rank reports what
 // it was doing.
 class Watchdog {
  public:
   struct Options {
-    double timeout_s = 600;
+    double timeout_s = 600;             // longest wait for a collective
+    double lost_s = 90;                 // longest silence of a rank
+    std::function<bool()> ending = {};  // see WatchOptions
+    std::string reports = {};           // see WatchOptions
     // Called on the watchdog's thread to end the run; returns only if another thread is ending it.
     std::function<void(const std::string& message, bool caused)> fail = {};
   };
@@ -44,6 +47,8 @@ class Watchdog {
   void at_step(int64_t step);
   // Tells the watchdog that the main thread is ending the run: its stack is no longer of interest.
   void main_is_failing() { main_failing_.store(true, std::memory_order_relaxed); }
+  // Returns true if a lower rank, on another node, fails by itself too. Waits for such news.
+  bool lower_rank_fails() const;
   // Ends the thread; heartbeats stop. Still reports a failure of this node that has just happened.
   void stop();
 
@@ -55,15 +60,20 @@ class Watchdog {
   void keep_stack_of_long_wait();
   void warn_of_unheard();
   void alarm(const std::vector<int>& silent, double silence_s);
-  int failure_on_node() const;
+  HeartbeatLink::Failure failure_on_node() const;
+  HeartbeatLink::Failure known_failure() const;
   void tell_of_failure();
   void report_failure();
   void report(const std::string& reason);
+  bool keep(const std::string& text) const;
+  void print_if_unlike_others(const std::string& doing);
 
   WorldContext& context_;
   Options options_;
   std::unique_ptr<NodeMemory> memory_;
   std::unique_ptr<HeartbeatLink> link_;  // null: all ranks are on this node
+  std::vector<int> node_ranks_;          // ranks of this node
+  int node_index_ = 0;                   // number of nodes whose lowest rank is lower
   HeartbeatTable table_;
   Silence silence_;
   ThreadStack main_thread_;
@@ -73,7 +83,8 @@ class Watchdog {
   // State that only the watchdog's thread uses.
   uint64_t beats_ = 0;
   double awake_s_ = 0;
-  int told_failure_ = 0;  // last failure sent to other nodes
+  HeartbeatLink::Failure told_failure_;  // last failure sent to other nodes
+  bool alarmed_ = false;                 // this node has lost a rank
   bool warned_ = false;
   bool reported_ = false;
   bool gave_up_ = false;

@@ -56,6 +56,11 @@ void describe_model(ConfigSpec& spec, LanguageConfig& c) {
            {.is_path = true, .help = {.metavar = "PATH"}})
       .may_change()
       .basic("start from a Hugging Face folder or a run");
+  spec.add("keep-optimizer", c.keep_optimizer,
+           "start with the optimizer states of --init, a run or checkpoint, too; steps, schedule "
+           "and "
+           "data begin anew")
+      .may_change();
   spec.add("dropout", c.dropout,
            "dropout probability after the embedding and on each residual branch",
            {.min = 0, .max = 1, .exclude_max = true});
@@ -98,6 +103,7 @@ void describe_output(ConfigSpec& spec, LanguageConfig& c) {
           "maximum size of a file of --export; larger models become several files with an index",
           {.min = 1})
       .may_change();
+  spec.needs("keep-optimizer", "--init");
   spec.needs("eval-samples", "--eval-every");
   spec.needs("sample-prompt", "--sample-tokens");
   spec.needs("export-shard-size", "--export");
@@ -182,6 +188,7 @@ void resolve(TrainConfig& config, int ranks) {
     throw ConfigError(cat("--dropout is ", language.dropout,
                           ", which fp32 rounds to 1; use a smaller value, such as 0.1"));
   }
+  config.run.optimizer_from = language.keep_optimizer ? language.init : "";
   resolve(config.run, ranks);
   resolve_pattern(config);
 }

@@ -33,6 +33,7 @@ struct LanguageConfig {
   AttentionPattern pattern;       // made by resolve() from the name and the sizes
   int64_t vocab = 0;
   std::string init;  // Hugging Face folder, checkpoint or run; empty: new model
+  bool keep_optimizer = false;  // with the optimizer states of `init`
   double dropout = 0;
   int64_t loss_chunk = 0;                         // tokens whose logits are computed at a time
   double balance_loss = 0.01, router_z_loss = 0;  // factors of these losses

@@ -6,12 +6,14 @@
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
+#include <optional>
 #include <set>
 #include <sstream>
 
 #include "shale/base/config.h"
 #include "shale/base/cpu_affinity.h"
 #include "shale/base/error.h"
+#include "shale/base/host_memory.h"
 #include "shale/base/host_name.h"
 #include "shale/base/parse.h"
 #include "shale/comm/world.h"
@@ -39,29 +41,44 @@ void say(std::string_view text) {
   std::fwrite(line.data(), 1, line.size(), stderr);
 }
 
-// Returns the step of the newest checkpoint; -1: none.
-int64_t saved_step(const LaunchCommand& command) {
+// Returns status.json of the command's run; nothing if it has none.
+std::optional<RunStatus> status_of(const LaunchCommand& command) {
+  if (!command.has_program()) return {};
   try {
-    return read_run_status(command.out_folder()).checkpoint_step.value_or(-1);
+    return read_run_status(command.out_folder());
   } catch (const Error&) {
-    return -1;  // the run failed before its first checkpoint
+    return {};
   }
 }
 
-// Returns a run's exit code: that of status.json if mpirun returned 1, as it does after a SIGTERM.
-int code_of_run(int code, const LaunchCommand& command) {
-  if (code != 1 || !command.has_program()) return code;
+using FileTime = std::filesystem::file_time_type;
+
+// Returns the time at which the run's status.json was written; the earliest time: not at all.
+FileTime status_time(const LaunchCommand& command) {
+  std::error_code error;
   try {
-    const RunStatus status = read_run_status(command.out_folder());
-    return status.state == RunState::kSaved ? static_cast<int>(ExitCode::kInterrupted) : code;
+    const std::filesystem::path out = command.out_folder();
+    const FileTime time = std::filesystem::last_write_time(out / "status.json", error);
+    return error ? FileTime::min() : time;
   } catch (const Error&) {
-    return code;
+    return FileTime::min();
   }
+}
+
+// Returns a run's exit code. A launcher may return one of its own: mpirun after a SIGTERM, MPICH
+// when ranks end with different codes. The code of status.json then decides if the run wrote it
+// after `before`, and if it says more than that another start is due.
+int code_of_run(int code, const LaunchCommand& command, FileTime before) {
+  if (is_own_code(code) || !command.has_program() || status_time(command) <= before) return code;
+  const std::optional<RunStatus> status = status_of(command);
+  const int told = status ? status->exit_code.value_or(code) : code;
+  const Ending ending = ending_of(told);
+  return ending == Ending::kDone || ending == Ending::kRestart ? code : told;
 }
 
 // Updates status.json for a run that was killed before it could do so itself. Does nothing while
 // another run writes to the folder.
-void tell_of_killed_run(const LaunchCommand& command, int code) {
+void tell_of_killed_run(const LaunchCommand& command, int code, const std::string& what) {
   if (code == 0 || !command.has_program()) return;
   try {
     RunStatus status = read_run_status(command.out_folder());
@@ -69,7 +86,7 @@ void tell_of_killed_run(const LaunchCommand& command, int code) {
     const OutputLock lock(command.out_folder(), {.patience_s = 0});
     status.state = RunState::kFailed;
     status.exit_code = code;
-    status.message = cat("ended with ", describe_exit(code), " before it could say more");
+    status.message = cat("ended with ", what, " before it could say more");
     write_run_status(command.out_folder(), status);
   } catch (const Error& error) {
     // No run, or its folder is in use: there is nothing to report.
@@ -222,26 +239,35 @@ int supervise(const LaunchCommand& given, const RunOptions& options) {
     if (options.elastic) drop_dead_hosts(command, host_file, options, broken);
     check_room_for_mpi();
     if (restarts > 0) say(cat("starting again (restart ", restarts, "): ", text_of(command)));
-    const int code = code_of_run(process.run(command.arguments(), command.program_name()), command);
-    tell_of_killed_run(command, code);
+    const FileTime before = status_time(command);
+    const int64_t oom_before = oom_kills();
+    const int code =
+        code_of_run(process.run(command.arguments(), command.program_name()), command, before);
+    const std::string what =
+        cat(describe_exit(code), oom_kills() > oom_before
+                                     ? ", after the kernel killed a process here for want of memory"
+                                     : "");
+    tell_of_killed_run(command, code, what);
     if (code != 0 && command.has_program()) add_broken_hosts(command, broken);
     const Ending ending = ending_of(code);
     if (ending == Ending::kDone) return code;
-    if (process.stop_requested() || ending != Ending::kRestart) {
-      say(cat("the run ended with ", describe_exit(code)));
+    const bool is_over = ending == Ending::kPreempted || ending == Ending::kHopeless;
+    if (process.stop_requested() || is_over) {
+      say(cat("the run ended with ", what));
       return code;
     }
-    const int64_t step = saved_step(command);
-    const auto decision = policy.failed_at(step);
-    const std::string at = step < 0 ? std::string("before a first checkpoint")
-                                    : cat("after the checkpoint of step ", step);
+    const RunStatus status = status_of(command).value_or(RunStatus{.step = -1});
+    const int64_t saved = status.checkpoint_step.value_or(-1);
+    const auto decision =
+        policy.failed({.ending = ending, .saved_step = saved, .step = status.step});
+    const std::string at = saved < 0 ? std::string("before a first checkpoint")
+                                     : cat("after the checkpoint of step ", saved);
     if (!decision.restart) {
-      say(cat("the run failed ", at, " with ", describe_exit(code), ", ", decision.without_progress,
+      say(cat("the run failed ", at, " with ", what, ", ", decision.without_progress,
               " restarts brought no progress; giving up"));
       return code;
     }
-    say(cat("the run failed ", at, " with ", describe_exit(code), "; starting again in ",
-            decision.delay_s, " s"));
+    say(cat("the run failed ", at, " with ", what, "; starting again in ", decision.delay_s, " s"));
     process.sleep(decision.delay_s);
     if (process.stop_requested()) return code;
   }
@@ -249,9 +275,12 @@ int supervise(const LaunchCommand& given, const RunOptions& options) {
 
 void describe_supervision(ConfigSpec& spec, RunOptions& options) {
   spec.add("max-restarts", options.policy.max_restarts,
-           "restarts in a row without a new checkpoint, after which to give up", {.min = 0});
+           "restarts in a row without a new checkpoint, after which to give up; after disk errors "
+           "4 times as many",
+           {.min = 0});
   spec.add("delay", options.policy.first_delay_s,
-           "delay of the first restart without progress; doubles each time, up to a minute",
+           "delay of the first restart without progress; doubles each time, up to a minute (10 "
+           "after disk errors)",
            {.min = 0, .help = {.metavar = "SECONDS", .unit = "s"}});
   spec.add("elastic", options.elastic,
            "before each start, ping the hosts of mpirun and use only those that answer, with fewer "

@@ -35,6 +35,21 @@ std::vector<BatchPhase> parse_batch_ramp(std::string_view text) {
   return ramp;
 }
 
+std::optional<std::pair<int64_t, int64_t>> parse_sample_range(std::string_view text) {
+  if (text.empty()) return {};
+  const size_t dash = text.find('-');
+  const auto first = parse_int(text.substr(0, dash));
+  const auto last = dash == text.npos ? std::nullopt : parse_int(text.substr(dash + 1));
+  constexpr int64_t kMost = int64_t{1} << 53;  // so that sums cannot overflow
+  if (!first || !last || *first < 1 || *last < *first || *last > kMost) {
+    throw ConfigError(
+        cat("--skip-samples: expected A-B, the first and the last sample, counted "
+            "from 1, found '",
+            excerpt(text), "'"));
+  }
+  return std::pair(*first, *last);
+}
+
 BatchLayout batch_layout(const RunConfig& config, int64_t ranks) {
   return {.global_batch = config.global_batch,
           .micro_batch = config.micro_batch,

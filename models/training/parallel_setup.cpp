@@ -229,6 +229,7 @@ StepOptions step_options(const RunConfig& config, DType compute, int64_t micro_b
   if (config.skip_outliers > 0) {
     options.skip_outliers = {.sigmas = config.skip_outliers};
   }
+  options.skip_non_finite = config.skip_non_finite > 0;
   if (config.outer_every > 0) {
     options.local_steps = {.every = config.outer_every,
                            .start = config.outer_start,

@@ -79,7 +79,11 @@ int run_training_program(int argc, char** argv, const TrainingProgram& program) 
   const auto body = [&](comm::World& world) {
     return train(program, command, world, std::move(start));
   };
-  return comm::run(argc, argv, body, {.timeout_s = timeout_s, .start_s = start_s});
+  return comm::run(argc, argv, body,
+                   {.timeout_s = timeout_s,
+                    .start_s = start_s,
+                    .ending = [] { return StopSignals::received() != 0; },
+                    .reports = program.run.out + "/failure"});
 }
 
 }  // namespace shale::models

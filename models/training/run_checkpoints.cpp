@@ -9,10 +9,14 @@
 #include "shale/base/error.h"
 #include "shale/base/json.h"
 #include "shale/base/log.h"
+#include "shale/base/parse.h"
 #include "shale/comm/checkpoint/folder.h"
 #include "shale/comm/checkpoint/problems.h"
 #include "shale/comm/checkpoint/reader.h"
 #include "shale/models/training/checks/health_check.h"
+#include "shale/models/training/report/progress.h"
+#include "shale/models/training/report/starts_file.h"
+#include "shale/models/training/report/utc_time.h"
 #include "shale/runtime/io/json_object.h"
 
 namespace shale::models {
@@ -33,6 +37,7 @@ std::string to_json(const RunPosition& position) {
     json["loss_scale_good_steps"] = history.loss_scale->good_steps;
     json["loss_scale_tolerance"] = history.loss_scale->tolerance;
   }
+  if (history.earlier_updates > 0) json["earlier_updates"] = history.earlier_updates;
   if (history.outlier_steps > 0 || history.norms) json["outlier_steps"] = history.outlier_steps;
   if (history.norms) {
     auto& bits = json["grad_norm_bits"] = Json::array();
@@ -59,6 +64,7 @@ RunPosition position_of(const CheckpointManifest& manifest, const std::string& s
   RunPosition position{.step = manifest.step, .samples = count("samples", kMaxCount)};
   StepHistory& history = position.history;
   history.skipped_steps = count("skipped_steps", manifest.step);
+  if (json.has("earlier_updates")) history.earlier_updates = count("earlier_updates", kMaxCount);
   if (json.has("outlier_steps")) {
     history.outlier_steps = count("outlier_steps", history.skipped_steps);
   }
@@ -110,6 +116,20 @@ bool is_checkpoint(const fs::path& folder) {
   return fs::exists(folder / kManifestName, error);
 }
 
+// Returns the checkpoints that a path names, newest first: itself, or those of a run.
+std::vector<std::string> checkpoints_in(const std::string& path, const char* flag) {
+  fs::path given = fs::path(path).lexically_normal();
+  if (!given.has_filename()) given = given.parent_path();
+  if (is_checkpoint(given)) return {given.string()};
+  CheckpointFolder folder((given / "checkpoints").string());
+  if (folder.steps().empty()) folder = CheckpointFolder(given.string());
+  std::vector<std::string> found;
+  for (const int64_t step : folder.steps()) found.push_back(folder.path_of(step));
+  if (!found.empty()) return found;
+  throw MissingInputError(cat(flag, " ", path, ": expected a checkpoint (a folder with ",
+                              kManifestName, ") or the --out folder of a run with checkpoints"));
+}
+
 }  // namespace
 
 RunCheckpoints::RunCheckpoints(const RunConfig& config, comm::ProcessGroup& group,
@@ -151,20 +171,7 @@ void RunCheckpoints::find_candidates() {
                           "; use --resume auto to continue, or another "
                           "--out"));
   }
-  fs::path given = fs::path(config_.resume).lexically_normal();
-  if (!given.has_filename()) given = given.parent_path();
-  if (is_checkpoint(given)) {
-    candidates_.push_back(given.string());
-  } else {
-    CheckpointFolder folder((given / "checkpoints").string());
-    if (folder.steps().empty()) folder = CheckpointFolder(given.string());
-    for (const int64_t step : folder.steps()) candidates_.push_back(folder.path_of(step));
-  }
-  if (candidates_.empty()) {
-    throw MissingInputError(cat("--resume ", config_.resume,
-                                ": expected a checkpoint (a folder with ", kManifestName,
-                                ") or the --out folder of a run with checkpoints"));
-  }
+  candidates_ = checkpoints_in(config_.resume, "--resume");
   const fs::path newest = candidates_.front();
   std::error_code error;
   same_folder_ = fs::equivalent(newest.parent_path(), folder_, error);
@@ -175,6 +182,29 @@ void RunCheckpoints::find_candidates() {
                         ", and --resume ", config_.resume,
                         " would begin another run beside it; "
                         "use another --out, or move newer checkpoints away"));
+}
+
+StepHistory RunCheckpoints::load_optimizer(const RunTensors& tensors) {
+  std::string path;
+  if (group_.rank() == 0) {
+    path = checkpoints_in(config_.optimizer_from, "--keep-optimizer with --init").front();
+  }
+  path = group_.broadcast_bytes(path, /*root=*/0, "checkpoint with optimizer states");
+  CheckpointReader reader = comm::open_checkpoint(group_, path);
+  const RunDescription stored = description_of(reader.manifest());
+  const auto was = stored.values.find("optimizer");
+  const std::string& now = run_.values.at("optimizer");
+  if (was != stored.values.end() && was->second != now) {
+    throw ConfigError(cat("--keep-optimizer: --optimizer was ", was->second, " in ", path, ", is ",
+                          now, " now; use the same, or leave out --keep-optimizer"));
+  }
+  comm::load_training_state(reader, tensors.parallel, tensors.optimizer);
+  StepHistory history = position_of(reader.manifest(), path).history;
+  history.earlier_updates += reader.manifest().step - history.skipped_steps;
+  history.skipped_steps = history.outlier_steps = 0;
+  log_info("weights and optimizer states of ", path, ", after ", history.earlier_updates,
+           " updates");
+  return history;
 }
 
 void RunCheckpoints::read(const std::string& checkpoint, const RunTensors& tensors,
@@ -257,6 +287,16 @@ SaveNews RunCheckpoints::news() const {
 void RunCheckpoints::hear(const SaveNews& all, int64_t step) {
   if (saver_ == nullptr) return;
   saver_->advance(all.progress);
+  if (is_writing_ && all.progress.finished >= saved_step_) {
+    is_writing_ = false;
+    const double before = schedule_.minutes();
+    schedule_.written(Clock::now());
+    if (std::abs(schedule_.minutes() - before) > 0.1 * before) {
+      log_info("--save-minutes auto: ", format_real(static_cast<float>(schedule_.minutes())),
+               ", as a failure is expected every ",
+               format_duration(schedule_.between_failures_s(Clock::now())));
+    }
+  }
   is_time_ = is_time_ || (all.is_time && step > saved_step_);
 }
 
@@ -270,11 +310,22 @@ void RunCheckpoints::save(const RunPosition& position) {
                                   .state = to_json(position),
                                   .config = to_json(run_),
                                   .attachments = run_.attachments};
+  const auto begin = Clock::now();
   const auto parts = comm::training_state(tensors_->parallel, tensors_->optimizer);
   saver_->save(info, share_to_write(parts, tensors_->parallel.shared().groups));
   saved_step_ = position.step;
   is_time_ = false;
-  schedule_.saved(Clock::now());
+  is_writing_ = true;
+  schedule_.saved(begin, Clock::now());
+}
+
+void RunCheckpoints::keep_with(RunReport& report) {
+  report_ = &report;
+  if (!schedule_.is_auto()) return;
+  const std::vector<RunStart> starts = read_starts(config_.out + "/starts.jsonl");
+  const auto first = starts.empty() ? std::nullopt : utc_seconds(starts.front().time);
+  const double elapsed_s = first ? utc_seconds(utc_now()).value_or(*first) - *first : 0;
+  schedule_.set_failures(std::max<int64_t>(std::ssize(starts) - 1, 0), elapsed_s, group_.size());
 }
 
 void RunCheckpoints::finish() {

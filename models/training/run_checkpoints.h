@@ -58,6 +58,9 @@ class RunCheckpoints {
   // Returns true if the run continues in its own output folder. Not collective.
   bool same_folder() const { return same_folder_; }
 
+  // Takes over the optimizer states of RunConfig::optimizer_from, a run or a checkpoint, into a new
+  // run. Returns what the steps need to know of that run. Throws as load().
+  StepHistory load_optimizer(const RunTensors& tensors);
   // Loads the newest intact checkpoint; newer damaged ones are renamed, with a warning for each.
   // Without any, returns the position of a new run. Then removes leftovers of killed runs. `run` is
   // stored in later checkpoints. Throws ConfigError if the checkpoint is of a different run
@@ -68,7 +71,7 @@ class RunCheckpoints {
   // Makes every save sync this report to the disk first, so that the report contains all steps of
   // the checkpoint. Call it on the rank that has the report, which must outlive this. Not
   // collective.
-  void keep_with(RunReport& report) { report_ = &report; }
+  void keep_with(RunReport& report);
 
   // Returns this rank's state of saves, for the other ranks. Not collective.
   SaveNews news() const;
@@ -109,6 +112,7 @@ class RunCheckpoints {
   RunReport* report_ = nullptr;  // null: this rank writes no report
   int64_t saved_step_ = 0;       // step of the last save, or of the loaded checkpoint
   bool is_time_ = false;         // rank 0's clock says that a save is due
+  bool is_writing_ = false;      // the last save is not known to be on the disk yet
   SaveSchedule schedule_;
 
   std::mutex telling_;             // protects status.json, which the writer thread updates too

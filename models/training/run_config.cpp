@@ -105,6 +105,17 @@ void describe_optimizer(ConfigSpec& spec, RunConfig& c, const RunWords& words) {
            "skip a step whose gradient norm is this many standard deviations above the mean of the "
            "last 128 steps (6 is usual); 0: off",
            {.min = 0});
+  spec.add(
+          "skip-non-finite", c.skip_non_finite,
+          "skip up to this many steps in a row whose gradient is not finite; 0: the first ends the "
+          "run",
+          {.min = 0})
+      .may_change();
+  spec.add("skip-samples", c.skip_samples,
+           "samples that are not trained on, counted from 1 in the order of training; for going on "
+           "past bad data from a checkpoint before it",
+           {.help = {.metavar = "A-B", .default_text = "none"}})
+      .may_change();
   spec.add("ema", c.ema,
            "decay of a moving average of the weights, validated too, such as 0.9999 (4 bytes per "
            "parameter); 0: off",
@@ -353,7 +364,9 @@ void describe_checkpoints(ConfigSpec& spec, RunConfig& c) {
       .may_change()
       .basic("steps between checkpoints; 0: one at the end");
   spec.add("save-minutes", c.save_minutes,
-           "write a checkpoint if the last one is this many minutes old; 0: off", {.min = 0})
+           "write a checkpoint if the last one is this many minutes old; auto: by the time of a "
+           "save and the rate of failures; 0: off",
+           {.min = 0, .may_be_auto = true})
       .may_change();
   spec.add("keep", c.keep, "number of newest checkpoints to keep; 0: all", {.min = 0}).may_change();
   spec.add("no-save", c.no_save, "write no checkpoints").may_change();

@@ -151,10 +151,15 @@ struct RunConfig {
 
   // Checkpoints.
   int64_t save_every = 0;   // steps between checkpoints; 0: only one, at the end
-  double save_minutes = 0;  // minutes between checkpoints; 0: no limit
+  double save_minutes = 0;  // minutes between checkpoints; 0: no limit; -1: derived, SaveSchedule
   bool no_save = false;
   int64_t keep = 2;             // number of newest checkpoints to keep; 0: all
   std::string resume = "none";  // "none", "auto" or a folder
+  std::string optimizer_from;   // run or checkpoint whose optimizer states to start with; or empty
+
+  // What a run steps over.
+  int64_t skip_non_finite = 0;  // non-finite steps in a row to skip; 0: the first ends the run
+  std::string skip_samples;     // text for parse_sample_range()
 };
 
 // Words that --help of a training program uses.

@@ -88,6 +88,7 @@ void resolve(RunConfig& config, int ranks) {
   if (!config.trace.empty()) trace_format(config.trace);
   if (!config.memory_profile.empty()) check_memory_profile(config.memory_profile);
   if (!config.trace_steps.empty()) parse_trace_steps(config.trace_steps);
+  parse_sample_range(config.skip_samples);
   if (config.dtype == Precision::kFp8 && config.device.starts_with("emu")) {
     dtype_of_flag(config.dtype, emulated_device(config.device == "emu" ? "emu:80" : config.device));
   }

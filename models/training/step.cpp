@@ -149,7 +149,7 @@ StepInput TrainStep::own_input(StepInput input) const {
   return input;
 }
 
-void TrainStep::run(const StepInput& all) {
+bool TrainStep::run(const StepInput& all) {
   const auto started = std::chrono::steady_clock::now();
   const double exposed_before = parallel_->exposed_seconds();
   phase(StepPhase::kPrepare, [&] {
@@ -159,6 +159,7 @@ void TrainStep::run(const StepInput& all) {
   const StepInput input = own_input(all);
   const std::vector<Tensor> losses =
       pipeline_ != nullptr ? pipeline_->run(input, [this] { finish(); }) : run_micro_batches(input);
+  if (losses.empty()) return false;
   phase(StepPhase::kReduce, [&] { parallel_->finish_gradients(); });
   phase(StepPhase::kUpdate, [&] { update(input.step); });
   if (tally_) sum_tally();
@@ -167,6 +168,7 @@ void TrainStep::run(const StepInput& all) {
   queued_ = Queued{input.step, started, parallel_->exposed_seconds() - exposed_before};
   const bool ran_already = context_.exec().stream == nullptr;
   if (ran_already) finish();
+  return true;
 }
 
 std::vector<Tensor> TrainStep::run_micro_batches(const StepInput& input) {
@@ -174,9 +176,13 @@ std::vector<Tensor> TrainStep::run_micro_batches(const StepInput& input) {
   const int64_t count = input.micro_batches > 0 ? input.micro_batches : options_.micro_batches;
   for (int64_t micro = 0; micro < count; ++micro) {
     const bool last = micro + 1 == count;
+    if (micro > 0 && input.drops && input.drops(micro)) return {};
     forward(input, {.first = micro == 0, .last = last});
     finish();  // completes the previous step while its gradients still exist
-    if (last && steps_during_backward()) offload_->step_during_backward(*optimizer_);
+    if (last && steps_during_backward()) {
+      set_updates(input.step);
+      offload_->step_during_backward(*optimizer_);
+    }
     phase(StepPhase::kBackward, [&] { losses.push_back(micro_batches_->backward()); });
   }
   micro_batches_->end_step();
@@ -209,12 +215,19 @@ void TrainStep::sum_tally() {
 // Returns true if no part of the update needs the complete gradient.
 bool TrainStep::steps_during_backward() const {
   return offload_ && options_.offload.during_backward && options_.clip == 0 && !scaler_ &&
-         !outliers_ && options_.parallel.overlap && !optimizer_->needs_all_gradients();
+         !outliers_ && !options_.skip_non_finite && options_.parallel.overlap &&
+         !optimizer_->needs_all_gradients();
+}
+
+// Bias corrections count updates, not steps.
+void TrainStep::set_updates(int64_t step) {
+  const int64_t other = earlier_updates_ - skipped_steps_;
+  if (other != 0) optimizer_->set_updates(step + other);
 }
 
 void TrainStep::update(int64_t step) {
   parallel_->clip_grad_norm(options_.clip, outliers_ ? &*outliers_ : nullptr);
-  if (skipped_steps_ > 0) optimizer_->set_updates(step - skipped_steps_);
+  set_updates(step);
   if (offload_) {
     offload_->step(*optimizer_);
   } else {
@@ -231,9 +244,12 @@ void TrainStep::finish() {
   results_.wait();
   const StepState state = results_.state();
   const bool was_outlier = state.non_finite == kernels::kOutlierNorm;
-  const bool overflowed =
-      state.non_finite != 0 && !was_outlier && state.non_finite != kernels::kOverflowAtMinScale;
+  const bool overflowed = scaler_ && state.non_finite != 0 && !was_outlier &&
+                          state.non_finite != kernels::kOverflowAtMinScale;
+  const bool was_non_finite =
+      options_.skip_non_finite && state.non_finite != 0 && !was_outlier && !overflowed;
   if (was_outlier) ++outlier_steps_;
+  if (was_non_finite && !scaler_) ++overflows_;
   skipped_steps_ =
       outlier_steps_ + (scaler_ ? int64_t{state.loss_scale.skipped_steps} : overflows_);
   if (observer_ == nullptr) return;
@@ -243,8 +259,9 @@ void TrainStep::finish() {
                    .state = state,
                    .exposed_s = queued.exposed_s,
                    .tally = results_.tally(),
-                   .was_skipped = was_outlier || (scaler_ && overflowed),
-                   .was_outlier = was_outlier});
+                   .was_skipped = was_outlier || overflowed || was_non_finite,
+                   .was_outlier = was_outlier,
+                   .was_non_finite = was_non_finite});
 }
 
 void TrainStep::finish_update() {
@@ -268,6 +285,7 @@ void TrainStep::with_anchors(const std::function<void()>& use) {
 void TrainStep::resume(const StepHistory& history) {
   skipped_steps_ = history.skipped_steps;
   outlier_steps_ = history.outlier_steps;
+  earlier_updates_ = history.earlier_updates;
   overflows_ = skipped_steps_ - outlier_steps_;
   if (outliers_ && history.norms) outliers_->load(*history.norms);
   if (!scaler_) return;
@@ -277,7 +295,9 @@ void TrainStep::resume(const StepHistory& history) {
 }
 
 StepHistory TrainStep::history() const {
-  StepHistory history{.skipped_steps = skipped_steps_, .outlier_steps = outlier_steps_};
+  StepHistory history{.skipped_steps = skipped_steps_,
+                      .outlier_steps = outlier_steps_,
+                      .earlier_updates = earlier_updates_};
   if (scaler_) history.loss_scale = scaler_->state();
   if (outliers_) history.norms = outliers_->state();
   return history;

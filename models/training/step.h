@@ -73,6 +73,7 @@ struct StepOptions {
   std::optional<amp::GradScalerOptions> loss_scale = {};
   std::optional<comm::LocalStepsOptions> local_steps = {};
   bool graphs = false;  // capture forward and backward once and replay them
+  bool skip_non_finite = false;  // count steps with a gradient that is not finite as skipped
 };
 
 // Makes the optimizer of these shards.
@@ -88,6 +89,9 @@ struct StepInput {
   int64_t micro_batches = 0;   // number per rank; 0: that of StepOptions
   // Returns the rank's next micro-batch, which stays valid until the next call.
   std::function<const Batch&()> next_batch = {};
+  // Asked before every micro-batch but the first; true, on all ranks, drops the step. Not asked by
+  // pipelines, whose ranks are at different micro-batches. Empty: nothing drops steps.
+  std::function<bool(int64_t micro)> drops = {};
 };
 
 // Result of a step on this rank.
@@ -98,10 +102,12 @@ struct StepOutcome {
   StepState state;             // includes the gradient norm, and the loss scale of the next step
   double exposed_s = 0;        // time that the step waited for communication
   std::vector<int32_t> tally;  // sum of StepTally over all ranks; empty: no tally
-  // True if nothing was updated: the gradient overflowed, which loss scaling expects occasionally,
-  // or its norm was an outlier (StepOptions::skip_outliers).
+  // True if nothing was updated and training may go on: the gradient overflowed, which loss scaling
+  // expects occasionally, its norm was an outlier (StepOptions::skip_outliers), or it was not
+  // finite (StepOptions::skip_non_finite).
   bool was_skipped = false;
   bool was_outlier = false;
+  bool was_non_finite = false;  // skipped for a gradient that loss scaling does not explain
 };
 
 // History that a resumed run needs, besides its tensors.
@@ -110,6 +116,7 @@ struct StepHistory {
   int64_t outlier_steps = 0;  // steps skipped for an outlier norm, included in skipped_steps
   std::optional<LossScale> loss_scale = {};     // loss scale, in runs with loss scaling
   std::optional<optim::NormWindow> norms = {};  // recent gradient norms, in runs that skip outliers
+  int64_t earlier_updates = 0;  // updates of the optimizer in the run whose states were taken over
 };
 
 // Phases of a step, in order; forward and backward occur once per micro-batch.
@@ -157,8 +164,10 @@ class TrainStep {
   TrainStep(const TrainStep&) = delete;
   TrainStep& operator=(const TrainStep&) = delete;
 
-  // Launches a step. On an asynchronous device the host is at most one step ahead.
-  void run(const StepInput& input);
+  // Launches a step. On an asynchronous device the host is at most one step ahead. Returns false if
+  // the step was dropped: parameters and optimizer states are those of the step before, and
+  // gradients are incomplete, so that run() must not be called again.
+  bool run(const StepInput& input);
   // Returns the loss of a micro-batch, forward only; in a pipeline on the ranks with losses,
   // elsewhere an undefined tensor. Collective over the ranks of a pipeline.
   Tensor loss(const DeviceBatch& batch);
@@ -212,8 +221,10 @@ class TrainStep {
   void swap_average();
   comm::ReplicaGradients prepare_replicas(int64_t step);
   StepInput own_input(StepInput all) const;
+  // Returns the losses of the micro-batches; none if the step is dropped.
   std::vector<Tensor> run_micro_batches(const StepInput& input);
   void forward(const StepInput& input, MicroBatches::Place place);
+  void set_updates(int64_t step);
   void update(int64_t step);
   void sum_tally();
   bool steps_during_backward() const;
@@ -245,7 +256,8 @@ class TrainStep {
   std::optional<Queued> queued_;  // launched step whose outcome has not been reported
   int64_t skipped_steps_ = 0;
   int64_t outlier_steps_ = 0;
-  int64_t overflows_ = 0;  // part of skipped_steps_ without a loss scaler
+  int64_t overflows_ = 0;        // part of skipped_steps_ that the loss scaler does not count
+  int64_t earlier_updates_ = 0;  // see StepHistory
 };
 
 }  // namespace shale::models

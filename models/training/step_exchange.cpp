@@ -12,16 +12,19 @@ namespace shale::models {
 
 namespace {
 
-constexpr size_t kFields = 5;  // numbers in a message besides the losses
+constexpr size_t kFields = 6;  // numbers in a message besides the losses
 
 }  // namespace
 
 void StepExchange::start(const StepNews& mine) {
   mine_ = mine.losses;
   const auto count = [](int64_t value) { return static_cast<double>(value); };
-  const std::array<double, kFields> fields = {
-      mine.busy_s, mine.stop ? 1.0 : 0.0, mine.save.is_time ? 1.0 : 0.0,
-      count(mine.save.progress.finished), count(mine.save.progress.failed)};
+  const std::array<double, kFields> fields = {mine.busy_s,
+                                              mine.stop ? 1.0 : 0.0,
+                                              mine.save.is_time ? 1.0 : 0.0,
+                                              count(mine.save.progress.finished),
+                                              count(mine.save.progress.failed),
+                                              mine.step_s};
   mine_.insert(mine_.end(), fields.begin(), fields.end());
   const auto width = static_cast<int64_t>(mine_.size());
   all_.resize(mine_.size() * static_cast<size_t>(group_.size()));
@@ -39,6 +42,7 @@ StepSummary StepExchange::take() {
     summary.busy_s.push_back(fields[0]);
     if (fields[1] != 0) summary.ranks_to_stop.push_back(static_cast<int>(rank));
     const auto finished = static_cast<int64_t>(fields[3]), failed = static_cast<int64_t>(fields[4]);
+    summary.step_s = std::max(summary.step_s, fields[5]);
     SaveNews& save = summary.save;
     save.is_time = save.is_time || fields[2] != 0;
     save.progress.finished = rank == 0 ? finished : std::min(save.progress.finished, finished);
@@ -47,10 +51,41 @@ StepSummary StepExchange::take() {
   return summary;
 }
 
-bool anyone_stops(comm::ProcessGroup& group, bool mine) {
-  int64_t stop = mine ? 1 : 0;
-  group.host().all_reduce_max(make_view(&stop, {1}), {.tag = "asked to stop"});
-  return stop != 0;
+void StopVotes::set_step(double step_s, int64_t micro_batches) {
+  constexpr double kShort_s = 1, kInterval_s = 0.25;
+  const auto at_once = static_cast<int64_t>(kInterval_s * static_cast<double>(micro_batches) /
+                                            std::max(step_s, kShort_s));
+  every_ = step_s < kShort_s ? 0 : std::max<int64_t>(at_once, 1);
+}
+
+bool StopVotes::stops(int64_t micro, bool asked) {
+  if (every_ == 0 || micro % every_ != 0) return false;
+  bool stop = take();
+  const auto vote = [&] {
+    vote_ = asked ? 1 : 0;
+    work_ = group_.all_reduce_max(make_view(&vote_, {1}), {.tag = "asked to stop", .async = true});
+    event_ = context_.backend().record_event(context_.exec().stream);
+    voting_ = true;
+  };
+  vote();
+  if (micro == 0) {
+    stop = take() || stop;
+    vote();
+  }
+  return stop;
+}
+
+// Returns what the last vote said; false if there was none.
+bool StopVotes::take() {
+  if (!std::exchange(voting_, false)) return false;
+  std::exchange(work_, comm::Work()).wait();
+  if (event_ != nullptr) context_.backend().synchronize_event(event_);
+  drop_event();
+  return vote_ != 0;
+}
+
+void StopVotes::drop_event() {
+  if (event_ != nullptr) context_.backend().destroy_event(std::exchange(event_, nullptr));
 }
 
 std::string ranks_of_bad_losses(comm::ProcessGroup& group, const std::vector<double>& losses) {

@@ -6,6 +6,7 @@
 
 #include "shale/comm/checkpoint/saver.h"
 #include "shale/comm/process_group.h"
+#include "shale/runtime/tensor/context.h"
 
 namespace shale::models {
 
@@ -19,6 +20,7 @@ struct SaveNews {
 struct StepNews {
   std::vector<double> losses;  // losses of its micro-batches; equal number on all ranks
   double busy_s = 0;           // time of the step without waits for other ranks
+  double step_s = 0;           // time of the step
   bool stop = false;           // a stop was requested
   SaveNews save = {};
 };
@@ -27,6 +29,7 @@ struct StepNews {
 struct StepSummary {
   double loss_sum = 0;         // sum of all losses, computed by comm::ordered_sum
   std::vector<double> busy_s;  // StepNews::busy_s by rank
+  double step_s = 0;           // longest StepNews::step_s
   std::vector<int> ranks_to_stop;
   SaveNews save;  // step that all ranks have saved, and the last failure
 };
@@ -55,8 +58,38 @@ class StepExchange {
   comm::Work work_;  // destroyed before the memory that it uses
 };
 
-// Returns true if any rank was asked to stop, before the first step. Blocking.
-bool anyone_stops(comm::ProcessGroup& group, bool mine);
+// Agrees between the micro-batches of long steps whether a rank was asked to stop, so that all stop
+// before the same micro-batch. All ranks ask at the same places, some four times a second, and
+// learn at one place what was asked at the place before, so that fast ranks do not wait for slow
+// ones; only at the start of a step they wait. Steps of less than a second need none of this: what
+// StepExchange says is soon enough.
+class StopVotes {
+ public:
+  // Both arguments must outlive this.
+  StopVotes(comm::ProcessGroup& group, Context& context)
+      : group_(group.host()), context_(context) {}
+  ~StopVotes() { drop_event(); }
+  StopVotes(const StopVotes&) = delete;
+  StopVotes& operator=(const StopVotes&) = delete;
+
+  // Sets the micro-batches between two votes, for steps of this length, equal on all ranks.
+  void set_step(double step_s, int64_t micro_batches);
+  // Call it before each micro-batch. asked: this rank was asked to stop. Returns true on all ranks
+  // if one was. The host is then at most two votes ahead of the device. Collective.
+  bool stops(int64_t micro, bool asked);
+
+ private:
+  bool take();
+  void drop_event();
+
+  comm::ProcessGroup& group_;
+  Context& context_;
+  int64_t every_ = 1;  // micro-batches; 0: no votes
+  int64_t vote_ = 0;
+  bool voting_ = false;
+  void* event_ = nullptr;  // the device has reached the place of the last vote; null: none
+  comm::Work work_;        // destroyed before vote_, which it uses
+};
 
 // Returns " (on rank 1, 3)": the ranks whose own part of the loss is not finite; empty if there is
 // none. Blocking.

@@ -15,7 +15,7 @@ std::atomic<int> first_signal{0};
 sigset_t requests() {
   sigset_t set;
   sigemptyset(&set);
-  for (const int signal : {SIGTERM, SIGUSR1, SIGINT}) sigaddset(&set, signal);
+  for (const int signal : {SIGTERM, SIGUSR1, SIGUSR2, SIGINT}) sigaddset(&set, signal);
   return set;
 }
 

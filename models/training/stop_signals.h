@@ -2,9 +2,10 @@
 
 namespace shale::models {
 
-// Requests to stop: SIGTERM (the job is to end), SIGUSR1 (a warning that it will; mpirun forwards
-// it immediately) and SIGINT. Once this is constructed they only set a flag, which training checks
-// at the end of a step; a second SIGINT ends the process as usual. SIGXFSZ and SIGPIPE are ignored,
+// Requests to stop: SIGTERM (the job is to end), SIGUSR1 and SIGUSR2 (warnings that it will: of
+// LSF and of SGE's -notify; mpirun forwards them immediately) and SIGINT. Once this is constructed
+// they only set a flag, which training checks between micro-batches; a second SIGINT ends the
+// process as usual. SIGXFSZ and SIGPIPE are ignored,
 // as the write that causes them fails with a more specific error.
 //
 // A dedicated thread waits for the signals, and all other threads block them: code that a library

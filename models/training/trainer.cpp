@@ -43,6 +43,13 @@ std::vector<RankReport::Axis> axes_of(const comm::ProcessGroup& all,
   return axes;
 }
 
+// Returns true if forward changes values of the model that checkpoints contain.
+bool keeps_statistics(const Module& model) {
+  const std::vector<Buffer*> buffers = model.buffers();
+  return std::any_of(buffers.begin(), buffers.end(),
+                     [](const Buffer* buffer) { return buffer->ranks == BufferRanks::kMean; });
+}
+
 ContextOptions context_options(const RunConfig& config, comm::World& world) {
   const Device device = device_of(config, world);
   set_up_numa_nodes(config, device, world);
@@ -79,7 +86,8 @@ Trainer::Trainer(const RunConfig& config, const ConfigSpec& spec, Task& task, co
                 .shape = config.decay_shape},
       layout_(batch_layout(config, data_.count)),
       stragglers_(straggler_options(config, parallel_layout(config, world.size()))),
-      exchange_(*group_, data_.losses) {
+      exchange_(*group_, data_.losses),
+      votes_(*group_, context_) {
   world.set_places(places_of(config, parallel_layout(config, world.size())));
   if (config.warmup_steps < 0) {
     throw InternalError("Trainer: expected options after resolve() and resolve_steps()");
@@ -146,6 +154,12 @@ void Trainer::build_step() {
   task_.prepare(task_context());
   if (!checkpoints_->resumes()) task_.initialize(task_context());
   if (config_.ema > 0) step_->keep_average(config_.ema);
+  drops_steps_ = !keeps_statistics(task_.model());
+  if (config_.skip_non_finite > 0 && !drops_steps_) {
+    throw ConfigError(
+        "--skip-non-finite is incompatible with batch norm: its running statistics keep the values "
+        "of the skipped step; leave it out");
+  }
   memory_->watch(task_.model(), task_.units());
   for (const std::string& line : task_.summary()) log_info(printable(line));
   const DType dtype = dtype_of_flag(config_.dtype, context_.device());
@@ -181,9 +195,12 @@ void Trainer::open_output() {
 }
 
 void Trainer::resume(const ConfigSpec& spec) {
-  const RunPosition start = checkpoints_->load(
-      {.context = context_, .parallel = step_->parallel(), .optimizer = step_->optimizer()},
-      describe_run(spec, config_, task_));
+  const RunTensors tensors = {
+      .context = context_, .parallel = step_->parallel(), .optimizer = step_->optimizer()};
+  const RunPosition start = checkpoints_->load(tensors, describe_run(spec, config_, task_));
+  if (!checkpoints_->resumes() && !config_.optimizer_from.empty()) {
+    step_->resume(checkpoints_->load_optimizer(tensors));
+  }
   done_steps_ = first_step_ = start.step;
   validations_ = start.validations;
   int64_t most = 0;  // maximum number of samples that so many steps can have used
@@ -192,8 +209,21 @@ void Trainer::resume(const ConfigSpec& spec) {
                         " steps and more samples than fit 64 bits; the checkpoint is not valid"));
   }
   layout_.origin = start.samples - layout_.samples_before(start.step);
+  skip_samples();
   if (checkpoints_->resumes()) step_->resume(start.history);
   if (step_->scales_loss()) accounts_.next_loss_scale(step_->history().loss_scale->value);
+}
+
+void Trainer::skip_samples() {
+  const auto skipped = parse_sample_range(config_.skip_samples);
+  if (!skipped) return;
+  const auto step = layout_.skip(skipped->first, skipped->second, first_step_, config_.steps);
+  if (step) {
+    log_info("samples ", skipped->first, " to ", skipped->second, " are not used: step ", *step + 1,
+             " begins with sample ", layout_.begin(*step) + 1);
+  } else {
+    log_info("--skip-samples ", config_.skip_samples, ": this part of the run uses none of them");
+  }
 }
 
 void Trainer::open_report(const ConfigSpec& spec) {
@@ -320,17 +350,15 @@ ExitCode Trainer::stop(int64_t step) {
 
 ExitCode Trainer::train() {
   const bool is_over = first_step_ >= config_.steps || out_of_patience();
-  if (!is_over && anyone_stops(*group_, StopSignals::received() != 0)) return stop(first_step_);
   // A run without remaining steps only evaluates, unless its metrics have that evaluation already.
   const bool known = checkpoints_->resumes() && checkpoints_->same_folder();
   if (is_over && config_.eval_every > 0 && !known) evaluate(first_step_);
   ranks_->begin();
   const auto begin = std::chrono::steady_clock::now();
   for (int64_t step = first_step_; step < config_.steps && !out_of_patience(); ++step) {
-    train_step(step);
+    if (stops_before(/*micro=*/0) || !train_step(step)) return stop(step);
     after_step(step + 1);
     if (step == first_step_) world_.started();
-    if (stop_agreed_ && step + 1 < config_.steps && !out_of_patience()) return stop(step + 1);
   }
   step_->finish();
   settle();
@@ -357,16 +385,23 @@ ExitCode Trainer::train() {
   return ExitCode::kOk;
 }
 
-void Trainer::train_step(int64_t step) {
+bool Trainer::train_step(int64_t step) {
   world_.at_step(step + 1);
   if (trace_ != nullptr) trace_->before_step(step);
   memory_->begin_step(step - first_step_);
-  step_->run({.step = step,
-              .lr = static_cast<float>(schedule_.at(step)),
-              .weight = task_.step_weight(step),
-              .first_position = layout_.begin(step),
-              .micro_batches = layout_.micro_batches(step),
-              .next_batch = [this]() -> const Batch& { return next_batch(); }});
+  StepInput input{.step = step,
+                  .lr = static_cast<float>(schedule_.at(step)),
+                  .weight = task_.step_weight(step),
+                  .first_position = layout_.begin(step),
+                  .micro_batches = layout_.micro_batches(step),
+                  .next_batch = [this]() -> const Batch& { return next_batch(); }};
+  if (drops_steps_) input.drops = [this](int64_t micro) { return stops_before(micro); };
+  return step_->run(input);
+}
+
+bool Trainer::stops_before(int64_t micro) {
+  stop_agreed_ = stop_agreed_ || votes_.stops(micro, StopSignals::received() != 0);
+  return stop_agreed_;
 }
 
 // Returns the tracer that shows phases in the device's profiler; null: none, or --trace records.
@@ -387,12 +422,15 @@ void Trainer::ends(StepPhase phase) {
 
 void Trainer::done(const StepOutcome& outcome) {
   settle();
+  if (!outcome.was_skipped) non_finite_in_a_row_ = 0;
+  if (outcome.was_non_finite) ++non_finite_in_a_row_;
   told_ = Told{.outcome = outcome,
                .metrics = metrics_of(outcome),
                .is_timed = accounts_.knows_busy_seconds()};
-  send_news(outcome);
+  send_news(outcome, *told_->metrics.step_ms);
   // All ranks have the same gradient norm, so all settle now, while the gradient still exists.
-  if (outcome.state.non_finite != 0 && !outcome.was_skipped) settle();
+  const bool is_used_up = outcome.was_non_finite && non_finite_in_a_row_ > config_.skip_non_finite;
+  if (outcome.state.non_finite != 0 && (!outcome.was_skipped || is_used_up)) settle();
 }
 
 }  // namespace shale::models

@@ -37,8 +37,8 @@ class Trainer : private StepObserver {
   ~Trainer() override;
 
   // Trains, saves, evaluates and finishes the task. If a rank was asked to stop
-  // (models/training/stop_signals.h), all ranks save after the same step and the result is
-  // kInterrupted. Collective.
+  // (models/training/stop_signals.h), all ranks drop the step they are in before the same
+  // micro-batch, save, and the result is kInterrupted. Collective.
   ExitCode run();
 
  private:
@@ -55,7 +55,12 @@ class Trainer : private StepObserver {
   void after_step(int64_t step);
   RunPosition position(int64_t step) const;
   void save(int64_t step);
-  void train_step(int64_t step);
+  // Returns false if the step was dropped, because a rank was asked to stop.
+  bool train_step(int64_t step);
+  // Returns true, on all ranks, if one was asked to stop. Collective.
+  bool stops_before(int64_t micro);
+  // Makes the run step over the samples of --skip-samples. Call it once layout_ has its origin.
+  void skip_samples();
   void evaluate(int64_t step);
   // Returns whether --patience ends the run; equal on all ranks.
   bool out_of_patience() const;
@@ -65,9 +70,10 @@ class Trainer : private StepObserver {
   void begins(StepPhase phase) override;
   void ends(StepPhase phase) override;
   StepMetrics metrics_of(const StepOutcome& outcome);
-  void send_news(const StepOutcome& outcome);
+  void send_news(const StepOutcome& outcome, double step_ms);
   // If the results of a step are being exchanged: waits for them, checks and reports the step.
   void settle();
+  // Throws NonFiniteError, unless --skip-non-finite skips the step.
   void check_finite(const StepOutcome& outcome, float loss);
   void report(const StepMetrics& metrics);
   // Logs the result of the run, its folder, and commands to run next.
@@ -117,8 +123,11 @@ class Trainer : private StepObserver {
   ValidationHistory validations_;
   std::optional<SaveNews> save_news_;  // save state of all ranks after the last settled step
   bool stop_agreed_ = false;           // all ranks have agreed to stop
+  bool drops_steps_ = true;            // false: a dropped step would leave a trace in the model
+  int64_t non_finite_in_a_row_ = 0;    // steps that --skip-non-finite has skipped, up to the last
   double peak_flops_ = 0;              // peak FLOP/s of one rank's device; 0: unknown
-  StepExchange exchange_;              // must be destroyed before group_
+  StepExchange exchange_;              // must be destroyed before group_, as the next one
+  StopVotes votes_;
 };
 
 }  // namespace shale::models

@@ -49,6 +49,7 @@ StepMetrics Trainer::metrics_of(const StepOutcome& outcome) {
                format_real(*metrics.loss_scale), " now");
     }
   }
+  if (config_.skip_non_finite > 0) metrics.skipped_steps = step_->skipped_steps();
   if (step_->skips_outliers()) {
     metrics.skipped_steps = step_->skipped_steps();
     metrics.outlier_steps = step_->outlier_steps();
@@ -84,9 +85,10 @@ void Trainer::report_data_wait(double run_s) const {
 }
 
 // Sends results to the other ranks. busy_s distinguishes a slow rank from those that wait for it.
-void Trainer::send_news(const StepOutcome& outcome) {
+void Trainer::send_news(const StepOutcome& outcome, double step_ms) {
   exchange_.start({.losses = outcome.losses,
                    .busy_s = accounts_.busy_seconds(*group_),
+                   .step_s = step_ms / 1e3,
                    .stop = StopSignals::received() != 0,
                    .save = checkpoints_->news()});
 }
@@ -96,6 +98,7 @@ void Trainer::settle() {
   Told told = *std::exchange(told_, std::nullopt);
   const StepSummary all = exchange_.take();
   if (!all.ranks_to_stop.empty()) stop_agreed_ = true;
+  votes_.set_step(all.step_s, layout_.micro_batches(told.outcome.step));
   save_news_ = all.save;
   if (is_main() && told.is_timed) {
     for (const std::string& warning : stragglers_.look(all.busy_s)) log_warning(warning);
@@ -111,14 +114,24 @@ void Trainer::settle() {
 // because loss and gradient norm are summed over ranks.
 void Trainer::check_finite(const StepOutcome& outcome, float loss) {
   const bool bad_gradient = outcome.state.non_finite != 0;
-  if (outcome.was_skipped || (std::isfinite(loss) && !bad_gradient)) return;
+  if (outcome.was_non_finite && non_finite_in_a_row_ <= config_.skip_non_finite) {
+    if (!is_main()) return;
+    return log_warning("step ", outcome.step + 1, ": the loss is ", loss,
+                       ", the gradient is not finite; the step was skipped, ", non_finite_in_a_row_,
+                       " in a row of at most ", config_.skip_non_finite);
+  }
+  if (outcome.was_skipped && !outcome.was_non_finite) return;
+  if (std::isfinite(loss) && !bad_gradient) return;
   std::string what = cat("the loss is ", loss, ranks_of_bad_losses(*group_, outcome.losses));
   if (bad_gradient) {
     what += cat(", the gradient of ", step_->parallel().first_non_finite(), " is not finite");
   }
   if (step_->scales_loss()) what += cat(", with a loss scale of ", outcome.state.loss_scale.value);
   throw NonFiniteError(cat("step ", outcome.step + 1, ": ", what,
-                           "; expected finite values: lower --lr, or check the data"));
+                           "; expected finite values: lower --lr, or check the data; ",
+                           config_.skip_non_finite > 0
+                               ? cat("--skip-non-finite ", config_.skip_non_finite, " is used up")
+                               : std::string("--skip-non-finite N skips such steps")));
 }
 
 void Trainer::evaluate(int64_t step) {

@@ -139,6 +139,18 @@ int64_t BatchLayout::samples_before(int64_t step) const {
   return samples + std::max<int64_t>(step - begin, 0) * global_batch;
 }
 
+std::optional<int64_t> BatchLayout::skip(int64_t first, int64_t last, int64_t from, int64_t steps) {
+  int64_t step = from, end = std::max(from, steps);
+  while (step < end) {  // begin() grows with the step
+    const int64_t middle = step + (end - step) / 2;
+    begin(middle + 1) < first ? step = middle + 1 : end = middle;
+  }
+  if (step >= steps || begin(step) >= last) return {};
+  skipped = last - begin(step);
+  skips_at = step;
+  return step;
+}
+
 BatchLayout::Place BatchLayout::place_of(int64_t first_step, int64_t index) const {
   int64_t step = first_step, left = index;
   for (const BatchPhase& phase : ramp) {

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
+#include <optional>
 #include <vector>
 
 #include "shale/base/rng.h"
@@ -88,6 +90,9 @@ struct BatchLayout {
   // negative.
   int64_t origin = 0;
   std::vector<BatchPhase> ramp = {};  // phases before global_batch applies, with ascending ends
+  // Steps from this one on begin `skipped` samples later, see skip().
+  int64_t skips_at = std::numeric_limits<int64_t>::max();
+  int64_t skipped = 0;
 
   // Throws ConfigError unless sizes are at least 1, global batches are multiples of micro_batch *
   // ranks, and each phase has steps.
@@ -95,7 +100,13 @@ struct BatchLayout {
   int64_t batch_at(int64_t step) const;  // global batch of a step
   int64_t largest_batch() const;
   int64_t samples_before(int64_t step) const;
-  int64_t begin(int64_t step) const { return origin + samples_before(step); }
+  int64_t begin(int64_t step) const {
+    return origin + samples_before(step) + (step >= skips_at ? skipped : 0);
+  }
+  // Leaves out samples `first` to `last`, counted from 1: of the steps from `from` to `steps`, the
+  // first one that would use a sample from `first` on begins after `last`. Returns it, or nothing
+  // if no step is affected.
+  std::optional<int64_t> skip(int64_t first, int64_t last, int64_t from, int64_t steps);
   int64_t micro_batches(int64_t step) const { return batch_at(step) / (micro_batch * ranks); }
   int64_t first_position(int64_t step, int64_t rank, int64_t micro) const {
     return begin(step) + (micro * ranks + rank) * micro_batch;

@@ -58,10 +58,18 @@ loses() {
   [[ $code -eq 76 ]] || fail "$signal $*: exit code $code, expected 76"
   for ((rank = 0; rank < ranks; ++rank)); do
     ((rank == lost)) && continue
-    grep -qF "[rank $rank] no heartbeat from rank $lost$place for " "$work/stderr" ||
+    cat "$work/run"/failure/*.txt | grep -qF "[rank $rank] no heartbeat from rank $lost$place for " ||
       fail "$signal $*: rank $rank does not name rank $lost$place"
   done
-  named=$(grep -oE 'no (heartbeat from |message from |message from the node of )ranks? [0-9,]+' "$work/stderr" |
+  # Standard error has few lines, of any number of ranks, and the cause is the last of them.
+  local lines
+  lines=$(grep -cE '^(\[rank|error:)' "$work/stderr")
+  ((lines <= 5)) || fail "$signal $*: $lines lines of ranks on standard error, expected at most 5"
+  (($(wc -l <"$work/stderr") <= 50)) || fail "$signal $*: more than 50 lines on standard error"
+  grep -E '^(\[rank|error:)' "$work/stderr" | tail -n 1 | grep -q '^error: ' ||
+    fail "$signal $*: the cause is not last"
+  named=$(cat "$work/stderr" "$work/run"/failure/*.txt |
+    grep -oE 'no (heartbeat from |message from |message from the node of )ranks? [0-9,]+' |
     sed 's/.* //' | sort -u | tr '\n' ' ')
   [[ $named == "$lost " ]] || fail "$signal $*: named ranks $named, expected $lost alone"
   [[ $(grep -c '^error: ' "$work/stderr") -eq 1 ]] || fail "$signal $*: not one line of error"
@@ -89,6 +97,24 @@ starts_late 1 --start-timeout 1
 [[ $code -eq 76 ]] || fail "a late rank, --start-timeout 1: exit code $code, expected 76"
 grep -q 'the ranks have not met 1 s after the start' "$work/stderr" ||
   fail "a late rank: no word of the start"
+
+# A rank that is asked to end while another one is silent ends after 10 s, and not only after the
+# silence that is allowed otherwise: srun asks so when a rank is gone, and kills after 30 s.
+rm -rf "$work/run"
+timeout -k 5 120 mpirun --oversubscribe --bind-to none -np 2 "$work/unseen" "$BIN_DIR/train_lm" \
+  "${small[@]}" --steps 1000000 --out "$work/run" >"$work/stdout" 2>"$work/stderr" &
+launcher=$!
+until grep -qs '"step": [3-9]' "$work/run/metrics.jsonl"; do sleep 0.05; done
+kill -STOP "$(process_of 1)"
+started=$(date +%s%3N)
+kill -TERM "$(process_of 0)"
+wait $launcher
+code=$?
+elapsed=$(($(date +%s%3N) - started))
+kill -9 $(process_of 1) 2>/dev/null
+[[ $code -eq 76 ]] || fail "asked to end: exit code $code, expected 76"
+((elapsed > 9000 && elapsed < 25000)) || fail "asked to end: took $elapsed ms, expected about 10 s"
+echo "asked to end while a rank is silent: ended after $elapsed ms"
 
 for ((i = 0; i < ${REPEAT:-1}; ++i)); do
   loses STOP 4 2 ''

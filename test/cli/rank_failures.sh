@@ -88,6 +88,9 @@ also training-pipeline-stopped '[rank 0] no heartbeat from rank 1' \
 check 3 hung-in-compute 76 1 'error: group '"'world'"': no message from rank 1 for 2 s in all_reduce_sum 1'
 also hung-in-compute '[rank 1]   shale::test::hang_in_computation()' '[rank 0] main thread:'
 
+# A silent rank is noticed long before a collective's time-out.
+check 3 hung-long-before-the-timeout 76 1 'error: no heartbeat from rank 1 for 2 s, last seen in step 41'
+
 # Without a launcher there is one rank and no MPI, and the program answers immediately.
 start=$(milliseconds)
 "$program" --fail=alike >"$output" 2>&1

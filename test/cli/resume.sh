@@ -91,11 +91,30 @@ grep -q 'resumed from .*step_00000008' "$work/stdout" || fail "damaged: not from
 [[ $(rows damaged 0) == $(rows plain 0) ]] || fail "damaged: other losses, or a step twice"
 same_end damaged plain || fail "damaged: another state at the end"
 
+# ---- Another run with the optimizer states ----
+# All samples are equal, so that a run that begins its data anew has the samples of one that goes on.
+yes 'a line of 32 characters, no more' | tr -d '\n' | head -c 65536 >"$work/equal.txt"
+equal=(--data "$work/equal.txt" --micro-batch 4 --schedule constant --warmup-steps 0 --lr 1e-3)
+from=(--init "$work/whole/checkpoints/step_00000004" --steps 8)
+bits() { sed -nE 's/.*"loss_bits": ("[0-9a-f]*").*/\1/p' "$work/$1/metrics.jsonl"; }
+run_training 2 whole "${equal[@]}" --save-every 4
+run_training 2 kept "${equal[@]}" "${from[@]}" --keep-optimizer --save-every 4
+[[ $code -eq 0 && $(bits kept | wc -l) -eq 8 && $(bits kept) == "$(bits whole | tail -n 8)" ]] ||
+  fail 'kept: other losses than a run that goes on'
+grep -q 'optimizer states of .*, after 4 updates' "$work/stdout" || fail 'kept: no word of the states'
+run_training 2 kept_on "${equal[@]}" "${from[@]}" --keep-optimizer --zero 3 \
+  --resume "$work/kept/checkpoints/step_00000004"
+[[ $code -eq 0 && $(bits kept_on) == "$(bits whole | tail -n 4)" ]] ||
+  fail 'kept_on: other losses after a resume'
+run_training 2 empty "${equal[@]}" "${from[@]}"
+[[ $code -eq 0 && $(bits empty | head -n 2) != "$(bits kept | head -n 2)" ]] ||
+  fail 'empty: the optimizer states make no difference'
+
 # ---- What is refused ----
 refused() {  # arguments: CODE WORD FLAGS...
   local want=$1 word=$2
   shift 2
-  run_training 2 plain --micro-batch 4 "$@"
+  run_training 2 "${in:-plain}" --micro-batch 4 "$@"
   [[ $code -eq $want ]] || fail "$*: exit code $code, expected $want"
   [[ $(grep -c 'error:' "$work/stderr") -eq 1 ]] || fail "$*: expected one error line"
   grep 'error:' "$work/stderr" | grep -qF -- "$word" || fail "$*: no word of '$word'"
@@ -108,6 +127,10 @@ refused 64 '--optimizer was "adamw"' --resume auto --optimizer lion
 refused 64 'the model shape' --resume auto --layers 2
 refused 64 'a checkpoint of step 12' --resume "$work/plain/checkpoints/step_00000004"
 refused 66 'nowhere' --resume "$work/nowhere"
+in=new refused 64 '--init' --keep-optimizer
+in=new refused 64 '--keep-optimizer: --optimizer was "adamw"' --optimizer lion --init "$work/plain" \
+  --keep-optimizer
+in=new refused 65 'ema' --ema 0.9 --init "$work/plain" --keep-optimizer
 for checkpoint in "$work"/plain/checkpoints/step_*; do echo x >>"$checkpoint/manifest.json"; done
 refused 65 'manifest.json' --resume auto
 

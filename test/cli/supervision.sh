@@ -29,9 +29,55 @@ check 0 1 'exit 0'
 check 76 3 'exit 76'
 has 'exit code 76 (ranks disagree, or one was lost)' '2 restarts brought no progress; giving up'
 check 137 3 'kill -9 $$'
-check 74 1 'exit 74'
+check 9 3 'exit 9'  # as MPICH's mpiexec returns a death by SIGKILL
+check 143 3 'kill -15 $$'
+check 64 1 'exit 64'
 check 75 1 'exit 75'
-check 143 1 'kill -15 $$'
+check 77 2 'exit 77'  # once, because it may be faulty hardware
+
+: >"$work/starts"
+run --max-restarts 1 --delay 0.05 -- sh -c "$(script 'exit 74')"  # a disk may recover
+code_is 74
+has 'disk error' 'starting again in 0.4 s' '4 restarts brought no progress'
+[[ $(starts) -eq 5 ]] || fail "a disk error was started $(starts) times, expected 5"
+
+# status.json decides if the launcher returns a code of its own, unless it is of an earlier start.
+cat >"$work/train_fake" <<'END'
+#!/bin/sh
+echo start >>"$3"
+[ "$4" = stale ] && exit 9
+cat >"$2/status.json" <<JSON
+{"state": "failed", "step": 3, "checkpoint_step": null, "checkpoint": "", "exit_code": 65, "message": "x"}
+JSON
+exit 9
+END
+chmod +x "$work/train_fake"
+mkdir "$work/fake"
+for of in 'new 65 1' 'stale 9 2'; do
+  read -r word wanted times <<<"$of"
+  : >"$work/starts"
+  run --max-restarts 1 --delay 0.05 -- "$work/train_fake" --out "$work/fake" "$work/starts" $word
+  code_is "$wanted"
+  [[ $(starts) -eq $times ]] || fail "a $word status: $(starts) starts, expected $times"
+done
+
+# A death for want of memory is said. Needs a memory control group that can be made here.
+group=/sys/fs/cgroup/memory$(sed -n 's/^[0-9]*:memory://p' /proc/self/cgroup)/shale-$$
+[[ -d /sys/fs/cgroup/memory ]] || group=/sys/fs/cgroup$(sed -n 's/^0:://p' /proc/self/cgroup)/shale-$$
+limit=memory.limit_in_bytes
+[[ -d /sys/fs/cgroup/memory ]] || limit=memory.max
+if mkdir "$group" 2>/dev/null && echo $((64 << 20)) 2>/dev/null >"$group/$limit"; then
+  run --max-restarts 0 -- true
+  (echo $BASHPID >"$group/cgroup.procs" &&
+    "$shale" run --max-restarts 0 -- sh -c 'tail -c 300m /dev/zero | tail -c 299m >/dev/null; exit 137') \
+    >"$work/output" 2>&1
+  code=$?
+  code_is 137
+  has 'killed by signal 9, after the kernel killed a process here for want of memory'
+else
+  echo 'skipped: no memory control group can be made'
+fi
+rmdir "$group" 2>/dev/null
 
 run -- "$work/no_such_program"
 code_is 127

@@ -125,6 +125,9 @@ expect 64 "--data-field" "jsonl" -- --data "$text" --data-field body
 expect 64 "--data-cache" "corpus" -- --data "$text" --data-cache "$work/none"
 expect 64 "--batch-ramp" "BATCH:STEPS" "6;9" -- --data "$text" --micro-batch 1 --global-batch 12 --batch-ramp "6:6;9"
 expect 64 "batch-ramp is 7" "multiple" -- --data "$text" --micro-batch 2 --global-batch 12 --batch-ramp 12:5,7:5
+expect 64 "--skip-samples" "expected A-B" "9-3" -- --data "$text" --skip-samples 9-3
+expect 64 "--skip-non-finite" "-1" -- --data "$text" --skip-non-finite -1
+expect 64 "--save-minutes" "auto, or a number of at least 0" "often" -- --data "$text" --save-minutes often
 expect 69 "NCCL" "cpu" -- --data "$text" --comm nccl
 expect 65 "empty.txt" -- --data "$work/empty.txt"
 expect 65 "truncated.bin" -- --data "$work/truncated.bin" --data-format llmc

@@ -98,7 +98,8 @@ took=$(($(milliseconds) - cut))
 # Ranks are placed on hosts in turn: ranks 0 and 2 are on the left.
 for rank in 0 1 2 3; do
   lost=$([[ $((rank % 2)) -eq 0 ]] && echo 1,3 || echo 0,2)
-  grep -qE "no (heartbeat from ranks|message from the node of ranks) $lost for" "$work/out.$rank" ||
+  cat "$work/out"/failure/*.txt "$work/out.$rank" | grep -E "^(\[rank $rank\]|error:)" |
+    grep -qE "no (heartbeat from ranks|message from the node of ranks) $lost for" ||
     fail "rank $rank does not name ranks $lost"
 done
 # On each host the rank that ends first sets the exit code; mpirun may kill the other one together
@@ -117,6 +118,23 @@ wait "$launcher" 2>/dev/null
 in_namespace $left ip link set $left_device up
 rm -rf "$work/out"
 sleep 1
+
+# A silent host is noticed after 90 s, whatever the time-out of collectives.
+if [[ ${1:-} == all ]]; then
+  start 4 --steps 1000000 --timeout 600
+  for _ in $(seq 400); do [[ $(rows) -ge 20 ]] && break; sleep 0.05; done
+  in_namespace $left ip link set $left_device down
+  cut=$(milliseconds)
+  for _ in $(seq 1500); do [[ $(ranks_left) -eq 0 ]] && break; sleep 0.1; done
+  took=$(($(milliseconds) - cut))
+  [[ $took -gt 85000 && $took -lt 110000 ]] || fail "--timeout 600: ended after $took ms"
+  echo "link down: all ranks ended after $took ms, with a time-out of 600 s"
+  kill -9 "$launcher" 2>/dev/null
+  wait "$launcher" 2>/dev/null
+  in_namespace $left ip link set $left_device up
+  rm -rf "$work/out"
+  sleep 1
+fi
 
 # ---- Under a supervisor, the run continues on the remaining host ----
 

@@ -1,28 +1,31 @@
 #include "shale/models/tools/supervision/restart_policy.h"
 
 #include <algorithm>
-#include <csignal>
 
 #include "shale/base/error.h"
 
 namespace shale::models {
 
 Ending ending_of(int code) {
-  constexpr int kLauncher = 1;  // mpirun's own failure: it could not start ranks, or lost a host
+  constexpr int kCannotRun = 126, kNotFound = 127;  // a shell could not start the command
   switch (code) {
     case static_cast<int>(ExitCode::kOk): return Ending::kDone;
     case static_cast<int>(ExitCode::kInterrupted): return Ending::kPreempted;
-    case kLauncher:
-    case static_cast<int>(ExitCode::kUnavailable):
-    case static_cast<int>(ExitCode::kInternal):
-    case static_cast<int>(ExitCode::kComm):
-    case 128 + SIGABRT:
-    case 128 + SIGBUS:
-    case 128 + SIGFPE:
-    case 128 + SIGKILL:
-    case 128 + SIGSEGV: return Ending::kRestart;
-    default: return Ending::kHopeless;
+    case static_cast<int>(ExitCode::kDisk): return Ending::kDisk;
+    case static_cast<int>(ExitCode::kNonFinite): return Ending::kNonFinite;
+    case static_cast<int>(ExitCode::kUsage):
+    case static_cast<int>(ExitCode::kData):
+    case static_cast<int>(ExitCode::kMissingInput):
+    case static_cast<int>(ExitCode::kOutOfMemory):
+    case kCannotRun:
+    case kNotFound: return Ending::kHopeless;
+    default: return Ending::kRestart;
   }
+}
+
+bool is_own_code(int code) {
+  return code == 0 || (code >= static_cast<int>(ExitCode::kUsage) &&
+                       code <= static_cast<int>(ExitCode::kNonFinite));
 }
 
 std::string describe_exit(int code) {
@@ -43,20 +46,26 @@ std::string describe_exit(int code) {
     case ExitCode::kComm: return with("ranks disagree, or one was lost");
     case ExitCode::kNonFinite: return with("loss or gradient not finite");
   }
-  return cat("exit code ", code);
+  const bool may_be_signal = code > 1 && code < static_cast<int>(ExitCode::kUsage);
+  return cat("exit code ", code, may_be_signal ? cat(" (signal ", code, " under MPICH)") : "");
 }
 
-RestartPolicy::Decision RestartPolicy::failed_at(int64_t step) {
-  if (step > furthest_) without_progress_ = 0;
-  furthest_ = std::max(furthest_, step);
-  if (without_progress_ >= options_.max_restarts) {
-    return {.without_progress = without_progress_};
+RestartPolicy::Decision RestartPolicy::failed(const Failure& failure) {
+  if (failure.saved_step > furthest_) without_progress_ = 0;
+  furthest_ = std::max(furthest_, failure.saved_step);
+  const bool disk = failure.ending == Ending::kDisk;
+  bool hopeless =
+      without_progress_ >= options_.max_restarts * (disk ? options_.disk_restarts_factor : 1);
+  if (failure.ending == Ending::kNonFinite) {
+    hopeless = hopeless || non_finite_at_ == failure.step;
+    non_finite_at_ = failure.step;
   }
+  if (hopeless) return {.without_progress = without_progress_};
+  const double longest_s = disk ? options_.longest_disk_delay_s : options_.longest_delay_s;
   double delay_s = options_.first_delay_s;
-  for (int64_t i = 0; i < without_progress_ && delay_s < options_.longest_delay_s; ++i)
-    delay_s *= 2;
+  for (int64_t i = 0; i < without_progress_ && delay_s < longest_s; ++i) delay_s *= 2;
   return {.restart = true,
-          .delay_s = std::min(delay_s, options_.longest_delay_s),
+          .delay_s = std::min(delay_s, longest_s),
           .without_progress = ++without_progress_};
 }
 

@@ -32,7 +32,7 @@ constexpr std::chrono::seconds kIdleLauncher{15};
 sigset_t supervised_signals() {
   sigset_t set;
   sigemptyset(&set);
-  for (const int signal : {SIGTERM, SIGINT, SIGUSR1, SIGCHLD}) sigaddset(&set, signal);
+  for (const int signal : {SIGTERM, SIGINT, SIGUSR1, SIGUSR2, SIGCHLD}) sigaddset(&set, signal);
   return set;
 }
 
@@ -92,7 +92,7 @@ int SupervisedProcess::wait_for_signal(double seconds) {
   const timespec time{.tv_sec = whole,
                       .tv_nsec = static_cast<long>((seconds - static_cast<double>(whole)) * 1e9)};
   const int signal = sigtimedwait(&set, nullptr, &time);
-  if (signal == SIGTERM || signal == SIGINT || signal == SIGUSR1) ++requests_;
+  if (signal > 0 && signal != SIGCHLD) ++requests_;
   return signal > 0 ? signal : 0;
 }
 

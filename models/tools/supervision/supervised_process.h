@@ -5,9 +5,9 @@
 
 namespace shale::models {
 
-// Runs commands one after another for a supervisor, which SIGTERM, SIGINT or SIGUSR1 ask to stop.
-// There is one instance per process, made before any other thread: it blocks these signals and
-// waits for them itself, and adopts processes that its commands leave behind.
+// Runs commands one after another for a supervisor, which SIGTERM, SIGINT, SIGUSR1 or SIGUSR2 ask
+// to stop. There is one instance per process, made before any other thread: it blocks these signals
+// and waits for them itself, and adopts processes that its commands leave behind.
 class SupervisedProcess {
  public:
   SupervisedProcess();

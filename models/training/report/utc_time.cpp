@@ -23,4 +23,16 @@ std::string utc_now() {
   return cat(std::string_view(date.data(), length), fraction.data());
 }
 
+std::optional<double> utc_seconds(const std::string& text) {
+  std::tm day{};
+  double seconds = 0;
+  if (std::sscanf(text.c_str(), "%d-%d-%dT%d:%d:%lfZ", &day.tm_year, &day.tm_mon, &day.tm_mday,
+                  &day.tm_hour, &day.tm_min, &seconds) != 6) {
+    return {};
+  }
+  day.tm_year -= 1900;
+  day.tm_mon -= 1;
+  return static_cast<double>(timegm(&day)) + seconds;
+}
+
 }  // namespace shale::models

@@ -69,7 +69,9 @@ LinkedRanks wait_on_link(World& world, const comm::GroupOptions& options) {
 void run_watched_mode(std::string_view mode, World& world) {
   const bool one = world.rank() == 1;
   // In the stopped modes, main() has started the watchdog through comm::run().
-  if (!mode.starts_with("stopped-")) world.watch({.timeout_s = 2});
+  const bool waits_long = mode == "hung-long-before-the-timeout";
+  if (waits_long) world.watch({.timeout_s = 600, .lost_s = 2});
+  if (mode.starts_with("hung-") && !waits_long) world.watch({.timeout_s = 2});
   world.at_step(41);
   const auto group = world.group({.timeout_s = mode == "hung-in-compute" ? 2. : 60.});
   std::vector<float> values(100'000);

@@ -88,7 +88,7 @@ class Nodes {
       Node& to = *nodes_[static_cast<size_t>(neighbor)];
       ++from.sent;
       to.table.put(from.rank, from.table.get(from.rank));
-      if (from.failing) to.table.set_failure_elsewhere(76);
+      if (from.failing) to.table.set_failure_elsewhere(76, -1);
     }
     from.told = from.failing;
   }

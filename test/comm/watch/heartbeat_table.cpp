@@ -34,8 +34,15 @@ TEST_CASE("a heartbeat table keeps the newest heartbeat, whatever the order of a
   table.set_step(2, 101);
   CHECK(table.get(2).step == 101);
   CHECK(table.failure_elsewhere() == 0);
-  table.set_failure_elsewhere(76);
+  CHECK(table.failing_elsewhere() == -1);
+  table.set_failure_elsewhere(76, 3);
   CHECK(table.failure_elsewhere() == 76);
+  CHECK(table.failing_elsewhere() == 3);
+  table.set_failure_elsewhere(76, 5);  // the lowest rank stays
+  table.set_failure_elsewhere(76, -1);
+  CHECK(table.failing_elsewhere() == 3);
+  table.set_failure_elsewhere(76, 0);
+  CHECK(table.failing_elsewhere() == 0);
 }
 
 TEST_CASE("a rank that was heard of and beats no more becomes silent, others do not") {
