@@ -4,6 +4,7 @@
 
 #include "shale/models/image/config.h"
 #include "shale/models/image/task.h"
+#include "shale/models/plan/memory_check.h"
 #include "shale/models/training/program.h"
 
 int main(int argc, char** argv) {
@@ -11,11 +12,12 @@ int main(int argc, char** argv) {
   models::ImageTrainConfig config;
   ConfigSpec spec("train_image", "trains an image classifier on one or more ranks");
   models::describe(spec, config);
-  return models::run_training_program(
-      argc, argv,
-      {.name = "train_image",
-       .spec = spec,
-       .run = config.run,
-       .resolve = [&config](int ranks) { models::resolve(config, ranks); },
-       .make_task = [&config] { return std::make_unique<models::ImageTask>(config); }});
+  models::TrainingProgram program{
+      .name = "train_image",
+      .spec = spec,
+      .run = config.run,
+      .resolve = [&config](int ranks) { models::resolve(config, ranks); },
+      .make_task = [&config] { return std::make_unique<models::ImageTask>(config); }};
+  models::plan_memory(program);
+  return models::run_training_program(argc, argv, program);
 }

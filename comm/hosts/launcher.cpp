@@ -29,6 +29,35 @@ bool is_set(const char* name) { return name != nullptr && std::getenv(name) != n
 
 std::span<const Launcher> launchers() { return kLaunchers; }
 
+const RankStarter& rank_starter(std::string_view mpi_version) {
+  static const std::array kStarters = {
+      RankStarter{.mpi = "Open MPI",
+                  .program = "mpirun",
+                  .version = "Open MPI",
+                  .install = "openmpi-bin",
+                  .ranks = {"-np"},
+                  .unbound = {"--bind-to", "none"},
+                  .many = {"--map-by", ":OVERSUBSCRIBE"},
+                  .hosts = {"--host"},
+                  .as_root = {"--allow-run-as-root"}},
+      RankStarter{.mpi = "MPICH",
+                  .program = "mpiexec.hydra",
+                  .version = "HYDRA",
+                  .install = "mpich",
+                  .ranks = {"-n"},
+                  .unbound = {"-bind-to", "none"},
+                  .many = {},
+                  .hosts = {"-hosts"},
+                  .as_root = {}},
+  };
+  const auto found = std::find_if(
+      kStarters.begin(), kStarters.end(),
+      [&](const RankStarter& starter) { return mpi_version.starts_with(starter.mpi); });
+  if (found != kStarters.end()) return *found;
+  throw UnavailableError(cat("expected Open MPI or MPICH to start ranks, found ", mpi_version,
+                             "; use its own launcher: shale run -- mpiexec -n 2 train_lm ..."));
+}
+
 bool started_by_launcher() {
   return std::any_of(kOtherSigns.begin(), kOtherSigns.end(), is_set) ||
          std::any_of(kLaunchers.begin(), kLaunchers.end(), [](const Launcher& launcher) {

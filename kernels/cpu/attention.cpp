@@ -14,6 +14,7 @@
 #include "shale/kernels/cpu/attention_internal.h"
 #include "shale/kernels/cpu/parallel.h"
 #include "shale/kernels/cpu/run.h"
+#include "shale/kernels/dry_run.h"
 
 namespace shale::kernels::cpu {
 namespace {
@@ -89,7 +90,7 @@ bool have_lengths(const Problem& p) {
 // Returns the first visible key of every query of the batch; empty if no keys are hidden.
 std::vector<int32_t> first_keys(const Problem& all) {
   std::vector<int32_t> keys;
-  if (!all.hides_first_keys()) return keys;
+  if (!all.hides_first_keys() || DryRun::is_on()) return keys;
   keys.reserve(size_t(all.batch * all.queries));
   for (int64_t b = 0; b < all.batch; ++b) {
     HiddenKeys hidden;

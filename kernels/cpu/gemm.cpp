@@ -20,6 +20,7 @@
 #include "shale/kernels/cpu/onednn_matmul.h"
 #include "shale/kernels/cpu/parallel.h"
 #include "shale/kernels/cpu/run.h"
+#include "shale/kernels/dry_run.h"
 #include "shale/kernels/gemm_problem.h"
 #include "shale/kernels/grouped_gemm.h"
 
@@ -206,6 +207,7 @@ void run_epilogue(const GemmProblem& p, const Plan& plan, const GemmBlocks::Bloc
 
 // Adds the column sums [row_blocks, n] of the row blocks, in order, to bias_grad.
 void finish_bias_grad(const GemmProblem& p, const float* column_sums, int64_t row_blocks) {
+  if (DryRun::is_on()) return;
   dispatch_gradient(p.bias_grad.dtype, [&]<typename T>() {
     T* const bias_grad = static_cast<T*>(p.bias_grad.data);
     for (int64_t j = 0; j < p.n; ++j) {

@@ -94,8 +94,11 @@ GemmBlocks gemm_blocks(int64_t m, int64_t n, int64_t k, GemmKind kind, bool avx5
   const double overhead_rows = limit.pack_rows + kCallWork / row_work;
   double best = std::numeric_limits<double>::infinity();
   const int64_t most = std::max<int64_t>(1, m / kMinRows);
-  for (int64_t count = std::min(ceil_div(m, limit.rows), most); count <= most; ++count) {
-    const int64_t rows = count == 1 ? m : round_up(ceil_div(m, count), kRowStep);
+  int64_t rows = m;
+  // Skips numbers of blocks with the same rows, so that plans of many rows take no time.
+  for (int64_t count = std::min(ceil_div(m, limit.rows), most); count <= most;
+       count = std::max(count + 1, ceil_div(m, std::max(rows - kRowStep, kRowStep)))) {
+    rows = count == 1 ? m : round_up(ceil_div(m, count), kRowStep);
     const bool in_place = !avx512 && !packs_without_avx512(rows, g.cols);
     const double c = cost(m, rows, g.col_blocks, overhead_rows) * (in_place ? kInPlace : 1);
     if (c < best) best = c, g.rows = rows;

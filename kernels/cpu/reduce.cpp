@@ -14,6 +14,7 @@
 #include "shale/kernels/cpu/parallel.h"
 #include "shale/kernels/cpu/row_blocks.h"
 #include "shale/kernels/cpu/run.h"
+#include "shale/kernels/dry_run.h"
 #include "shale/kernels/reduce.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -195,6 +196,7 @@ void cpu::run(const Exec& exec, const ColumnSumArgs& a) {
 
 template <>
 void cpu::run(const Exec& exec, const SumArgs& a) {
+  if (DryRun::is_on()) return;
   // Chunks of a power of two of elements are whole subtrees, so chunks do not change the result.
   constexpr int64_t kGrain = 4096;
   const int64_t n = a.x.numel();

@@ -24,16 +24,18 @@ constexpr const char* kSamplesFolder = "samples";
 
 }  // namespace
 
-DiffusionTask::DiffusionTask(const DiffusionTrainConfig& config)
+DiffusionTask::DiffusionTask(const DiffusionTrainConfig& config, const DiffusionTask* opened)
     : config_(config.diffusion),
       batches_(batch_layout(config.run, /*ranks=*/1)),
       seed_(static_cast<uint64_t>(config.run.seed)),
       folder_((std::filesystem::path(config.run.out) / kSamplesFolder).string()),
-      damaged_(std::make_shared<DamagedImages>(config_.data.max_damaged)),
-      data_(open_diffusion_data(config_, seed_, damaged_)),
+      damaged_(opened != nullptr ? opened->damaged_
+                                 : std::make_shared<DamagedImages>(config_.data.max_damaged)),
+      data_(opened != nullptr ? opened->data_ : open_diffusion_data(config_, seed_, damaged_)),
       model_(std::make_unique<Dit>(
           model_config(config_, data_.pixels, data_.channels, std::ssize(data_.classes)))) {
-  if (!config_.init.empty()) init_ = std::make_unique<DitWeights>(config_.init, *model_);
+  if (!config_.init.empty() && opened == nullptr)
+    init_ = std::make_unique<DitWeights>(config_.init, *model_);
 }
 
 DiffusionTask::~DiffusionTask() = default;

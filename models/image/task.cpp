@@ -53,11 +53,11 @@ Image framed_picture(std::span<const float> values, const Augmentation& augmenta
 
 }  // namespace
 
-ImageTask::ImageTask(const ImageTrainConfig& config)
+ImageTask::ImageTask(const ImageTrainConfig& config, const ImageTask* opened)
     : config_(config.image),
       batches_(batch_layout(config.run, /*ranks=*/1)),
       seed_(static_cast<uint64_t>(config.run.seed)),
-      data_(open_images(data_options(config))),
+      data_(opened != nullptr ? opened->data_ : open_images(data_options(config))),
       augmentation_(augmentation(config_, data_.format)),
       mix_(mix_options(config_)),
       damaged_(std::make_shared<DamagedImages>(config_.data.max_damaged)),
@@ -67,7 +67,7 @@ ImageTask::ImageTask(const ImageTrainConfig& config)
                         ": expected at least two classes, found only ", data_.classes.front(),
                         "; --data must be the folder with one folder per class"));
   }
-  if (config_.init.empty()) return;
+  if (config_.init.empty() || opened != nullptr) return;
   check_normalisation(config_.init, augmentation_);
   init_.emplace(config_.init, *model_, config_.new_head);
 }

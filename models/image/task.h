@@ -17,11 +17,15 @@ class ImageTask : public Task {
  public:
   // `config` must be resolved. Opens the data. Throws MissingInputError, DataError or ConfigError
   // for impossible input.
-  explicit ImageTask(const ImageTrainConfig& config);
+  // opened: shares the data of this task, without stored weights; null: opens both.
+  explicit ImageTask(const ImageTrainConfig& config, const ImageTask* opened = nullptr);
   ~ImageTask() override;
 
   Module& model() override { return *model_; }
   std::vector<Module*> units() override { return model_->blocks(); }
+  std::unique_ptr<Task> twin(const RunConfig& run) const override {
+    return std::make_unique<ImageTask>(ImageTrainConfig{config_, run}, this);
+  }
   comm::ModelPlan plan() const override { return {.has_whole_samples = true}; }
   void prepare(const TaskContext& run) override;
   void initialize(const TaskContext& run) override;

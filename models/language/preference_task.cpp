@@ -41,18 +41,18 @@ struct PreferenceTask::Figures {
   std::array<double, 4> sums = {};  // accuracy, margin, chosen and rejected reward
 };
 
-PreferenceTask::PreferenceTask(const TrainConfig& config)
-    : LanguageTask(config),
+PreferenceTask::PreferenceTask(const TrainConfig& config, const PreferenceTask* opened)
+    : LanguageTask(config, opened),
       beta_(config.language.source.dpo_beta),
       smoothing_(config.language.source.dpo_smoothing),
-      train_(usable(data().preferences.train)),
-      val_(usable(data().preferences.val)) {
+      train_(opened != nullptr ? opened->train_ : usable(data().preferences.train)),
+      val_(opened != nullptr ? opened->val_ : usable(data().preferences.val)) {
   if (train_.size() == 0) {
     throw DataError(cat("--data ", config.language.source.data,
                         ": no preference pair has both answers within --seq-len ",
                         config.language.seq_len, "; use a larger --seq-len or other data"));
   }
-  load_reference(config);
+  if (opened == nullptr) load_reference(config);
 }
 
 PreferenceTask::Pairs PreferenceTask::usable(

@@ -21,8 +21,11 @@ namespace shale::models {
 class PreferenceTask : public LanguageTask {
  public:
   // Throws as LanguageTask does; DataError if no pair has answers that fit into a row.
-  explicit PreferenceTask(const TrainConfig& config);
+  explicit PreferenceTask(const TrainConfig& config, const PreferenceTask* opened = nullptr);
 
+  std::unique_ptr<Task> twin(const RunConfig& run) const override {
+    return std::make_unique<PreferenceTask>(TrainConfig{config(), run}, this);
+  }
   void initialize(const TaskContext& run) override;
   int64_t samples_per_epoch() const override { return train_.size(); }
   BatchSource train_batches(const BatchPlan& plan) override;

@@ -18,11 +18,16 @@ class LanguageTask : public Task {
  public:
   // `config` must be resolved. Opens the data and, with --init, the stored model. Throws
   // MissingInputError, DataError or ConfigError for impossible input, and as open_data().
-  explicit LanguageTask(const TrainConfig& config);
+  // opened: shares the data, stored model and tokenizer of this task; null: opens them.
+  explicit LanguageTask(const TrainConfig& config, const LanguageTask* opened = nullptr);
   ~LanguageTask() override;
 
   Module& model() override { return *model_; }
   std::vector<Module*> units() override { return model_->blocks(); }
+  int64_t parameters() override { return parameters_; }  // unlike quantized ones
+  std::unique_ptr<Task> twin(const RunConfig& run) const override {
+    return std::make_unique<LanguageTask>(TrainConfig{config_, run}, this);
+  }
   comm::ModelPlan plan() const override;
   void initialize(const TaskContext& run) override;
 
@@ -72,7 +77,7 @@ class LanguageTask : public Task {
   const LanguageConfig config_;
   BatchLayout batches_;  // batches of all ranks
   const uint64_t seed_;
-  std::unique_ptr<StoredModel> init_;                 // null: the model starts with random weights
+  std::shared_ptr<StoredModel> init_;                 // null: the model starts with random weights
   std::shared_ptr<const StoredTokenizer> tokenizer_;  // null: tokens are bytes, or numbers
   HfExtras extras_;                                   // extra files for exports
   TrainingData data_;

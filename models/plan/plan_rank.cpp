@@ -8,6 +8,7 @@
 
 #include "shale/base/error.h"
 #include "shale/base/gpu_model.h"
+#include "shale/comm/checkpoint/training_state.h"
 #include "shale/comm/groups/group_simulated.h"
 #include "shale/kernels/dry_run.h"
 #include "shale/models/training/batch_ramp.h"
@@ -75,6 +76,31 @@ Device device_of_kernels(const RunConfig& config) {
   return device;
 }
 
+// Validations with batches of more host memory are left out of a plan: such a batch needs more
+// device memory in training.
+constexpr int64_t kMostEvaluated = int64_t{64} << 20;
+
+int64_t bytes_of(const Batch& batch) {
+  int64_t bytes = 0;
+  for (const HostTensor& field : batch.fields)
+    bytes += field.shape.numel() * dtype_size(field.dtype);
+  return bytes;
+}
+
+// Returns a batch with the fields and shapes of `samples` samples like the one in `batch`, but with
+// only as many values as PlanBackend copies: a batch of any size takes next to no memory.
+Batch blank_batch(Batch batch, int64_t samples) {
+  batch.count = samples;
+  for (HostTensor& field : batch.fields) {
+    if (__builtin_mul_overflow(field.shape[0], samples, &field.shape[0])) {
+      throw ConfigError(cat("--micro-batch is ", samples, ", which does not fit 64 bits"));
+    }
+    const auto all = static_cast<size_t>(field.shape.numel() * dtype_size(field.dtype));
+    field.bytes.resize(std::min(all, PlanBackend::kCopied));
+  }
+  return batch;
+}
+
 // Stepper of offloaded shards in a plan of memory alone: it takes no time.
 class UntimedStepper final : public offload::InlineStepper {
  public:
@@ -134,35 +160,42 @@ class Rehearsal {
                        .stepper = runs_later ? stepper() : nullptr},
                       clock);
     task_.prepare(task_context());
+    const BatchLayout one{.global_batch = data_.count, .micro_batch = 1, .ranks = data_.count};
+    task_.train_batches({.layout = one, .rank = data_.rank})(0, blank_);
+    blank_ = blank_batch(std::move(blank_), layout_.micro_batch);
     if (config_.ema > 0) step_->keep_average(config_.ema);
     if (ledger_) places_.emplace(*ledger_, task_.model(), task_.units());
   }
 
   void run() {
-    Prefetcher batches(task_.train_batches({.layout = layout_, .rank = data_.rank}));
     const bool measures = clock_ != nullptr && clock_->measures();
+    BatchSource source = task_.train_batches({.layout = layout_, .rank = data_.rank});
+    std::optional<Prefetcher> batches;
+    if (measures) batches.emplace(std::move(source));
     const std::vector<Rehearsed> rehearsed = rehearsed_steps(config_, measures);
     std::optional<Context::Observation> observation, on_host;
     if (clock_ != nullptr) observation.emplace(context_, *clock_);
     if (clock_ != nullptr && step_->host_context() != nullptr) {
       on_host.emplace(*step_->host_context(), clock_->host_observer());
     }
+    const bool evaluates = config_.eval_every > 0 && bytes_of(blank_) <= kMostEvaluated;
     for (const auto& [step, share] : rehearsed) {
       if (clock_ != nullptr) clock_->set_pass(pass_of(step));
       if (measures && pass_of(step) == RehearsalClock::Pass::kInPlace) end_list();
       if (ledger_) ledger_->mark(cat("step ", step + 1));
       if (clock_ != nullptr) clock_->begin_step(layout_.micro_batches(step));
-      step_->run({.step = step,
-                  .lr = static_cast<float>(config_.lr),
-                  .weight = task_.step_weight(step),
-                  .first_position = layout_.begin(step),
-                  .micro_batches = layout_.micro_batches(step),
-                  .next_batch = [&batches]() -> const Batch& { return *batches.next(); }});
+      step_->run(
+          {.step = step,
+           .lr = static_cast<float>(config_.lr),
+           .weight = measures ? task_.step_weight(step) : 1,
+           .first_position = layout_.begin(step),
+           .micro_batches = layout_.micro_batches(step),
+           .next_batch = [&]() -> const Batch& { return batches ? *batches->next() : blank_; }});
       if (clock_ != nullptr) clock_->end_step(share);
       if (places_) places_->leave_all();
       const bool is_last = &step == &rehearsed.back().step;
       const bool is_due = is_last || (step == 0 && config_.eval_every < config_.steps);
-      if (config_.eval_every > 0 && is_due) evaluate();
+      if (evaluates && is_due) evaluate();
     }
     step_->finish_update();
     if (clock_ != nullptr) clock_->set_pass(RehearsalClock::Pass::kAtOnce);
@@ -177,7 +210,12 @@ class Rehearsal {
                                    .threads = config_.threads,
                                    .device = MemoryPeak(context_.allocator().stats())},
                         .place = parallel_->mesh().layout().place_of(all_.rank()),
-                        .at_peak = std::move(at_peak_)};
+                        .at_peak = std::move(at_peak_),
+                        .batch_bytes = bytes_of(blank_)};
+    const auto parts = comm::training_state(step_->parallel(), step_->optimizer());
+    for (const StatePart& part : comm::share_to_write(parts, parallel_->groups())) {
+      planned.checkpoint_bytes += part.values.bytes();
+    }
     if (Context* host = step_->host_context()) {
       planned.memory.host = MemoryPeak(host->allocator().stats());
     }
@@ -234,6 +272,7 @@ class Rehearsal {
   ReleaseCached release_{context_};
   const DataRanks data_;
   const BatchLayout layout_;
+  Batch blank_;  // a micro-batch without values
   std::unique_ptr<comm::Parallel> parallel_;
   std::unique_ptr<TrainStep> step_;
   std::optional<ModulePlaces> places_;

@@ -51,6 +51,9 @@ struct PlannedRank {
   RankMemory memory;
   std::string place;                         // "pipeline 1, shard 3"; omits axes of size 1
   std::vector<MemoryLedger::Share> at_peak;  // device memory in use at the peak
+  // Host memory besides `memory`: of a micro-batch, and of the copy of the training state that a
+  // checkpoint of this rank is written from.
+  int64_t batch_bytes = 0, checkpoint_bytes = 0;
 };
 
 // Dry-runs the first steps of rank `rank` of `ranks` with the run's own allocator, tape, sharding,
@@ -59,7 +62,8 @@ struct PlannedRank {
 // of addresses only (runtime/tensor/plan_backend.h). So peaks equal those of the run on the CPU to
 // the byte, without a formula. Exceptions: allocations that depend on data (MoE) assume that all
 // experts receive the same number of tokens, and those that depend on other ranks' speed assume
-// slow ranks.
+// slow ranks. Nothing that it allocates grows with the micro-batch, unless the clock measures
+// kernels.
 //
 // `config` is resolved, with `threads` set. Stored weights are not loaded; reports, checkpoints and
 // traces are off. clock: times the steps; null: memory only. lists_memory: fill in

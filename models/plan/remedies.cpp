@@ -1,5 +1,6 @@
 #include "shale/models/plan/remedies.h"
 
+#include <algorithm>
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -7,8 +8,8 @@
 #include <utility>
 
 #include "shale/base/error.h"
-#include "shale/models/language/preference_task.h"
 #include "shale/models/plan/plan_rank.h"
+#include "shale/models/training/parallel_setup.h"
 
 namespace shale::models {
 namespace {
@@ -17,120 +18,132 @@ using Clock = std::chrono::steady_clock;
 
 constexpr size_t kMostAlternatives = 3;
 
+// Needs of a run for whose plan the address space is too small.
+constexpr int64_t kBeyondAddresses = int64_t{1} << 46;
+
 // Share of a GPU's limit left free, as a plan does not include all memory of a GPU (plan_rank.h).
 constexpr double kUnknownOfGpus = 0.05;
 
 struct Change {
   std::string flags;
-  std::function<void(TrainConfig&)> apply;
+  std::function<void(RunConfig&)> apply;
 };
 using Strengths = std::vector<Change>;  // settings of one option, the weakest first
 
-Strengths recomputation(const TrainConfig& config) {
+Strengths recomputation(const RunConfig& config) {
   Strengths result;
   const auto level = [&](const char* name, Recompute value) {
-    if (config.run.recompute >= value) return;
-    result.push_back({cat("--recompute ", name), [value](auto& c) { c.run.recompute = value; }});
+    if (config.recompute >= value) return;
+    result.push_back({cat("--recompute ", name), [value](auto& c) { c.recompute = value; }});
   };
   level("selective", Recompute::kSelective);
   level("full", Recompute::kFull);
   return result;
 }
 
-Strengths stages(const TrainConfig& config, int ranks) {
+Strengths stages(const RunConfig& config, int ranks) {
   Strengths result;
-  const int most = config.run.pipeline > 1 ? 1 : 3;
-  for (int stage = config.run.zero + 1; ranks > 1 && stage <= most; ++stage) {
-    if (stage < 2 || config.run.no_overlap) {
-      result.push_back({cat("--zero ", stage), [stage](auto& c) { c.run.zero = stage; }});
+  const int most = config.pipeline > 1 ? 1 : 3;
+  for (int stage = config.zero + 1; ranks > 1 && stage <= most; ++stage) {
+    if (stage < 2 || config.no_overlap) {
+      result.push_back({cat("--zero ", stage), [stage](auto& c) { c.zero = stage; }});
       continue;
     }
     // With overlap, a gradient is freed when its reduction ends, which may be later than planned.
     result.push_back({cat("--zero ", stage, " --no-overlap"), [stage](auto& c) {
-                        c.run.zero = stage;
-                        c.run.no_overlap = true;
+                        c.zero = stage;
+                        c.no_overlap = true;
                       }});
   }
   return result;
 }
 
 // Offloads to memory that the budget does not count. A CPU without a budget has no other memory.
-Strengths offload(const TrainConfig& config) {
-  const bool has_other_memory = config.run.device != "cpu" || config.run.device_memory > 0;
-  if (config.run.offload != OffloadKind::kNone || !has_other_memory) return {};
-  return {{"--offload optimizer", [](auto& c) { c.run.offload = OffloadKind::kOptimizer; }}};
+Strengths offload(const RunConfig& config, MemoryPool pool) {
+  const bool has_other_memory =
+      pool == MemoryPool::kDevice && (config.device != "cpu" || config.device_memory > 0);
+  if (config.offload != OffloadKind::kNone || !has_other_memory) return {};
+  return {{"--offload optimizer", [](auto& c) { c.offload = OffloadKind::kOptimizer; }}};
 }
 
-Strengths micro_batches(const TrainConfig& config) {
+// Returns divisors of the micro-batch, from the largest that can be enough: one that needs at most
+// the limit, if what depends on the micro-batch needs at least what is beyond the limit.
+Strengths micro_batches(const RunConfig& config, int64_t planned_bytes, int64_t limit_bytes) {
+  const double beyond = static_cast<double>(planned_bytes - limit_bytes);
+  const double most = static_cast<double>(config.micro_batch) * static_cast<double>(limit_bytes);
+  int64_t size = config.micro_batch / 2;
+  if (beyond > 0 && most / beyond < static_cast<double>(size)) {
+    size = std::max<int64_t>(static_cast<int64_t>(most / beyond), 1);
+  }
   Strengths result;
-  for (int64_t size = config.run.micro_batch / 2; size > 0; size /= 2) {
-    if (config.run.micro_batch % size != 0) continue;
-    result.push_back({cat("--micro-batch ", size, " --global-batch ", config.run.global_batch),
-                      [size](auto& c) { c.run.micro_batch = size; }});
+  for (; size > 0; size /= 2) {
+    while (config.micro_batch % size != 0) --size;
+    result.push_back({cat("--micro-batch ", size, " --global-batch ", config.global_batch),
+                      [size](auto& c) { c.micro_batch = size; }});
   }
   return result;
 }
 
-Strengths states(const TrainConfig& config) {
-  if (config.run.optimizer != OptimizerKind::kAdamW) return {};
-  return {{"--optimizer adamw-8bit", [](auto& c) { c.run.optimizer = OptimizerKind::kAdamW8bit; }}};
+Strengths states(const RunConfig& config) {
+  if (config.optimizer != OptimizerKind::kAdamW) return {};
+  return {{"--optimizer adamw-8bit", [](auto& c) { c.optimizer = OptimizerKind::kAdamW8bit; }}};
 }
 
-Strengths precision(const TrainConfig& config) {
-  const bool is_bf16 = config.run.device == "cuda" && config.run.dtype == Precision::kAuto;
-  const bool is_narrow =
-      config.run.dtype != Precision::kAuto && config.run.dtype != Precision::kF32;
+Strengths precision(const RunConfig& config) {
+  const bool is_bf16 = config.device == "cuda" && config.dtype == Precision::kAuto;
+  const bool is_narrow = config.dtype != Precision::kAuto && config.dtype != Precision::kF32;
   if (is_bf16 || is_narrow) return {};
-  return {{"--dtype bf16", [](auto& c) { c.run.dtype = Precision::kBF16; }}};
+  return {{"--dtype bf16", [](auto& c) { c.dtype = Precision::kBF16; }}};
 }
 
 class Planner {
  public:
-  Planner(const TrainConfig& config, int rank, int ranks, int64_t limit_bytes)
-      : config_(config), rank_(rank), ranks_(ranks), limit_bytes_(limit_bytes) {
-    config_.run.memory_profile.clear();
-    config_.language.source.validate = false;
-  }
-  const TrainConfig& config() const { return config_; }
+  Planner(const PlannedRun& planned, MemoryPool pool, int64_t limit_bytes)
+      : planned_(planned), pool_(pool), limit_bytes_(limit_bytes) {}
 
-  // Returns the rank's peak memory without a limit.
-  int64_t free_bytes(TrainConfig config) const {
-    config.run.device_memory = 0;
-    resolve(config, ranks_);
-    return bytes_of(config);
+  // Returns the rank's memory without a limit.
+  int64_t free_bytes(RunConfig run) const {
+    run.device_memory = 0;
+    return needs(std::move(run)).in(pool_);
   }
 
-  // Returns the rank's peak memory within the limit, as allocators free cached memory before they
-  // fail; nothing if that is not enough or the options are incompatible.
-  std::optional<int64_t> fitting_bytes(const TrainConfig& config) const {
-    return within(limit_bytes_, config);
+  // Returns the rank's memory within the limit, as allocators free cached memory before they fail;
+  // nothing if that is not enough or the options are incompatible.
+  std::optional<int64_t> fitting_bytes(const RunConfig& run) const {
+    return within(limit_bytes_, run);
   }
 
   // The strongest setting of an option that is compatible with the other options, and the rank's
   // memory with that setting, within the limit if possible.
   struct Strongest {
     const Change* change;
-    TrainConfig config;
+    RunConfig run;
     int64_t bytes;
     bool fits;
   };
-  std::optional<Strongest> strongest(const Strengths& option, const TrainConfig& others) const {
+  std::optional<Strongest> strongest(const Strengths& option, const RunConfig& others) const {
     for (auto change = option.rbegin(); change != option.rend(); ++change) {
-      TrainConfig config = others;
-      change->apply(config);
-      const auto fitting = within(limit_bytes_, config);
-      const auto bytes = fitting ? fitting : within(0, config);
-      if (bytes) return Strongest{&*change, std::move(config), *bytes, fitting.has_value()};
+      RunConfig run = others;
+      change->apply(run);
+      const auto fitting = within(limit_bytes_, run);
+      const auto bytes = fitting ? fitting : within(0, run);
+      if (bytes) return Strongest{&*change, std::move(run), *bytes, fitting.has_value()};
     }
     return std::nullopt;
   }
 
  private:
-  std::optional<int64_t> within(int64_t limit_bytes, TrainConfig config) const {
-    config.run.device_memory = limit_bytes;
+  std::optional<int64_t> within(int64_t limit_bytes, RunConfig run) const {
+    const bool counts_device = pool_ == MemoryPool::kDevice || run.device != "cuda";
+    run.device_memory = counts_device ? limit_bytes : 0;
     try {
-      resolve(config, ranks_);
-      return bytes_of(config);
+      MemoryNeeds found = needs(run);
+      if (limit_bytes == 0 || found.in(pool_) <= limit_bytes) return found.in(pool_);
+      // Host memory that is no device memory leaves less of the limit.
+      run.device_memory = limit_bytes - (found.host - found.device);
+      if (!counts_device || run.device_memory <= 0) return std::nullopt;
+      found = needs(run);
+      return found.in(pool_) <= limit_bytes ? std::optional(found.in(pool_)) : std::nullopt;
     } catch (const OutOfMemoryError&) {
       return std::nullopt;
     } catch (const ConfigError&) {
@@ -138,36 +151,72 @@ class Planner {
     }
   }
 
-  int64_t bytes_of(const TrainConfig& config) const {
-    const std::unique_ptr<LanguageTask> task = make_language_task(config);
-    return plan_rank(config.run, *task, rank_, ranks_).memory.device.reserved;
+  MemoryNeeds needs(RunConfig run) const {
+    PlannedRun changed = planned_;
+    changed.resolve(run);
+    changed.run = std::move(run);
+    return memory_needs(changed);
   }
 
-  TrainConfig config_;
-  int rank_, ranks_;
-  int64_t limit_bytes_;
+  const PlannedRun& planned_;
+  const MemoryPool pool_;
+  const int64_t limit_bytes_;
 };
+
+// Leaves out the micro-batches of a step that need no more memory than those before them.
+void shorten(RunConfig& run, int64_t data_ranks) {
+  if (run.pipeline > 1 && run.pipeline_schedule == comm::ScheduleKind::kGpipe) return;
+  const int64_t most = run.pipeline > 1 ? 4 * run.pipeline : run.reproducible ? 64 : 2;
+  run.global_batch = std::min(run.global_batch, most * run.micro_batch * data_ranks);
+}
 
 }  // namespace
 
-Remedies find_remedies(const TrainConfig& config, int rank, int ranks, int64_t limit_bytes,
+MemoryNeeds memory_needs(const PlannedRun& planned) {
+  RunConfig run = planned.run;
+  run.memory_profile.clear();
+  run.eval_every = 0;
+  run.offload_folder.clear();
+  shorten(run, data_ranks(run, parallel_layout(run, planned.ranks), planned.rank).count);
+  const std::unique_ptr<Task> task = planned.task.twin(run);
+  PlannedRank found;
+  try {
+    found = plan_rank(run, *task, planned.rank, planned.ranks, /*clock=*/nullptr,
+                      /*lists_memory=*/false);
+  } catch (const OutOfMemoryError&) {
+    if (run.device_memory > 0) throw;
+    return {.device = kBeyondAddresses, .host = kBeyondAddresses};
+  }
+  MemoryNeeds needs{.device = found.memory.device.reserved,
+                    .host = found.batch_bytes * (run.workers + 2)};
+  if (run.device != "cuda") needs.host += needs.device;
+  if (!run.no_save) needs.host += found.checkpoint_bytes;
+  const bool is_on_disk = !planned.run.offload_folder.empty();
+  if (found.memory.host && !is_on_disk) needs.host += found.memory.host->reserved;
+  return needs;
+}
+
+Remedies find_remedies(const PlannedRun& planned, MemoryPool pool, int64_t limit_bytes,
                        double most_seconds) {
   const auto end = Clock::now() + std::chrono::duration<double>(most_seconds);
-  const double known = config.run.device == "cpu" ? 1 : 1 - kUnknownOfGpus;
-  const Planner planner(config, rank, ranks,
-                        static_cast<int64_t>(known * static_cast<double>(limit_bytes)));
+  const RunConfig& config = planned.run;
+  const bool is_known = config.device == "cpu" || pool == MemoryPool::kHost;
+  const auto limit =
+      static_cast<int64_t>((is_known ? 1 : 1 - kUnknownOfGpus) * static_cast<double>(limit_bytes));
+  const Planner planner(planned, pool, limit);
   Remedies found;
-  found.planned_bytes = planner.free_bytes(planner.config());
-  found.fits = planner.fitting_bytes(planner.config()).has_value();
+  found.planned_bytes = planner.free_bytes(config);
+  found.fits = planner.fitting_bytes(config).has_value();
   if (found.fits) return found;
-  TrainConfig together = planner.config();
-  for (const Strengths& option : {recomputation(config), stages(config, ranks), offload(config),
-                                  micro_batches(config), states(config), precision(config)}) {
+  RunConfig together = config;
+  for (const Strengths& option :
+       {recomputation(config), stages(config, planned.ranks), offload(config, pool),
+        micro_batches(config, found.planned_bytes, limit), states(config), precision(config)}) {
     for (const Change& change : option) {
       if (found.alternatives.size() == kMostAlternatives) return found;
       found.is_cut_short = Clock::now() > end;
       if (found.is_cut_short) return found;
-      TrainConfig changed = planner.config();
+      RunConfig changed = config;
       change.apply(changed);
       const auto bytes = planner.fitting_bytes(changed);
       if (!bytes) continue;
@@ -177,7 +226,7 @@ Remedies find_remedies(const TrainConfig& config, int rank, int ranks, int64_t l
     if (!found.alternatives.empty() || found.together_fits) continue;
     const auto more = planner.strongest(option, together);
     if (!more) continue;
-    together = more->config;
+    together = more->run;
     found.together.flags += cat(found.together.flags.empty() ? "" : " ", more->change->flags);
     found.together.bytes = more->bytes;
     found.together_fits = more->fits;
@@ -185,29 +234,32 @@ Remedies find_remedies(const TrainConfig& config, int rank, int ranks, int64_t l
   return found;
 }
 
-std::string describe(const Remedies& remedies, int64_t limit_bytes) {
+std::string describe(const Remedies& remedies) {
   const auto size = [](int64_t bytes) { return format_bytes(static_cast<double>(bytes)); };
-  if (remedies.fits) {
-    return cat("the plan of this run needs ", size(remedies.planned_bytes), " of the ",
-               size(limit_bytes), "; other memory of the device was in use by something else");
-  }
   const std::string unknown =
       remedies.is_cut_short ? "; not all options were planned, for lack of time" : "";
-  const std::string wanted =
-      cat("this run needs ", size(remedies.planned_bytes), " per rank, found ", size(limit_bytes));
   if (!remedies.alternatives.empty()) {
-    std::string text = cat(wanted, "; each of these options is enough:");
+    std::string text = "; each of these options is enough:";
     for (const Remedy& remedy : remedies.alternatives) {
       text += cat("\n  ", remedy.flags, " (", size(remedy.bytes), ")");
     }
     return text;
   }
-  if (remedies.together.flags.empty()) return wanted + unknown;
+  if (remedies.together.flags.empty()) return unknown;
   return cat(
-      wanted,
       remedies.together_fits ? "; these options together are enough: " : "; not enough even with: ",
       remedies.together.flags, " (", size(remedies.together.bytes), ")",
       remedies.together_fits ? "" : unknown);
+}
+
+std::string describe(const Remedies& remedies, int64_t limit_bytes) {
+  const std::string needed = format_bytes(static_cast<double>(remedies.planned_bytes));
+  const std::string limit = format_bytes(static_cast<double>(limit_bytes));
+  if (remedies.fits) {
+    return cat("the plan of this run needs ", needed, " of the ", limit,
+               "; other memory of the device was in use by something else");
+  }
+  return cat("this run needs ", needed, " per rank, found ", limit, describe(remedies));
 }
 
 }  // namespace shale::models

@@ -1,17 +1,42 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
-#include "shale/models/language/config.h"
+#include "shale/models/training/run_config.h"
+#include "shale/models/training/task.h"
 
 namespace shale::models {
 
-// Flags of train_lm that reduce a rank's device memory.
+// One rank of a run, and what plans of the run with other options need.
+struct PlannedRun {
+  RunConfig run;     // resolved, with `threads` set; `device` is "cpu", "cuda" or an emulated one
+  const Task& task;  // the run's own task; plans use its twins
+  std::function<void(RunConfig&)> resolve;  // called after a change of options
+  int rank = 0, ranks = 1;
+};
+
+// Where memory is limited: on the device, or on the host, whose memory CPUs and emulated GPUs use.
+enum class MemoryPool { kDevice, kHost };
+
+// Memory that a rank needs, in bytes.
+struct MemoryNeeds {
+  int64_t device = 0;
+  int64_t host = 0;  // batches, checkpoints and offloaded state; and `device` unless it is a GPU
+
+  int64_t in(MemoryPool pool) const { return pool == MemoryPool::kDevice ? device : host; }
+};
+
+// Plans the rank (plan_rank.h) without validations. Throws what plan_rank() throws, such as
+// DeviceOutOfMemory beyond RunConfig::device_memory.
+MemoryNeeds memory_needs(const PlannedRun& planned);
+
+// Flags that reduce a rank's memory.
 struct Remedy {
   std::string flags;  // "--recompute selective"
-  int64_t bytes = 0;  // device memory that the rank's allocator reserves with them
+  int64_t bytes = 0;  // memory that the rank needs with them
 };
 
 // Options that would make a run fit.
@@ -25,18 +50,18 @@ struct Remedies {
   bool is_cut_short = false;  // time ran out before all options were planned
 };
 
-// Plans rank `rank` of a run (plan_rank.h) that failed with `limit_bytes` held by its allocator,
-// with options changed one by one: first those that keep results bit-identical (recomputation, ZeRO
-// stage, offload), then smaller micro-batches at the same global batch, then those that change
-// results (8-bit states, bf16). Of each option the weakest setting that is enough is chosen. Starts
-// no plan after `most_seconds`.
-//
-// `config` is resolved, `threads` is set, and its `device` is "cpu", "cuda" or an emulated one.
-// Throws the exceptions of plan_rank() for the unchanged options.
-Remedies find_remedies(const TrainConfig& config, int rank, int ranks, int64_t limit_bytes,
+// Plans a rank that needs, or has needed, more than `limit_bytes` of a pool, with options changed
+// one by one: first those that keep results bit-identical (recomputation, ZeRO stage, offload),
+// then smaller micro-batches at the same global batch, then those that change results (8-bit
+// states, bf16). Of each option the weakest setting that is enough is chosen. Starts no plan after
+// `most_seconds`. Throws the exceptions of memory_needs() for the unchanged options.
+Remedies find_remedies(const PlannedRun& planned, MemoryPool pool, int64_t limit_bytes,
                        double most_seconds);
 
-// Describes the remedies in words, for the end of an error message.
+// Describes the remedies, for the end of an error message: "; each of these options is enough:
+// ...".
+std::string describe(const Remedies& remedies);
+// The same after the memory that the run needs and its limit.
 std::string describe(const Remedies& remedies, int64_t limit_bytes);
 
 }  // namespace shale::models

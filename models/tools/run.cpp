@@ -16,6 +16,7 @@
 #include "shale/base/host_memory.h"
 #include "shale/base/host_name.h"
 #include "shale/base/parse.h"
+#include "shale/comm/hosts/launcher.h"
 #include "shale/comm/world.h"
 #include "shale/models/tools/supervision/child_process.h"
 #include "shale/models/tools/supervision/launch_command.h"
@@ -356,6 +357,16 @@ std::string program_path(const std::string& what) {
   return (own.parent_path() / cat("train_", what)).string();
 }
 
+// Returns how the MPI of this build starts ranks, if its launcher is there.
+const comm::RankStarter& starter() {
+  const comm::RankStarter& mpi = comm::rank_starter(comm::mpi_version());
+  const ChildResult found = run_command({std::string(mpi.program), "--version"}, /*timeout_s=*/30);
+  if (found.code == 0 && found.output.find(mpi.version) != found.output.npos) return mpi;
+  throw UnavailableError(cat("shale train: expected ", mpi.program, " of ", mpi.mpi,
+                             found.code == 0 ? ", found another one" : ", found none", "; install ",
+                             mpi.install, ", or add its folder to PATH"));
+}
+
 // Returns the part of the command that starts the ranks; empty for one rank here.
 std::vector<std::string> launcher_of(const TrainOptions& options) {
   const int64_t each = ranks_per_node(options);
@@ -366,22 +377,20 @@ std::vector<std::string> launcher_of(const TrainOptions& options) {
     hosts += cat(hosts.empty() ? "" : ",", node, ":", each);
   }
   if (each == 1 && nodes == 0) return {};
-  if (!comm::mpi_version().starts_with("Open MPI")) {
-    throw UnavailableError(cat("shale train starts ranks with Open MPI, found ",
-                               comm::mpi_version(),
-                               "; use its own launcher: shale run -- mpiexec -n 2 train_lm ..."));
+  const comm::RankStarter& mpi = starter();
+  std::vector<std::string> words = {std::string(mpi.program)};
+  const auto add = [&](const std::vector<std::string>& more) {
+    words.insert(words.end(), more.begin(), more.end());
+  };
+  add(mpi.ranks);
+  words.push_back(cat(each * std::max<int64_t>(nodes, 1)));
+  add(mpi.unbound);
+  if (nodes == 0) add(mpi.many);  // a warning of the ranks says that they share cores
+  if (nodes > 0) {
+    add(mpi.hosts);
+    words.push_back(hosts);
   }
-  if (run_command({"mpirun", "--version"}, /*timeout_s=*/30).code != 0) {
-    throw UnavailableError(
-        "shale train: mpirun cannot be run; install openmpi-bin, or add its "
-        "folder to PATH");
-  }
-  std::vector<std::string> words = {"mpirun", "-np", cat(each * std::max<int64_t>(nodes, 1)),
-                                    "--bind-to", "none"};
-  // Slots are cores, and more ranks are a warning of the ranks.
-  if (nodes == 0) words.insert(words.end(), {"--map-by", ":OVERSUBSCRIBE"});
-  if (nodes > 0) words.insert(words.end(), {"--host", hosts});
-  if (geteuid() == 0) words.push_back("--allow-run-as-root");
+  if (geteuid() == 0) add(mpi.as_root);
   return words;
 }
 

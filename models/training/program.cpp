@@ -49,10 +49,10 @@ int train(const TrainingProgram& program, const CommandLine& command, comm::Worl
   const std::unique_ptr<Task> task = program.make_task();
   resolve_steps(program.run, program.spec, task->samples_per_epoch(), world.size());
   try {
-    return static_cast<int>(Trainer(run, program.spec, *task, world).run());
+    return static_cast<int>(Trainer(run, program.spec, *task, world, program.check).run());
   } catch (const DeviceOutOfMemory& error) {
     const std::string advice =
-        program.advice == nullptr ? std::string() : program.advice(error, world);
+        program.advice == nullptr ? std::string() : program.advice(*task, error, world);
     if (advice.empty()) throw;
     throw OutOfMemoryError(cat(error.what(), "\n  ", advice));
   }

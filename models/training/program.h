@@ -8,6 +8,7 @@
 #include "shale/comm/world.h"
 #include "shale/models/training/run_config.h"
 #include "shale/models/training/task.h"
+#include "shale/models/training/trainer.h"
 #include "shale/runtime/tensor/out_of_memory.h"
 
 namespace shale::models {
@@ -20,8 +21,11 @@ struct TrainingProgram {
   // Fills in derived options; calls resolve(RunConfig&, int ranks).
   std::function<void(int ranks)> resolve;
   std::function<std::unique_ptr<Task>()> make_task;  // for resolved options
+  // Throws if the run cannot work, before its model has memory; null: no check. Collective.
+  TrainerCheck check = nullptr;
   // Suggests options that would fit the memory, for the end of the error; null: no suggestions.
-  std::function<std::string(const DeviceOutOfMemory&, const comm::World&)> advice = nullptr;
+  std::function<std::string(const Task&, const DeviceOutOfMemory&, const comm::World&)> advice =
+      nullptr;
 };
 
 // Main function of a training program, with one MPI rank per device: reads the options, monitors

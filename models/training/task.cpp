@@ -4,6 +4,12 @@
 
 namespace shale::models {
 
+int64_t Task::parameters() {
+  int64_t count = 0;
+  for (const Parameter* parameter : model().parameters()) count += parameter->numel();
+  return count;
+}
+
 void Task::cut(comm::Parallel& parallel) {
   parallel_ = &parallel;
   for (int rank = 1; rank < parallel.hosted().count(); ++rank) further_.push_back(make_model());

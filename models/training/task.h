@@ -23,6 +23,8 @@
 
 namespace shale::models {
 
+struct RunConfig;
+
 // Units in which a run counts its samples and measures throughput.
 struct SampleUnit {
   std::string samples = "samples";  // for log lines: "sequences of 256 tokens"
@@ -78,6 +80,11 @@ class Task {
   // units of data parallelism and of recomputation.
   virtual Module& model() = 0;
   virtual std::vector<Module*> units() = 0;
+  // Returns the number of elements of the whole model's parameters, until the model is sharded.
+  virtual int64_t parameters();
+  // Returns another task of the same model and data, which are not opened again, for a run with
+  // other options. A plan needs one, because it leaves a task's parameters without memory.
+  virtual std::unique_ptr<Task> twin(const RunConfig& run) const = 0;
   // Returns how the model is sharded along the parallel axes.
   virtual comm::ModelPlan plan() const { return {}; }
   // Makes additional models for further mesh ranks of this process, and shards all of them. Call it

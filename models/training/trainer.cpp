@@ -50,6 +50,12 @@ bool keeps_statistics(const Module& model) {
                      [](const Buffer* buffer) { return buffer->ranks == BufferRanks::kMean; });
 }
 
+// Returns "cpu", or "cuda 9.0" with the compute capability.
+std::string device_text(const Device& device) {
+  const std::string type = to_string(device.type);
+  return device.arch == 0 ? type : cat(type, " ", capability_text(device.arch));
+}
+
 ContextOptions context_options(const RunConfig& config, comm::World& world) {
   const Device device = device_of(config, world);
   set_up_numa_nodes(config, device, world);
@@ -63,12 +69,14 @@ ContextOptions context_options(const RunConfig& config, comm::World& world) {
 
 }  // namespace
 
-Trainer::Trainer(const RunConfig& config, const ConfigSpec& spec, Task& task, comm::World& world)
+Trainer::Trainer(const RunConfig& config, const ConfigSpec& spec, Task& task, comm::World& world,
+                 const TrainerCheck& check)
     : config_(config),
       world_(world),
       warnings_(world.rank()),
       task_(task),
       unit_(task.unit()),
+      parameters_(task.parameters()),
       context_(context_options(config, world)),
       timeline_(config.trace.empty() ? nullptr : std::make_unique<Timeline>()),
       group_(world.group({.timeout_s = config.timeout_s,
@@ -104,6 +112,7 @@ Trainer::Trainer(const RunConfig& config, const ConfigSpec& spec, Task& task, co
   dtype_of_flag(config_.dtype, context_.device());  // throws if the device does not support --dtype
   check_device_sums(context_, *group_);
   check_bandwidth(*group_, context_, world, static_cast<double>(config_.expect_bandwidth));
+  if (check != nullptr) check(task_, context_, *group_);
   open_output();
   checkpoints_ = std::make_unique<RunCheckpoints>(config_, *group_, timeline_.get());
   if (context_.device().type == DeviceType::kCuda) {
@@ -233,6 +242,8 @@ void Trainer::open_report(const ConfigSpec& spec) {
                          .goes_on = checkpoints_->resumes() && checkpoints_->same_folder(),
                          .first_step = first_step_,
                          .ranks = world_.size(),
+                         .device = device_text(context_.device()),
+                         .parameters = parameters_,
                          .options = spec.values(),
                          .tensorboard = config_.tensorboard,
                          .prometheus = config_.prometheus});

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -27,13 +28,17 @@
 
 namespace shale::models {
 
+// Checks a run before its model has memory. Collective.
+using TrainerCheck = std::function<void(const Task&, Context&, comm::ProcessGroup&)>;
+
 // Runs a task on the ranks of a World, from the resolved options to the exit code. The constructor
 // sets up all members, so that invalid setups fail before the first step.
 class Trainer : private StepObserver {
  public:
   // `config` must be resolved. `spec` describes all options; a resumed run is compared with them.
   // All arguments must outlive this. Collective.
-  Trainer(const RunConfig& config, const ConfigSpec& spec, Task& task, comm::World& world);
+  Trainer(const RunConfig& config, const ConfigSpec& spec, Task& task, comm::World& world,
+          const TrainerCheck& check = nullptr);
   ~Trainer() override;
 
   // Trains, saves, evaluates and finishes the task. If a rank was asked to stop
@@ -92,6 +97,7 @@ class Trainer : private StepObserver {
   std::unique_ptr<OutputLock> lock_;  // lock of --out; null: this rank does not write there
   Task& task_;
   const SampleUnit unit_;
+  const int64_t parameters_;  // elements, counted before ranks take their shards
   Context context_;
   std::unique_ptr<Timeline> timeline_;  // null without --trace
   std::unique_ptr<comm::ProcessGroup> group_;

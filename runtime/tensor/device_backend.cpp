@@ -1,6 +1,7 @@
 #include "shale/runtime/tensor/device_backend.h"
 
 #include "shale/base/error.h"
+#include "shale/runtime/tensor/out_of_memory.h"
 
 namespace shale {
 
@@ -23,6 +24,14 @@ GpuList visible_gpus() {
 #else
   return {.why_none = "this build is without CUDA"};
 #endif
+}
+
+std::optional<int64_t> free_memory(const Device& device) {
+#ifdef SHALE_HAVE_CUDA
+  if (device.type == DeviceType::kCuda) return free_cuda_memory(device);
+#endif
+  static_cast<void>(device);
+  return {};
 }
 
 std::unique_ptr<DeviceBackend> make_backend(const Device& device) {

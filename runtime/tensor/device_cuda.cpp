@@ -16,6 +16,7 @@
 #include "shale/runtime/tensor/device_backend.h"
 #include "shale/runtime/tensor/handle_pool_internal.h"
 #include "shale/runtime/tensor/nvtx_ranges_internal.h"
+#include "shale/runtime/tensor/out_of_memory.h"
 #include "shale/runtime/tensor/upload_ring_internal.h"
 
 namespace shale {
@@ -288,6 +289,13 @@ void ask_for_queues() {
 }
 
 }  // namespace
+
+int64_t free_cuda_memory(const Device& device) {
+  size_t free = 0, total = 0;
+  check(cudaSetDevice(device.index), "cudaSetDevice");
+  check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+  return static_cast<int64_t>(free);
+}
 
 GpuList visible_cuda_gpus() {
   ask_for_queues();

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "shale/base/device.h"
@@ -27,5 +28,10 @@ class DeviceOutOfMemory : public OutOfMemoryError {
   Device device_;
   int64_t budget_bytes_, held_bytes_;
 };
+
+// Returns the bytes that a GPU has free; nullopt for devices whose memory is that of the host
+// (base/host_memory.h).
+std::optional<int64_t> free_memory(const Device& device);
+int64_t free_cuda_memory(const Device& device);  // only in builds with CUDA
 
 }  // namespace shale

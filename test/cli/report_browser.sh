@@ -41,6 +41,8 @@ run() {  # arguments: FOLDER RATE STEPS
   printf '{"time": "2026-11-23T00:24:55.123Z", "host": "h", "rank": 1023, "level": "error", %s\n' \
     '"text": "link_that_has_no_blank_0123456789012345678901234567890123456789 waited for 600 s"}' \
     >"$work/$1/warnings.jsonl"
+  printf '{"step": 0, "ranks": 1024, "time": "T", "device": "cuda 9.0", "parameters": %s}\n' \
+    70553706496 >"$work/$1/starts.jsonl"
   printf '{"step": 1200, "tag": "samples/end", "text": "Once <upon> a time\\n%s"}\n' \
     "$(printf 'x%.0s' {1..300})" >"$work/$1/samples.jsonl"
 }
@@ -113,7 +115,7 @@ expect 'a-run-with-a-name-of-some-length validation 2.5'
 expect 'one screen'
 expect '|failed, exit code 76|1200 of 1200|'
 expect 'a-run-with-a-name-of-some-length: rank 7 of 1024 on node-0123456789.cluster'
-expect '|5.774 GiB|1024|16m 19s|'
+expect '|5.774 GiB|70.55G|1024|1024 GPUs, cuda 9.0|16m 19s|'
 
 # One run, without what only some have.
 mkdir short && head -n 40 a-run-with-a-name-of-some-length/metrics.jsonl >short/metrics.jsonl

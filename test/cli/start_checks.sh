@@ -76,6 +76,39 @@ lacks 'far from'
 expect 77 'more than 10 times its lowest mean' 'lower --lr (now' 'not finite' -- \
   -np 1 "$train" "${flags[@]}" --steps 60 --lr 30 --clip 0 --warmup-steps 20
 
+# ---- Memory ----
+
+# The plan of a batch that fits nowhere ends the run before its first step.
+started=$(date +%s%N)
+expect 71 'memory: this run needs' "on $(hostname) (1 rank), found" ' free; each of these options is enough' \
+  '--micro-batch' -- -np 1 "$train" "${flags[@]}" --micro-batch 100000000
+echo "a refused run took $((($(date +%s%N) - started) / 1000000)) ms"
+[[ -e $work/out ]] && { echo 'FAILED: it wrote to --out'; failures=1; }
+expect 71 "on $(hostname) (2 ranks), found" '--micro-batch' -- \
+  -np 2 "$train" "${flags[@]}" --micro-batch 100000000
+for program in train_image train_diffusion; do
+  [[ -x $BIN_DIR/$program ]] || continue
+  expect 71 'memory: this run needs' '--micro-batch' -- -np 1 "$BIN_DIR/$program" --data shapes \
+    --made-images 8 --pixels 32 --micro-batch 4194304 --out "$work/out"
+done
+# A control group's limit counts like the host's memory, and the suggested micro-batch fits it.
+# Version 2 of control groups, else version 1.
+group=/sys/fs/cgroup/shale_test_$$ limit=memory.max
+[[ -e /sys/fs/cgroup/cgroup.controllers ]] ||
+  group=/sys/fs/cgroup/memory/shale_test_$$ limit=memory.limit_in_bytes
+if mkdir "$group" 2>/dev/null && echo 256M >"$group/$limit" 2>/dev/null; then
+  launcher=(sh -c "echo \$\$ >$group/cgroup.procs && exec \"\$@\"" sh mpirun)
+  expect 71 'memory: this run needs' 'MiB free' '--micro-batch' -- \
+    -np 1 "$train" "${flags[@]}" --micro-batch 65536
+  suggested=$(sed -n 's/^  \(--micro-batch [0-9]*\) .*/\1/p' "$work/output")
+  # shellcheck disable=SC2086
+  expect 0 'step 2/2' -- -np 1 "$train" "${flags[@]}" $suggested --steps 2
+  launcher=(mpirun)
+else
+  echo 'skipped: a control group with a limit, which takes the right to make one'
+fi
+rmdir "$group" 2>/dev/null
+
 # ---- Disk space ----
 
 # on_disk SIZE: mounts a disk of this size at $work/disk.

@@ -165,6 +165,7 @@ train() {
 }
 cat >"$work/mpirun" <<'END'
 #!/bin/sh
+[ "$1" = --version ] && echo 'mpirun (Open MPI) 4.1.4'
 echo "launched: $*"
 END
 root=''
@@ -203,7 +204,9 @@ if [[ ! -e /dev/nvidia0 ]]; then
   refused 69 'found 0 GPUs on this host' lm --data x --gpus 2
 fi
 printf '#!/bin/sh\nexit 1\n' >"$work/mpirun"
-refused 69 'install openmpi-bin' lm --data x --ranks 2
+refused 69 'expected mpirun of Open MPI, found none; install openmpi-bin' lm --data x --ranks 2
+printf '#!/bin/sh\necho HYDRA build details:\n' >"$work/mpirun"
+refused 69 'expected mpirun of Open MPI, found another one; install' lm --data x --ranks 2
 rm "$work/mpirun"
 
 # ---- Training ----

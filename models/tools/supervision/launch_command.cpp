@@ -16,7 +16,7 @@ namespace shale::models {
 namespace {
 
 const std::vector<std::string> kRanks = {"-np", "--np", "-n", "--n", "-c"};
-const std::vector<std::string> kHosts = {"--host", "-host", "-H"};
+const std::vector<std::string> kHosts = {"--host", "-host", "-H", "-hosts"};
 const std::vector<std::string> kHostFiles = {"--hostfile", "-hostfile", "--machinefile",
                                              "-machinefile"};
 
@@ -87,7 +87,7 @@ LaunchCommand::LaunchCommand(std::vector<std::string> arguments)
       });
   program_ = static_cast<size_t>(program - arguments_.begin());
   const std::string first = file_name(arguments_.front());
-  has_launcher_ = first == "mpirun" || first == "mpiexec" || first == "orterun";
+  has_launcher_ = first.starts_with("mpirun") || first.starts_with("mpiexec") || first == "orterun";
   static_cast<void>(hosts());  // throws for invalid host names
 }
 

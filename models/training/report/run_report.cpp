@@ -58,8 +58,11 @@ RunReport::RunReport(const Options& options)
                                    .first_step = options.goes_on ? options.first_step : 0,
                                    .options = options.options});
   }
-  add_start(file_of(options, "starts", read_starts),
-            {.step = options.first_step, .ranks = options.ranks, .time = utc_now()});
+  add_start(file_of(options, "starts", read_starts), {.step = options.first_step,
+                                                      .ranks = options.ranks,
+                                                      .time = utc_now(),
+                                                      .device = options.device,
+                                                      .parameters = options.parameters});
   if (!options.prometheus.empty() && prometheus_server_ == nullptr) {
     prometheus_file_.emplace(options.prometheus);
   }

@@ -8,8 +8,8 @@ namespace shale::models {
 namespace {
 
 std::string line_of(const RunStart& start) {
-  return cat("{\"step\": ", start.step, ", \"ranks\": ", start.ranks, ", \"time\": \"",
-             start.time, "\"}\n");
+  return cat("{\"step\": ", start.step, ", \"ranks\": ", start.ranks, ", \"time\": \"", start.time,
+             "\", \"device\": \"", start.device, "\", \"parameters\": ", start.parameters, "}\n");
 }
 
 }  // namespace
@@ -23,8 +23,8 @@ void add_start(const std::string& path, const RunStart& start) {
 std::vector<RunStart> read_starts(const std::string& path) {
   std::vector<RunStart> starts;
   for_each_line(path, [&](const JsonObject& line) {
-    starts.push_back(
-        {line.integer("step"), static_cast<int>(line.integer("ranks")), line.text("time")});
+    starts.push_back({line.integer("step"), static_cast<int>(line.integer("ranks")),
+                      line.text("time"), line.text("device", ""), line.integer("parameters", 0)});
   });
   return starts;
 }

@@ -10,7 +10,9 @@ namespace shale::models {
 struct RunStart {
   int64_t step = 0;  // optimizer steps done before this start
   int ranks = 1;
-  std::string time;  // as returned by utc_now()
+  std::string time;         // as returned by utc_now()
+  std::string device = {};  // of every rank: "cpu", "cuda 9.0"; empty: an older line without it
+  int64_t parameters = 0;   // elements of the whole model's parameters; 0: an older line
 
   friend bool operator==(const RunStart&, const RunStart&) = default;
 };

@@ -49,6 +49,13 @@ function stepOf(run) {
               html('progress', {max: wanted, value: step, 'aria-label': 'steps done'}));
 }
 
+const lastStart = (run) => run.about.starts.newest.at(-1);
+// "8 GPUs, cuda 9.0", or "cpu".
+function devicesOf(run) {
+  const {device = '', ranks} = lastStart(run) ?? {};
+  return /^(cuda|emu)/.test(device) ? `${ranks} GPU${ranks > 1 ? 's' : ''}, ${device}` : device;
+}
+
 function summary(runs) {
   const item = runs[0]?.about.item ?? 'items';
   const some = (value, unit = '') => value === undefined ? '' : quantity(value, unit);
@@ -66,7 +73,9 @@ function summary(runs) {
     'Step, median': (run) => some(median(valuesOf(run, 'step_ms')), 'ms'),
     'MFU, median': (run) => some(median(valuesOf(run, 'mfu')), 'percent'),
     'Device memory': (run) => some(valuesOf(run, 'device_peak_bytes').at(-1), 'bytes'),
-    'Ranks': (run) => some(newest(run, 'ranks') ?? run.about.starts.newest.at(-1)?.ranks),
+    'Parameters': (run) => some(lastStart(run)?.parameters || undefined),
+    'Ranks': (run) => some(newest(run, 'ranks') ?? lastStart(run)?.ranks),
+    'Devices': devicesOf,
     'Time of steps': (run) => run.columns.step_ms ? duration(run.columns.step_ms.sum / 1000) : '',
     'Checkpoint': ({about}) => about.checkpoints.length ? `step ${about.checkpoints.at(-1)}` : '',
     'Restarts': ({about: {starts: {newest: list, left_out: older}}}) =>
@@ -135,11 +144,11 @@ function samplesOf({about}) {
 function startsOf({about}) {
   const {newest} = about.starts;
   if (newest.length + about.checkpoints.length === 0) return [];
-  const rows = newest.map(({time, step, ranks}) =>
-      [time, step === 0 ? 'the beginning' : `step ${step}`, String(ranks)]);
+  const rows = newest.map(({time, step, ranks, device}) =>
+      [time, step === 0 ? 'the beginning' : `step ${step}`, String(ranks), device ?? '']);
   const steps = about.checkpoints.length ? `of steps ${about.checkpoints.join(', ')}` : 'none';
   return [html('h2', {}, `Starts and checkpoints of ${about.name}`),
-          rows.length === 0 ? '' : table('Starts', ['Started', 'From', 'Ranks'], rows),
+          rows.length === 0 ? '' : table('Starts', ['Started', 'From', 'Ranks', 'Device'], rows),
           html('p', {}, `Checkpoints: ${steps}.`)];
 }
 function warningsOf({about}) {

@@ -2,7 +2,10 @@
 
 #include <sys/resource.h>
 
+#include <chrono>
 #include <cmath>
+#include <fstream>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -111,6 +114,63 @@ TEST_CASE("blocks of published sizes keep what the literature says, less what is
     CHECK(std::abs(blocks * double(block) / 8 - of.least_gib) < 0.006);
     CHECK(std::abs(blocks * (double(whole) + double(block - whole + matrices) / 8) - of.most_gib) <
           0.006);
+  }
+}
+
+namespace {
+
+// Returns the growth of this process's memory, to its peak, while `body` runs, in bytes.
+template <typename Body>
+int64_t growth(const Body& body) {
+  const auto field = [](const std::string& name) {
+    std::ifstream file("/proc/self/status");
+    for (std::string line; std::getline(file, line);) {
+      if (line.starts_with(name)) return 1024 * std::stoll(line.substr(name.size()));
+    }
+    FAIL("no " << name);
+    return 0ll;
+  };
+  std::ofstream("/proc/self/clear_refs") << "5";  // sets the peak to the present size
+  const int64_t before = field("VmRSS:");
+  body();
+  return field("VmHWM:") - before;
+}
+
+// Options whose kernels or batches differ. A sequence has 64 tokens.
+constexpr const char* kKinds[] = {
+    "--model nano",
+    "--model nano --dtype bf16 --recompute full --eval-every 1",
+    "--model nano --document-mask",
+    "--model nano --zero 3 --reproducible --dropout 0.1",
+    "--model nano --tensor 2 --loss-chunk 512",
+    "--model nano --context 2",
+    "--model nano --pipeline 2 --global-batch 4194304",
+    "--model nano --offload optimizer --offload-activations",
+    "--model nano --optimizer muon --ema 0.9",
+    "--model llama-nano",
+    "--model llama-nano --dtype fp8 --zero 2",
+    "--model moe-nano",
+};
+
+}  // namespace
+
+TEST_CASE("nothing that a dry run allocates grows with the micro-batch", "[plan]") {
+  for (const char* const kind : kKinds) {
+    CAPTURE(kind);
+    std::vector<std::string> words;
+    std::istringstream text(cat(kind, " --seq-len 64 --micro-batch 1048576"));
+    for (std::string word; text >> word;) words.push_back(word);
+    std::vector<const char*> flags;
+    for (const std::string& word : words) flags.push_back(word.c_str());
+    const auto start = std::chrono::steady_clock::now();
+    CHECK(growth([&] {
+            const PlannedRank planned = plan(flags, 0, 2);
+            CHECK(planned.memory.device.reserved > int64_t{8} << 30);
+            // Two fields of i32 and, with documents, two more.
+            CHECK(planned.batch_bytes >= 2 * 4 * 64 * int64_t{1048576} / 2);
+          }) < 100 << 20);
+    // A loop over the tokens, of which there are 67 million, takes longer.
+    CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(20));
   }
 }
 

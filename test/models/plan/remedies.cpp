@@ -26,6 +26,31 @@ TrainConfig parsed(const std::vector<std::string>& flags, int ranks) {
   return config;
 }
 
+// A run with these flags, whose plans are made for rank 0.
+struct Planned {
+  TrainConfig config;
+  LanguageTask task;
+  PlannedRun run;
+
+  Planned(const std::vector<std::string>& flags, int ranks)
+      : config(parsed(flags, ranks)),
+        task(config),
+        run{.run = config.run,
+            .task = task,
+            .resolve =
+                [all = config, ranks](RunConfig& of) {
+                  TrainConfig changed{all.language, of};
+                  resolve(changed, ranks);
+                  of = changed.run;
+                },
+            .ranks = ranks} {}
+};
+
+Remedies remedies_of(const std::vector<std::string>& flags, int ranks, int64_t limit,
+                     double most_seconds = 1e9, MemoryPool pool = MemoryPool::kDevice) {
+  return find_remedies(Planned(flags, ranks).run, pool, limit, most_seconds);
+}
+
 std::vector<std::string> words_of(std::string text) {
   std::vector<std::string> words;
   for (size_t end = 0; !text.empty(); text.erase(0, end == text.npos ? end : end + 1)) {
@@ -52,7 +77,7 @@ TEST_CASE("remedies are enough, and what they say they hold") {
   const int64_t all = bytes_within(0, flags, "", 2);
   const int64_t limit = all * 7 / 10;
   REQUIRE_THROWS_AS(bytes_within(limit, flags, "", 2), DeviceOutOfMemory);
-  const Remedies found = find_remedies(parsed(flags, 2), 0, 2, limit, 1e9);
+  const Remedies found = remedies_of(flags, 2, limit);
   CHECK(found.planned_bytes == all);
   CHECK_FALSE(found.fits);
   REQUIRE(found.alternatives.size() == 3);
@@ -72,14 +97,14 @@ TEST_CASE("where nothing is enough by itself remedies are one together, or none"
   Remedies found;
   do {  // reduces the budget until no option suffices
     limit -= kMiB;
-    found = find_remedies(parsed(flags, 1), 0, 1, limit, 1e9);
+    found = remedies_of(flags, 1, limit);
   } while (found.fits || !found.alternatives.empty());
   REQUIRE(found.together_fits);
   CHECK(test::contains(found.together.flags, "--recompute full --micro-batch 1"));
   CHECK(bytes_within(limit, flags, found.together.flags, 1) == found.together.bytes);
   CHECK(test::contains(describe(found, limit), "these options together are enough"));
 
-  found = find_remedies(parsed(flags, 1), 0, 1, 3 * kMiB, 1e9);
+  found = remedies_of(flags, 1, 3 * kMiB);
   CHECK_FALSE(found.together_fits);
   CHECK(found.together.bytes > 3 * kMiB);
   CHECK(test::contains(describe(found, 3 * kMiB), "not enough even with: --recompute full"));
@@ -87,10 +112,10 @@ TEST_CASE("where nothing is enough by itself remedies are one together, or none"
 
 TEST_CASE("remedies that ran out of time say that options were not planned") {
   const std::vector<std::string> flags = {"--model", "nano", "--micro-batch", "4"};
-  const Remedies late = find_remedies(parsed(flags, 1), 0, 1, 3 * kMiB, /*most_seconds=*/0);
+  const Remedies late = remedies_of(flags, 1, 3 * kMiB, /*most_seconds=*/0);
   CHECK(late.is_cut_short);
   CHECK(test::contains(describe(late, 3 * kMiB), "not all options were planned"));
-  const Remedies all = find_remedies(parsed(flags, 1), 0, 1, 3 * kMiB, 1e9);
+  const Remedies all = remedies_of(flags, 1, 3 * kMiB);
   CHECK_FALSE(all.is_cut_short);
   CHECK_FALSE(test::contains(describe(all, 3 * kMiB), "not all options"));
 }
@@ -98,7 +123,7 @@ TEST_CASE("remedies that ran out of time say that options were not planned") {
 TEST_CASE("remedies together are the strongest that go with each other and the options given") {
   // --check-replicas needs replicas of parameters, and --zero 3 leaves none.
   const std::vector<std::string> flags = {"--model", "nano", "--check-replicas", "1"};
-  const Remedies found = find_remedies(parsed(flags, 2), 0, 2, 3 * kMiB, 1e9);
+  const Remedies found = remedies_of(flags, 2, 3 * kMiB);
   CHECK(found.alternatives.empty());
   CHECK_FALSE(found.together_fits);
   CHECK(test::contains(found.together.flags, "--zero 2 --no-overlap"));
@@ -107,10 +132,43 @@ TEST_CASE("remedies together are the strongest that go with each other and the o
 }
 
 TEST_CASE("remedies know what is no part of the training") {
-  const Remedies found = find_remedies(parsed({"--model", "nano"}, 1), 0, 1, 4096 * kMiB, 1e9);
+  const Remedies found = remedies_of({"--model", "nano"}, 1, 4096 * kMiB);
   CHECK(found.fits);
   CHECK(found.alternatives.empty());
   CHECK(test::contains(describe(found, 4096 * kMiB), "was in use by something else"));
+}
+
+TEST_CASE("a far smaller micro-batch is found without many plans, and uses most of the limit") {
+  const std::vector<std::string> flags = {"--model", "nano", "--micro-batch", "100000"};
+  const int64_t limit = 512 * kMiB;
+  for (const MemoryPool pool : {MemoryPool::kDevice, MemoryPool::kHost}) {
+    const Remedies found = remedies_of(flags, 1, limit, 1e9, pool);
+    CHECK(found.planned_bytes > 100'000 * kMiB);
+    REQUIRE(found.alternatives.size() == 1);
+    const Remedy& smaller = found.alternatives.front();
+    CHECK(test::contains(smaller.flags, "--micro-batch "));
+    CHECK(test::contains(smaller.flags, " --global-batch 100000"));
+    CHECK(smaller.bytes <= limit);
+    CHECK(smaller.bytes > limit / 4);
+  }
+}
+
+TEST_CASE("host memory counts batches, checkpoints and offloaded states") {
+  const std::vector<std::string> flags = {"--model", "nano", "--micro-batch", "64"};
+  const auto needs = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), flags.begin(), flags.end());
+    return memory_needs(Planned(more, 1).run);
+  };
+  const int64_t batch = 64 * 256 * 2 * 4, state = 3 * 4 * 858'880;
+  const MemoryNeeds own = needs({"--workers", "2", "--no-save"});
+  CHECK(own.host == own.device + 4 * batch);
+  CHECK(needs({"--workers", "2"}).host == own.host + state);
+  const MemoryNeeds offloaded = needs({"--offload", "optimizer", "--no-save"});
+  CHECK(offloaded.host > offloaded.device + state);
+  CHECK(offloaded.device < own.device);
+  // A folder on a disk takes no host memory.
+  const MemoryNeeds on_disk = needs({"--zero", "3", "--offload", "nvme:/tmp", "--no-save"});
+  CHECK(on_disk.host == on_disk.device + 3 * batch);
 }
 
 }  // namespace shale::models
