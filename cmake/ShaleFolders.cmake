@@ -19,7 +19,7 @@ set(SHALE_models_FOLDERS
 # Parts of the layer models that train_lm does not need, each a library of its own: images and
 # diffusion; how the program `shale` shows and starts runs; how it plans their time.
 set(SHALE_vision_FOLDERS models/diffusion models/dit models/image models/resnet models/vit)
-set(SHALE_views_FOLDERS models/tools/supervision models/views)
+set(SHALE_views_FOLDERS models/tools/join models/tools/supervision models/views)
 set(SHALE_planning_FOLDERS models/plan/time)
 
 # Folders whose sources are for some builds or programs only: replacements of libraries for

@@ -47,8 +47,9 @@ void refuse_other_launchers() {
   const char *rank = std::getenv("RANK"), *size = std::getenv("WORLD_SIZE");
   if (rank == nullptr || size == nullptr || std::string_view(size) == "1") return;
   throw ConfigError(cat("found RANK=", rank, " and WORLD_SIZE=", size,
-                        ", as torchrun sets them, but no MPI launcher: use mpirun -np ", size,
-                        " PROGRAM, or srun; or unset WORLD_SIZE for a run of one rank"));
+                        ", as torchrun sets them, but no MPI launcher: start `shale join -- train "
+                        "lm ...` in place of this program; or use mpirun -np ",
+                        size, " PROGRAM, or srun; or unset WORLD_SIZE for a run of one rank"));
 }
 
 // Raises the soft limit of open files to the hard limit. MPI over TCP opens a socket for each rank

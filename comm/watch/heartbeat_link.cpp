@@ -1,6 +1,5 @@
 #include <ifaddrs.h>
 #include <net/if.h>
-#include <netinet/in.h>
 #include <sys/random.h>
 
 #include <algorithm>
@@ -74,9 +73,9 @@ HeartbeatLink::Places HeartbeatLink::own_addresses() {
   if (getifaddrs(&list) != 0) throw system_error("getifaddrs");
   size_t count = 0;
   for (const ifaddrs* i = list; i != nullptr && count < places.size(); i = i->ifa_next) {
-    if (i->ifa_addr == nullptr || i->ifa_addr->sa_family != AF_INET) continue;
-    if ((i->ifa_flags & IFF_LOOPBACK) != 0 || (i->ifa_flags & IFF_UP) == 0) continue;
-    places[count++].ip = reinterpret_cast<const sockaddr_in*>(i->ifa_addr)->sin_addr.s_addr;
+    const auto ip = ip_address(i->ifa_addr);
+    if (!ip || (i->ifa_flags & IFF_LOOPBACK) != 0 || (i->ifa_flags & IFF_UP) == 0) continue;
+    places[count++].ip = *ip;
   }
   freeifaddrs(list);
   return places;
@@ -86,20 +85,21 @@ HeartbeatLink::Places HeartbeatLink::own_addresses() {
 // addresses that this host has too, such as those of container bridges: they lead to no other host.
 HeartbeatLink::Places HeartbeatLink::open_sockets(const Home& mine,
                                                   const std::vector<Home>& homes) {
-  const auto is_own = [&](uint32_t ip) {
+  const auto is_own = [&](const IpAddress& ip) {
     return std::any_of(mine.places.begin(), mine.places.end(),
                        [&](const UdpAddress& own) { return own.ip == ip; });
   };
-  std::vector<uint32_t> known_as;
+  std::vector<IpAddress> known_as;
   for (const int rank : watched_) {
     for (const UdpAddress& place : homes[static_cast<size_t>(rank)].places) {
-      if (place.ip != 0 && !is_own(place.ip)) known_as.push_back(source_for(place.ip));
+      if (place.ip != IpAddress() && !is_own(place.ip)) known_as.push_back(source_for(place.ip));
     }
   }
   Places places{};
   for (size_t i = 0; i < places.size(); ++i) {
-    const uint32_t ip = mine.places[i].ip;
-    if (ip == 0 || std::find(known_as.begin(), known_as.end(), ip) == known_as.end()) continue;
+    const IpAddress& ip = mine.places[i].ip;
+    if (ip == IpAddress() || std::find(known_as.begin(), known_as.end(), ip) == known_as.end())
+      continue;
     sockets_.emplace_back(ip);
     places[i] = sockets_.back().address();
   }
@@ -135,7 +135,7 @@ void HeartbeatLink::choose_peers(const std::vector<Home>& homes) {
       Peer peer{.rank = ranks[i % ranks.size()]};
       for (const UdpAddress& place : homes[static_cast<size_t>(peer.rank)].places) {
         if (place.port == 0) continue;
-        const uint32_t source = source_for(place.ip);
+        const IpAddress source = source_for(place.ip);
         const auto socket =
             std::find_if(sockets_.begin(), sockets_.end(),
                          [&](const UdpSocket& own) { return own.address().ip == source; });
@@ -143,9 +143,15 @@ void HeartbeatLink::choose_peers(const std::vector<Home>& homes) {
         peer.ways.push_back(
             {.socket = static_cast<size_t>(socket - sockets_.begin()), .to = place});
       }
+      if (peer.ways.empty()) {
+        out_of_reach_.insert(out_of_reach_.end(), ranks.begin(), ranks.end());
+      }
       peers_.push_back(std::move(peer));
     }
   }
+  std::sort(out_of_reach_.begin(), out_of_reach_.end());
+  const auto twice = std::unique(out_of_reach_.begin(), out_of_reach_.end());
+  out_of_reach_.erase(twice, out_of_reach_.end());
 }
 
 void HeartbeatLink::send(const HeartbeatTable& table, const Failure& failure) const {
@@ -178,7 +184,7 @@ bool HeartbeatLink::is_ours(const Datagram& datagram, size_t bytes) const {
          bytes == Datagram::bytes(datagram.count);
 }
 
-void HeartbeatLink::take(const Datagram& datagram, uint32_t from, HeartbeatTable& table) {
+void HeartbeatLink::take(const Datagram& datagram, const IpAddress& from, HeartbeatTable& table) {
   for (Peer& peer : peers_) {
     if (peer.rank != datagram.sender) continue;
     // Keeps only the address by which a datagram has arrived.

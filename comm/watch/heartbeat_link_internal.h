@@ -28,6 +28,10 @@ class HeartbeatLink {
   // Ranks of the neighbor nodes, which this node watches, sorted.
   const std::vector<int>& watched() const { return watched_; }
 
+  // Ranks of those nodes which no address of this host reaches, so that they are not watched.
+  // Sorted.
+  const std::vector<int>& out_of_reach() const { return out_of_reach_; }
+
   struct Failure {
     int32_t code = 0;   // exit code; 0: no failure
     int32_t rank = -1;  // lowest rank that fails by itself; -1: unknown
@@ -39,8 +43,8 @@ class HeartbeatLink {
   void receive(HeartbeatTable& table);
 
  private:
-  static constexpr size_t kAddresses = 4;
-  using Places = std::array<UdpAddress, kAddresses>;  // an ip of 0: none; a port of 0: no listener
+  static constexpr size_t kAddresses = 16;
+  using Places = std::array<UdpAddress, kAddresses>;  // no ip: none; a port of 0: no listener
   // Addresses of one rank. Plain data: it is sent.
   struct Home {
     int32_t leader = 0;  // lowest rank of its node
@@ -62,7 +66,7 @@ class HeartbeatLink {
   Places open_sockets(const Home& mine, const std::vector<Home>& homes);
   void choose_peers(const std::vector<Home>& homes);
   bool is_ours(const Datagram& datagram, size_t bytes) const;
-  void take(const Datagram& datagram, uint32_t from, HeartbeatTable& table);
+  void take(const Datagram& datagram, const IpAddress& from, HeartbeatTable& table);
 
   std::vector<UdpSocket> sockets_;
   uint64_t nonce_ = 0;
@@ -70,6 +74,7 @@ class HeartbeatLink {
   std::vector<int> own_ranks_;               // ranks of this node
   std::vector<std::vector<int>> neighbors_;  // ranks of each neighbor node
   std::vector<int> watched_;                 // all ranks of neighbors_ in one list
+  std::vector<int> out_of_reach_;
   std::vector<Peer> peers_;
 };
 

@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -15,37 +16,77 @@
 namespace shale::comm {
 namespace {
 
-sockaddr_in socket_address(const UdpAddress& address) {
-  sockaddr_in result{};
-  result.sin_family = AF_INET;
-  result.sin_port = address.port;
-  result.sin_addr.s_addr = address.ip;
-  return result;
+constexpr std::array<uint8_t, 12> kIpv4Prefix = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+
+bool is_ipv4(const IpAddress& ip) {
+  return std::equal(kIpv4Prefix.begin(), kIpv4Prefix.end(), ip.bytes.begin());
 }
 
-int open_socket() {
-  return socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-}
+// An address as the system's calls take it.
+struct SocketAddress {
+  sockaddr_storage storage{};
+  socklen_t length = sizeof storage;
 
-// Reads the address to which the socket is bound.
-bool own_address(int socket, sockaddr_in& address) {
-  socklen_t length = sizeof address;
-  return getsockname(socket, reinterpret_cast<sockaddr*>(&address), &length) == 0;
+  SocketAddress() = default;
+  explicit SocketAddress(const UdpAddress& address) {
+    if (is_ipv4(address.ip)) {
+      auto* const ipv4 = reinterpret_cast<sockaddr_in*>(&storage);
+      ipv4->sin_family = AF_INET;
+      ipv4->sin_port = address.port;
+      std::memcpy(&ipv4->sin_addr, address.ip.bytes.data() + kIpv4Prefix.size(), 4);
+      length = sizeof *ipv4;
+    } else {
+      auto* const ipv6 = reinterpret_cast<sockaddr_in6*>(&storage);
+      ipv6->sin6_family = AF_INET6;
+      ipv6->sin6_port = address.port;
+      std::memcpy(&ipv6->sin6_addr, address.ip.bytes.data(), address.ip.bytes.size());
+      length = sizeof *ipv6;
+    }
+  }
+  sockaddr* get() { return reinterpret_cast<sockaddr*>(&storage); }
+  uint16_t port() const {  // both families have it in the same place
+    return reinterpret_cast<const sockaddr_in*>(&storage)->sin_port;
+  }
+};
+
+int open_socket(const IpAddress& ip) {
+  return socket(is_ipv4(ip) ? AF_INET : AF_INET6, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 }
 
 }  // namespace
 
-UdpSocket::UdpSocket(uint32_t ip) : socket_(open_socket()) {
-  const sockaddr_in wanted = socket_address({.ip = ip});
-  sockaddr_in bound{};
-  if (socket_ < 0 ||
-      bind(socket_, reinterpret_cast<const sockaddr*>(&wanted), sizeof wanted) != 0 ||
-      !own_address(socket_, bound)) {
+std::optional<IpAddress> ip_address(const sockaddr* address) {
+  IpAddress ip;
+  if (address != nullptr && address->sa_family == AF_INET) {
+    std::copy(kIpv4Prefix.begin(), kIpv4Prefix.end(), ip.bytes.begin());
+    std::memcpy(ip.bytes.data() + kIpv4Prefix.size(),
+                &reinterpret_cast<const sockaddr_in*>(address)->sin_addr, 4);
+    return ip;
+  }
+  if (address == nullptr || address->sa_family != AF_INET6) return {};
+  const in6_addr& ipv6 = reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr;
+  if (IN6_IS_ADDR_LINKLOCAL(&ipv6)) return {};
+  std::memcpy(ip.bytes.data(), &ipv6, ip.bytes.size());
+  return ip;
+}
+
+std::string ip_text(const IpAddress& ip) {
+  std::array<char, INET6_ADDRSTRLEN> text{};
+  const bool ipv4 = is_ipv4(ip);
+  inet_ntop(ipv4 ? AF_INET : AF_INET6, ip.bytes.data() + (ipv4 ? kIpv4Prefix.size() : 0),
+            text.data(), text.size());
+  return text.data();
+}
+
+UdpSocket::UdpSocket(const IpAddress& ip) : socket_(open_socket(ip)) {
+  SocketAddress wanted({.ip = ip}), bound;
+  if (socket_ < 0 || bind(socket_, wanted.get(), wanted.length) != 0 ||
+      getsockname(socket_, bound.get(), &bound.length) != 0) {
     const int reason = errno;
     if (socket_ >= 0) close(socket_);
     throw UnavailableError(cat("socket for datagrams on ", ip_text(ip), ": ", strerror(reason)));
   }
-  address_ = {.ip = ip, .port = bound.sin_port};
+  address_ = {.ip = ip, .port = bound.port()};
 }
 
 UdpSocket::~UdpSocket() {
@@ -62,40 +103,32 @@ UdpSocket& UdpSocket::operator=(UdpSocket&& other) noexcept {
 }
 
 void UdpSocket::send(const void* data, size_t bytes, const UdpAddress& to) const {
-  const sockaddr_in address = socket_address(to);
-  static_cast<void>(
-      sendto(socket_, data, bytes, 0, reinterpret_cast<const sockaddr*>(&address), sizeof address));
+  SocketAddress address(to);
+  static_cast<void>(sendto(socket_, data, bytes, 0, address.get(), address.length));
 }
 
 std::optional<UdpSocket::Received> UdpSocket::receive(void* data, size_t capacity) const {
   for (;;) {
-    sockaddr_in from{};
-    socklen_t length = sizeof from;
-    const ssize_t got =
-        recvfrom(socket_, data, capacity, 0, reinterpret_cast<sockaddr*>(&from), &length);
-    if (got >= 0) return Received{.bytes = static_cast<size_t>(got), .from = from.sin_addr.s_addr};
+    SocketAddress from;
+    const ssize_t got = recvfrom(socket_, data, capacity, 0, from.get(), &from.length);
+    if (got >= 0) {
+      return Received{.bytes = static_cast<size_t>(got),
+                      .from = ip_address(from.get()).value_or(IpAddress())};
+    }
     if (errno != ECONNREFUSED && errno != EINTR) return {};  // an earlier send was refused: ignored
   }
 }
 
 // Connecting a UDP socket sends nothing: it only looks up the route.
-uint32_t source_for(uint32_t ip) {
-  const int probe = open_socket();
-  if (probe < 0) return 0;
+IpAddress source_for(const IpAddress& ip) {
+  const int probe = open_socket(ip);
+  if (probe < 0) return {};
   constexpr uint16_t kAnyPort = 9;
-  const sockaddr_in there = socket_address({.ip = ip, .port = htons(kAnyPort)});
-  sockaddr_in here{};
-  const bool found = connect(probe, reinterpret_cast<const sockaddr*>(&there), sizeof there) == 0 &&
-                     own_address(probe, here);
+  SocketAddress there({.ip = ip, .port = htons(kAnyPort)}), here;
+  const bool found = connect(probe, there.get(), there.length) == 0 &&
+                     getsockname(probe, here.get(), &here.length) == 0;
   close(probe);
-  return found ? here.sin_addr.s_addr : 0;
-}
-
-std::string ip_text(uint32_t ip) {
-  std::array<char, INET_ADDRSTRLEN> text{};
-  const in_addr address{.s_addr = ip};
-  inet_ntop(AF_INET, &address, text.data(), text.size());
-  return text.data();
+  return (found ? ip_address(here.get()) : std::nullopt).value_or(IpAddress());
 }
 
 }  // namespace shale::comm

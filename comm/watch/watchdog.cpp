@@ -154,7 +154,8 @@ void Watchdog::keep_stack_of_long_wait() {
   kept_stack_ = main_thread_.sample();
 }
 
-// Warns of ranks that were never heard, most likely due to a firewall; they never count as lost.
+// Warns of ranks that were never heard, as there is no route or a firewall; they never count as
+// lost.
 void Watchdog::warn_of_unheard() {
   if (warned_ || awake_s_ < kFirstNews_s) return;
   warned_ = true;
@@ -163,9 +164,12 @@ void Watchdog::warn_of_unheard() {
   std::set_intersection(never.begin(), never.end(), link_->watched().begin(),
                         link_->watched().end(), std::back_inserter(unheard));
   if (unheard.empty() || context_.local_rank != 0) return;
+  const std::vector<int>& far = link_->out_of_reach();
+  const bool no_route = std::includes(far.begin(), far.end(), unheard.begin(), unheard.end());
   log_warning("no heartbeats arrive on this rank from ", context_.places.list(unheard),
-              ", although MPI reaches them; a firewall may block UDP. If these ranks are lost, "
-              "only a timeout of a collective shows it");
+              no_route ? ": their host and this one have no IP address that the other one reaches"
+                       : ", although MPI reaches them; a firewall may block UDP",
+              ". If these ranks are lost, only a timeout of a collective shows it");
 }
 
 // Failure of this node's ranks; prefers one that no other failure has caused.

@@ -5,7 +5,10 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
+#include <functional>
+#include <memory>
 #include <optional>
 #include <set>
 #include <sstream>
@@ -13,11 +16,14 @@
 #include "shale/base/config.h"
 #include "shale/base/cpu_affinity.h"
 #include "shale/base/error.h"
+#include "shale/base/failure.h"
 #include "shale/base/host_memory.h"
 #include "shale/base/host_name.h"
 #include "shale/base/parse.h"
 #include "shale/comm/hosts/launcher.h"
 #include "shale/comm/world.h"
+#include "shale/models/tools/join/handshake.h"
+#include "shale/models/tools/join/head.h"
 #include "shale/models/tools/supervision/child_process.h"
 #include "shale/models/tools/supervision/launch_command.h"
 #include "shale/models/tools/supervision/restart_policy.h"
@@ -35,6 +41,9 @@ struct RunOptions {
   RestartPolicy::Options policy;
   bool elastic = false;
   double probe_timeout_s = 10;
+  std::string nodes;  // number of hosts that `shale join`, or for shale train names of hosts
+  std::string listen;
+  double join_timeout_s = 600;
 };
 
 void say(std::string_view text) {
@@ -229,21 +238,52 @@ std::string text_of(const LaunchCommand& command) {
   return text;
 }
 
-int supervise(const LaunchCommand& given, const RunOptions& options) {
-  SupervisedProcess process;
+// Returns the head of a run whose --nodes is a number, or "env" for `shale join -- ...`; null: no
+// nodes are to join.
+std::unique_ptr<Head> make_head(const RunOptions& options) {
+  Head::Options head{.listen = options.listen, .limit_s = options.join_timeout_s};
+  if (options.nodes == "env") {
+    const auto place = torch_place([](const char* name) { return std::getenv(name); });
+    if (!place) throw ConfigError("--nodes env: expected MASTER_ADDR, RANK and WORLD_SIZE");
+    head.count = place->processes;
+    head.processes = true;
+    if (head.listen.empty()) head.listen = cat(":", place->port);
+  } else if (const auto count = parse_int(options.nodes); count && *count > 0) {
+    head.count = *count;
+  } else {
+    return nullptr;
+  }
+  if (options.elastic) {
+    throw ConfigError(cat("--elastic --nodes ", options.nodes,
+                          ": a run waits for all nodes that join; leave out --elastic"));
+  }
+  if (head.listen.empty()) head.listen = ":29500";
+  return std::make_unique<Head>(head);
+}
+
+// slots: ranks on each node of the head; 0: by its GPUs or CPUs.
+int supervise(const LaunchCommand& given, const RunOptions& options, SupervisedProcess& process,
+              Head* head = nullptr, int64_t slots = 0) {
   RestartPolicy policy(options.policy);
   const HostFile host_file;
   std::set<std::string> broken;  // hosts
   for (int64_t restarts = 0;; ++restarts) {
     LaunchCommand command = given;
     if (restarts > 0) command.resume();
+    if (head != nullptr) {
+      head->wait_for_nodes(process);
+      if (process.stop_requested()) return static_cast<int>(ExitCode::kInterrupted);
+      head->write_hosts(slots);
+    }
     if (options.elastic) drop_dead_hosts(command, host_file, options, broken);
     check_room_for_mpi();
     if (restarts > 0) say(cat("starting again (restart ", restarts, "): ", text_of(command)));
     const FileTime before = status_time(command);
     const int64_t oom_before = oom_kills();
     const int code =
-        code_of_run(process.run(command.arguments(), command.program_name()), command, before);
+        code_of_run(process.run(command.arguments(), command.program_name(),
+                                [head] { return head != nullptr && head->has_lost_node(); }),
+                    command, before);
     const std::string what =
         cat(describe_exit(code), oom_kills() > oom_before
                                      ? ", after the kernel killed a process here for want of memory"
@@ -274,6 +314,19 @@ int supervise(const LaunchCommand& given, const RunOptions& options) {
   }
 }
 
+// Runs `body`, with the head of --nodes N if there is one, which passes the exit code to the nodes.
+int with_head(const RunOptions& options, const std::function<int(Head*)>& body) {
+  const std::unique_ptr<Head> head = make_head(options);
+  try {
+    const int code = body(head.get());
+    if (head) head->finish(code);
+    return code;
+  } catch (...) {
+    if (head) head->finish(static_cast<int>(failure_of(std::current_exception()).code));
+    throw;
+  }
+}
+
 void describe_supervision(ConfigSpec& spec, RunOptions& options) {
   spec.add("max-restarts", options.policy.max_restarts,
            "restarts in a row without a new checkpoint, after which to give up; after disk errors "
@@ -288,6 +341,10 @@ void describe_supervision(ConfigSpec& spec, RunOptions& options) {
            "ranks if necessary");
   spec.add("probe-timeout", options.probe_timeout_s, "time for a host to answer --elastic",
            {.min = 0, .exclude_min = true, .help = {.metavar = "SECONDS", .unit = "s"}});
+  spec.add("listen", options.listen, "where --nodes N listens for shale join, on TCP",
+           {.help = {.metavar = "[HOST]:PORT", .default_text = ":29500, on all addresses"}});
+  spec.add("join-timeout", options.join_timeout_s, "time for --nodes N to join",
+           {.min = 0, .exclude_min = true, .help = {.metavar = "SECONDS", .unit = "s"}});
 }
 
 void describe(ConfigSpec& spec, RunOptions& options) {
@@ -295,7 +352,10 @@ void describe(ConfigSpec& spec, RunOptions& options) {
   spec.example(
       "shale run --elastic -- mpirun -np 16 --hostfile hosts train_lm --data my.txt --save-every "
       "100");
+  spec.example("shale run --nodes 2 -- mpirun --bind-to none train_lm --data my.bin");
   spec.section("Flags (before --; the command follows it)");
+  spec.add("nodes", options.nodes, "hosts with this one; the others call shale join, without ssh",
+           {.help = {.metavar = "N", .default_text = "as the command says"}});
   describe_supervision(spec, options);
 }
 
@@ -306,7 +366,6 @@ struct TrainOptions {
   std::string what;   // "lm"
   int64_t ranks = 0;  // on each node; 0: one, or those of `gpus`
   std::string gpus;   // "all" or a number; empty: not given
-  std::string nodes;  // hosts with commas between them; empty: this one
 };
 
 void describe(ConfigSpec& spec, TrainOptions& options) {
@@ -320,9 +379,26 @@ void describe(ConfigSpec& spec, TrainOptions& options) {
            {.min = 1, .max = 1 << 16, .help = {.default_text = "1, or --gpus"}});
   spec.add("gpus", options.gpus, "train on this many GPUs of each node, with a rank for each",
            {.help = {.metavar = "N|all", .default_text = "by --device"}});
-  spec.add("nodes", options.nodes, "hosts that ssh reaches, with this program in the same place",
-           {.help = {.metavar = "HOST,...", .default_text = "this host"}});
+  spec.add("nodes", options.run.nodes,
+           "hosts that ssh reaches, or how many hosts with this one: the others call shale join; "
+           "this program is in the same place on all",
+           {.help = {.metavar = "HOST,...|N", .default_text = "this host"}});
   describe_supervision(spec, options.run);
+}
+
+// Returns the number of ranks on all nodes of a head.
+int64_t ranks_on(const std::vector<Head::Node>& nodes, const TrainOptions& options) {
+  if (options.gpus.empty()) return std::max<int64_t>(options.ranks, 1) * std::ssize(nodes);
+  int64_t ranks = 0;
+  for (const Head::Node& node : nodes) {
+    const int64_t least = options.gpus == "all" ? 1 : parse_int(options.gpus).value_or(1);
+    if (node.gpus < least) {
+      throw UnavailableError(cat("--gpus ", options.gpus, ": found ", node.gpus, " GPUs on node ",
+                                 node.address, "; shale doctor there says why"));
+    }
+    ranks += options.gpus == "all" ? node.gpus : least;
+  }
+  return ranks;
 }
 
 int64_t ranks_per_node(const TrainOptions& options) {
@@ -368,24 +444,26 @@ const comm::RankStarter& starter() {
 }
 
 // Returns the part of the command that starts the ranks; empty for one rank here.
-std::vector<std::string> launcher_of(const TrainOptions& options) {
+std::vector<std::string> launcher_of(const TrainOptions& options, Head* head) {
   const int64_t each = ranks_per_node(options);
   std::string hosts;
   int64_t nodes = 0;
-  std::istringstream list(options.nodes);
+  std::istringstream list(head == nullptr ? options.run.nodes : "");
   for (std::string node; std::getline(list, node, ','); ++nodes) {
     hosts += cat(hosts.empty() ? "" : ",", node, ":", each);
   }
-  if (each == 1 && nodes == 0) return {};
+  if (each == 1 && nodes == 0 && head == nullptr) return {};
   const comm::RankStarter& mpi = starter();
   std::vector<std::string> words = {std::string(mpi.program)};
   const auto add = [&](const std::vector<std::string>& more) {
     words.insert(words.end(), more.begin(), more.end());
   };
   add(mpi.ranks);
-  words.push_back(cat(each * std::max<int64_t>(nodes, 1)));
+  words.push_back(
+      cat(head != nullptr ? ranks_on(head->nodes(), options) : each * std::max<int64_t>(nodes, 1)));
   add(mpi.unbound);
-  if (nodes == 0) add(mpi.many);  // a warning of the ranks says that they share cores
+  if (nodes == 0 && head == nullptr)
+    add(mpi.many);  // a warning of the ranks says that they share cores
   if (nodes > 0) {
     add(mpi.hosts);
     words.push_back(hosts);
@@ -397,8 +475,9 @@ std::vector<std::string> launcher_of(const TrainOptions& options) {
 // Returns the arguments of shale train itself; adds those of the program to `of_program`.
 std::vector<const char*> split_flags(int argc, const char* const* argv,
                                      std::vector<std::string>& of_program) {
-  constexpr std::string_view kWithValue[] = {"--ranks",        "--gpus",  "--nodes",
-                                             "--max-restarts", "--delay", "--probe-timeout"};
+  constexpr std::string_view kWithValue[] = {"--ranks",        "--gpus",        "--nodes",
+                                             "--max-restarts", "--delay",       "--probe-timeout",
+                                             "--listen",       "--join-timeout"};
   std::vector<const char*> own = {argv[0], argv[1]};
   for (int i = 2; i < argc; ++i) {
     const std::string_view word = argv[i], name = word.substr(0, word.find('='));
@@ -435,12 +514,18 @@ int run_train(int argc, const char* const* argv) {
     return SupervisedProcess().run(words);
   }
   if (!options.gpus.empty()) words.insert(words.end(), {"--device", "cuda"});
-  const std::vector<std::string> launcher = launcher_of(options);
-  words.insert(words.begin(), launcher.begin(), launcher.end());
-  if (options.run.elastic && options.nodes.empty()) {
+  if (options.run.elastic && options.run.nodes.empty()) {
     throw ConfigError("--elastic: expected --nodes with the hosts to choose from");
   }
-  return supervise(LaunchCommand(std::move(words)), options.run);
+  SupervisedProcess process;
+  return with_head(options.run, [&](Head* head) {
+    if (head != nullptr) head->wait_for_nodes(process);
+    if (process.stop_requested()) return static_cast<int>(ExitCode::kInterrupted);
+    const std::vector<std::string> launcher = launcher_of(options, head);
+    words.insert(words.begin(), launcher.begin(), launcher.end());
+    const int64_t slots = options.gpus == "all" ? 0 : ranks_per_node(options);
+    return supervise(LaunchCommand(std::move(words)), options.run, process, head, slots);
+  });
 }
 
 int run_run(int argc, const char* const* argv) {
@@ -468,7 +553,14 @@ int run_run(int argc, const char* const* argv) {
   if (options.elastic && command.hosts().empty()) {
     throw ConfigError("--elastic: expected mpirun with --host or --hostfile in the command");
   }
-  return supervise(command, options);
+  SupervisedProcess process;
+  return with_head(options, [&](Head* head) {
+    if (head == nullptr && !options.nodes.empty()) {
+      throw ConfigError(
+          cat("--nodes: expected a number from 1, found '", excerpt(options.nodes), "'"));
+    }
+    return supervise(command, options, process, head);
+  });
 }
 
 }  // namespace shale::models

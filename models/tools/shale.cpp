@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "shale/base/failure.h"
+#include "shale/models/tools/join/head.h"
 #include "shale/models/tools/tool_table.h"
 #include "shale/models/tools/tools.h"
 
@@ -18,6 +19,7 @@ constexpr std::array kTools = {
     Tool{"doctor", "checks what this machine can run, and how to fix what is missing", run_doctor},
     Tool{"evaluate", "measures perplexity, or accuracy on a benchmark or images", run_evaluate},
     Tool{"generate", "continues a text, or answers a message, with a model", run_generate},
+    Tool{"join", "starts ranks on this host for a head elsewhere, without ssh", run_join},
     Tool{"metrics", "exports the metrics of a run as CSV or to MLflow", run_metrics},
     Tool{"plan", "plans memory and time of a run, without the machines", run_plan},
     Tool{"report", "writes an HTML report that compares runs", run_report},
@@ -68,6 +70,10 @@ constexpr ToolTable kTable = {
 
 int main(int argc, char** argv) {
   try {
+    if (argc > 0 &&
+        std::string_view(argv[0]).ends_with(shale::cat("/", shale::models::kAgentName))) {
+      return shale::models::run_agent(argc, argv);
+    }
     return run_tool(shale::models::kTable, argc, argv);
   } catch (...) {
     const shale::Failure failure = shale::failure_of(std::current_exception());

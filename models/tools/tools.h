@@ -12,6 +12,7 @@ int run_config(int argc, const char* const* argv);
 int run_doctor(int argc, const char* const* argv);
 int run_evaluate(int argc, const char* const* argv);
 int run_generate(int argc, const char* const* argv);
+int run_join(int argc, const char* const* argv);
 int run_metrics(int argc, const char* const* argv);
 int run_plan(int argc, const char* const* argv);
 int run_report(int argc, const char* const* argv);

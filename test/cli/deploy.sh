@@ -17,10 +17,12 @@ for manifest in kubernetes/*.yaml; do
 done
 # The exit code of a run that was asked to stop causes a restart; codes of errors that would repeat
 # do not.
-grep -A 1 'action: Ignore' kubernetes/jobset.yaml | grep -q 'values: \[75\]' ||
-  fail 'jobset.yaml: 75 is no reason to go on'
-grep -A 1 'action: FailJob$' kubernetes/jobset.yaml | grep -q 'values: \[64, 65, 66, 77\]' ||
-  fail 'jobset.yaml: wrong options are tried again'
+for manifest in kubernetes/jobset.yaml kubernetes/trainjob.yaml; do
+  grep -A 1 'action: Ignore' $manifest | grep -q 'values: \[75\]' ||
+    fail "$manifest: 75 is no reason to go on"
+  grep -A 1 'action: FailJob$' $manifest | grep -q 'values: \[64, 65, 66, 77\]' ||
+    fail "$manifest: wrong options are tried again"
+done
 grep -A 3 'Launcher:' kubernetes/mpijob.yaml | grep -q 'restartPolicy: OnFailure' ||
   fail 'mpijob.yaml: 75 is no reason to go on'
 # refused MANIFEST FROM TO WORDS: the check must refuse the manifest after FROM is replaced by TO.
@@ -38,6 +40,8 @@ refused mpijob.yaml '- name: launcher' '- workingDir: /' 'containers[0]: has no 
 refused mpijob.yaml '\*mounts' '*mount' "there is no anchor of '*mount'"
 refused jobset.yaml 'action: FailJobSet' 'action: Fail' 'rules[0].action is Fail, expected FailJobSet|'
 refused jobset.yaml 'defaultMode: 0400' 'mode: 0400' '[0].secret.mode: JobSet has no such field'
+refused trainjob.yaml 'numNodes: 4' 'nodes: 4' 'mlPolicy.nodes: TrainingRuntime has no such field'
+refused trainjob.yaml 'command: ' 'commands: ' 'trainer.commands: TrainJob has no such field'
 refused kueue.yaml v1beta2 v1beta1 'kueue.x-k8s.io/v1beta1 ResourceFlavor: no operator takes it'
 
 # scripts_of FILE: prints the RUN commands of a Containerfile, or the script sections of an

@@ -14,6 +14,7 @@ cleanup() {
   rm -rf "$work"
 }
 trap cleanup EXIT
+bridges=5
 make_hosts
 
 # Output of ranks on a lost host does not reach mpirun, so ranks write to files.

@@ -22,14 +22,23 @@ remove_hosts() {
   done
 }
 
-# make_hosts: also makes $work/remote_shell, which replaces ssh for mpirun, and $work/hosts, with
+# make_hosts: makes both hosts with $bridges further interfaces, which come first and lead nowhere, as
+# those of containers. Also makes $work/remote_shell, which replaces ssh for mpirun, and $work/hosts, with
 # two slots for each host.
 make_hosts() {
   ip netns add $left 2>/dev/null || skip 'network namespaces cannot be made'
   ip netns add $right || skip 'network namespaces cannot be made'
+  local number ns
+  for number in $(seq ${bridges:-0}); do
+    for ns in $left $right; do
+      ip link add bridge$number netns $ns type bridge || skip 'no bridges'
+      in_namespace $ns ip addr add 172.30.$number.1/24 dev bridge$number
+      in_namespace $ns ip link set bridge$number up
+    done
+  done
   ip link add $left_device netns $left type veth peer name $right_device netns $right ||
     skip 'no veth devices'
-  local end ns device address
+  local end device address
   for end in "$left $left_device 10.213.77.1" "$right $right_device 10.213.77.2"; do
     read -r ns device address <<<"$end"
     in_namespace "$ns" ip addr add "$address/${subnet#*/}" dev "$device"

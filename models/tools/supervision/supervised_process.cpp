@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -86,6 +87,11 @@ SupervisedProcess::SupervisedProcess() {
   prctl(PR_SET_CHILD_SUBREAPER, 1);  // adopts leftovers; without it they end a little later
 }
 
+int SupervisedProcess::signal_descriptor() {
+  const sigset_t set = supervised_signals();
+  return signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
+}
+
 int SupervisedProcess::wait_for_signal(double seconds) {
   const sigset_t set = supervised_signals();
   const auto whole = static_cast<time_t>(seconds);
@@ -96,8 +102,8 @@ int SupervisedProcess::wait_for_signal(double seconds) {
   return signal > 0 ? signal : 0;
 }
 
-int SupervisedProcess::run(const std::vector<std::string>& command,
-                           const std::string& rank_program) {
+int SupervisedProcess::run(const std::vector<std::string>& command, const std::string& rank_program,
+                           const std::function<bool()>& has_lost_host) {
   std::fflush(nullptr);  // otherwise the child would print it again
   const pid_t child = fork();
   if (child < 0) throw UnavailableError(cat("fork: ", std::strerror(errno)));
@@ -113,7 +119,8 @@ int SupervisedProcess::run(const std::vector<std::string>& command,
     }
     wait_for_signal(/*seconds=*/1);
     for (; passed_on < requests_; ++passed_on) kill(child, passed_on == 0 ? SIGUSR1 : SIGTERM);
-    const bool has_ranks = !rank_program.empty() && is_running(rank_program, child);
+    const bool lost = has_lost_host && has_lost_host();
+    const bool has_ranks = !lost && !rank_program.empty() && is_running(rank_program, child);
     if (has_ranks) last_seen = Clock::now();
     had_ranks = had_ranks || has_ranks;
     if (!had_ranks || Clock::now() < last_seen + kIdleLauncher) continue;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -20,18 +21,24 @@ class SupervisedProcess {
   // rank_program: file name of the program whose ranks the command launches on this host and
   // possibly others; empty: unknown. If a host is cut off, its ranks end, but mpirun may wait
   // forever for the daemon there: a launcher that has had no ranks for a while is killed, and the
-  // code is 76.
-  int run(const std::vector<std::string>& command, const std::string& rank_program = {});
+  // code is 76. has_lost_host: returns true once a host of the command is known to be lost, which
+  // has the same effect.
+  int run(const std::vector<std::string>& command, const std::string& rank_program = {},
+          const std::function<bool()>& has_lost_host = {});
 
   // Sleeps for `seconds`, or until asked to stop.
   void sleep(double seconds);
 
   bool stop_requested() const { return requests_ > 0; }
 
+  // Returns a new descriptor, for poll(), from which these signals and SIGCHLD can be read instead.
+  static int signal_descriptor();
+  // Waits until this process has no children, and kills those that take too long.
+  void end_leftovers();
+
  private:
   // Waits for the next signal; returns 0 after `seconds`.
   int wait_for_signal(double seconds);
-  void end_leftovers();
 
   int requests_ = 0;
 };

@@ -1,6 +1,7 @@
 #include "shale/comm/watch/udp_socket.h"
 
 #include <arpa/inet.h>
+#include <netinet/in.h>
 
 #include <array>
 #include <chrono>
@@ -12,8 +13,18 @@
 namespace shale::comm {
 namespace {
 
-uint32_t loopback(int last) {
-  return htonl(0x7f000000u + static_cast<uint32_t>(last));  // 127.0.0.x, all on this host
+IpAddress ip(const std::string& text) {
+  sockaddr_in ipv4{.sin_family = AF_INET};
+  sockaddr_in6 ipv6{.sin6_family = AF_INET6};
+  if (inet_pton(AF_INET, text.c_str(), &ipv4.sin_addr) == 1) {
+    return ip_address(reinterpret_cast<const sockaddr*>(&ipv4)).value();
+  }
+  REQUIRE(inet_pton(AF_INET6, text.c_str(), &ipv6.sin6_addr) == 1);
+  return ip_address(reinterpret_cast<const sockaddr*>(&ipv6)).value_or(IpAddress());
+}
+
+IpAddress loopback(int last) {
+  return ip(cat("127.0.0.", last));  // all on this host
 }
 
 // Returns the message that arrives within a second.
@@ -56,13 +67,35 @@ TEST_CASE("a datagram to nobody does not end a socket's use") {
 }
 
 TEST_CASE("an address that is not this host's cannot be listened on") {
-  const uint32_t documentation = htonl(0xc0000201);  // 192.0.2.1 (RFC 5737)
+  const IpAddress documentation = ip("192.0.2.1");  // RFC 5737
   CHECK(test::contains(test::message_of<UnavailableError>([&] { UdpSocket socket(documentation); }),
                        "192.0.2.1"));
 }
 
 TEST_CASE("datagrams to this host leave from it") {
   CHECK(source_for(loopback(1)) == loopback(1));
+}
+
+TEST_CASE("a socket of IPv6 hears what is sent to its address") {
+  const IpAddress loopback6 = ip("::1");
+  if (source_for(loopback6) != loopback6) {
+    WARN("not tested: this host has no IPv6");
+    return;
+  }
+  const UdpSocket here(loopback6), sender(loopback6);
+  sender.send("own", 3, here.address());
+  std::array<char, 8> data{};
+  const auto got = wait_for(here, data);
+  REQUIRE(got);
+  CHECK(got->from == loopback6);
+}
+
+TEST_CASE("addresses of both families have their usual text, and link-local ones are left out") {
+  for (const char* text : {"127.0.0.1", "10.1.2.3", "2001:db8::1", "::1"}) {
+    CHECK(ip_text(ip(text)) == text);
+  }
+  CHECK(ip("fe80::1") == IpAddress());
+  CHECK(ip_address(nullptr) == std::nullopt);
 }
 
 }  // namespace shale::comm

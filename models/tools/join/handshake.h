@@ -1,0 +1,80 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace shale::models {
+
+// How a node and the head of a run prove to each other that they know the same token, without
+// sending it: each answers the other's random numbers with an HMAC-SHA256 of the token.
+//
+//   head to node: challenge = protocol version, 32 random bytes
+//   node to head: 32 random bytes, proof of the node, what it says of itself (Hello)
+//   head to node: proof of the head
+//
+// Both proofs and the keys of the following frames cover all of the first two messages.
+
+// What a node says of itself.
+struct Hello {
+  std::string build;     // version of Shale
+  std::string host;      // its name
+  int64_t rank = -1;     // of the launcher's variables; -1: none
+  int64_t gpus = 0;      // visible GPUs
+  int64_t cpus = 0;      // usable CPUs
+  std::string networks;  // IPv4 addresses with prefixes: "10.0.0.2/24 172.17.0.1/16"
+  bool waits = false;    // runs nothing itself: waits for the end of the run
+};
+
+// Returns version and build ID of this program, which must be those of the head.
+std::string this_build();
+
+std::string hello_text(const Hello& hello);
+Hello parse_hello(std::string_view text);  // throws DataError
+
+struct Secrets {
+  std::string node_proof, head_proof;
+  std::string to_head, to_node;  // keys of FrameStream
+};
+
+std::string make_challenge();
+// Returns true for a challenge of this protocol; false: the head is of another version.
+bool is_challenge(std::string_view payload);
+
+// The node's answer to a challenge, and what follows from both.
+struct Answer {
+  std::string payload;
+  Secrets secrets;
+};
+Answer answer(const std::string& token, std::string_view challenge, const Hello& hello);
+// Checks an answer, on the head. Returns nullopt if the node does not know the token. Throws
+// DataError if a node that knows it sends an invalid Hello.
+struct Accepted {
+  Hello hello;
+  Secrets secrets;
+};
+std::optional<Accepted> accept_answer(const std::string& token, std::string_view challenge,
+                                      std::string_view payload);
+
+using Variables = std::function<const char*(const char* name)>;  // std::getenv, but in tests
+
+// Returns the token in SHALE_TOKEN, or in the file SHALE_TOKEN_FILE. Throws ConfigError if there is
+// none or a short one, MissingInputError.
+std::string read_token(const Variables& variables);
+// The same for this process, whose SHALE_TOKEN it removes: programs that it starts do not need it.
+std::string take_token();
+
+// Position in a run according to the variables of torchrun or of Kubeflow's operators.
+struct TorchPlace {
+  std::string address;    // of the host of rank 0
+  int64_t port = 0;       // for the head of the run
+  int64_t rank = 0;       // of this process
+  int64_t processes = 1;  // number of all processes
+  bool waits = false;     // another process stands for this host
+};
+// Returns nullopt if the variables are not set. Throws ConfigError for invalid values.
+std::optional<TorchPlace> torch_place(const Variables& variables);
+
+}  // namespace shale::models
