@@ -25,7 +25,9 @@ struct FillArgs {
   double value = 0;
 };
 
-// Copies between views of the same shape and dtype, with any strides.
+// Copies between views of the same shape, with any strides. Contiguous views may have different
+// dtypes, of any kind: floats are rounded to nearest (below f32 by way of f32), or towards zero and
+// into the range of an integer (kernels/convert.h); integers wrap around.
 struct CopyArgs {
   View x;
   View y;

@@ -13,13 +13,15 @@ struct GatherArgs {
   View y;      // [outer, K, inner], like x
 };
 
-// y[o, index[o, k, i], i] += x[o, k, i], in order of k, so results are the same on every run. An
-// index out of range throws DataError on the CPU and is skipped elsewhere. On GPUs one thread
-// processes all k of one (o, i), so a small outer * inner leaves most of the GPU idle.
+// y[o, index[o, k, i], i] += x[o, k, i], or with `replace` = x[o, k, i], in order of k, so results
+// are the same on every run. An index out of range throws DataError on the CPU and is skipped
+// elsewhere. On GPUs one thread processes all k of one (o, i), so a small outer * inner leaves most
+// of the GPU idle.
 struct ScatterAddArgs {
   View x;      // [outer, K, inner] f32, bf16 or f16, contiguous
   View index;  // like x, i32, any strides
   View y;      // [outer, N, inner] f32, contiguous
+  bool replace = false;
 };
 
 void check_args(const GatherArgs& a);

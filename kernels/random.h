@@ -22,6 +22,7 @@ struct RandomNormalArgs {
   int64_t stride = 0;   // distance between rows of the box in the whole parameter
   float mean = 0;
   float std = 1;
+  bool uniform = false;  // y[i] = mean + std * uniform_f32(word e % 4 of element e's group) instead
 };
 
 void check_args(const RandomNormalArgs& a);

@@ -29,7 +29,7 @@ endif()
 
 read_text(${ROOT}/examples/README.md page)
 read_text(${ROOT}/examples/CMakeLists.txt build)
-file(GLOB folders RELATIVE ${ROOT}/examples ${ROOT}/examples/0* ${ROOT}/examples/c)
+file(GLOB folders RELATIVE ${ROOT}/examples ${ROOT}/examples/[0-9]* ${ROOT}/examples/c)
 foreach(folder IN LISTS folders)
   set(main main.cpp)
   if(folder STREQUAL "c")

@@ -6,6 +6,7 @@
 #include "shale/bindings/c/session.h"
 #include "shale/comm/collective_ops.h"
 #include "shale/runtime/ops/attention.h"
+#include "shale/runtime/ops/create.h"
 #include "shale/runtime/ops/elementwise.h"
 #include "shale/runtime/ops/embedding.h"
 #include "shale/runtime/ops/ffn.h"
@@ -88,6 +89,10 @@ const std::shared_ptr<const RopeTable>& rope_table(double theta, int64_t head_si
     table = std::make_shared<const RopeTable>(RopeConfig{.theta = theta}, head_size);
   }
   return table;
+}
+
+std::optional<uint64_t> optional_seed(const uint64_t* seed) {
+  return seed != nullptr ? std::optional(*seed) : std::nullopt;
 }
 
 constexpr double kRopeTheta = 10'000;  // base of the frequencies (arXiv:2104.09864)
@@ -198,6 +203,75 @@ shale_status shale_gather(shale_tensor x, int32_t dim, shale_tensor index, shale
                          [&] { return gather(tensor_of(x, "x"), dim, tensor_of(index, "index")); });
 }
 
+shale_status shale_cumsum(shale_tensor x, int32_t dim, shale_tensor* out) {
+  return call_for_tensor("shale_cumsum", out,
+                         [&] { return cumsum(contiguous(tensor_of(x, "x")), dim); });
+}
+
+shale_status shale_scatter(shale_tensor x, int32_t dim, shale_tensor index, shale_tensor source,
+                           shale_tensor* out) {
+  return call_for_tensor("shale_scatter", out, [&] {
+    return scatter(tensor_of(x, "x"), dim, tensor_of(index, "index"), tensor_of(source, "source"));
+  });
+}
+
+shale_status shale_scatter_add(shale_tensor x, int32_t dim, shale_tensor index, shale_tensor source,
+                               shale_tensor* out) {
+  return call_for_tensor("shale_scatter_add", out, [&] {
+    return scatter_add(tensor_of(x, "x"), dim, tensor_of(index, "index"),
+                       tensor_of(source, "source"));
+  });
+}
+
+shale_status shale_randn(shale_runtime runtime, shale_dtype dtype, int32_t ndim,
+                         const int64_t* shape, const uint64_t* seed, shale_tensor* out) {
+  return call_for_tensor("shale_randn", out, [&] {
+    check_runtime(runtime);
+    return randn(*session().context, shape_of(ndim, shape, "shape"), dtype_of_code(dtype),
+                 optional_seed(seed));
+  });
+}
+
+shale_status shale_uniform(shale_runtime runtime, shale_dtype dtype, int32_t ndim,
+                           const int64_t* shape, float low, float high, const uint64_t* seed,
+                           shale_tensor* out) {
+  return call_for_tensor("shale_uniform", out, [&] {
+    check_runtime(runtime);
+    return uniform(*session().context, shape_of(ndim, shape, "shape"), low, high,
+                   dtype_of_code(dtype), optional_seed(seed));
+  });
+}
+
+shale_status shale_arange(shale_runtime runtime, shale_dtype dtype, double begin, double end,
+                          double step, shale_tensor* out) {
+  return call_for_tensor("shale_arange", out, [&] {
+    check_runtime(runtime);
+    return arange(*session().context, begin, end, step, dtype_of_code(dtype));
+  });
+}
+
+shale_status shale_linspace(shale_runtime runtime, shale_dtype dtype, double first, double last,
+                            int64_t count, shale_tensor* out) {
+  return call_for_tensor("shale_linspace", out, [&] {
+    check_runtime(runtime);
+    return linspace(*session().context, first, last, count, dtype_of_code(dtype));
+  });
+}
+
+shale_status shale_assign(shale_tensor to, shale_tensor x) {
+  return call("shale_assign", [&] {
+    const Tensor target = tensor_of(to, "to");
+    check_writable(target);
+    copy_(target, tensor_of(x, "x"));
+  });
+}
+
+shale_status shale_tensor_to(shale_tensor x, int32_t host, shale_tensor* out) {
+  return call_for_tensor("shale_tensor_to", out, [&] {
+    return to(tensor_of(x, "x"), host != 0 ? host_context() : *session().context);
+  });
+}
+
 shale_status shale_matmul(shale_tensor a, shale_tensor b, shale_tensor* out) {
   return call_for_tensor("shale_matmul", out,
                          [&] { return matmul(tensor_of(a, "a"), tensor_of(b, "b")); });
@@ -306,10 +380,16 @@ shale_status shale_backward(shale_tensor loss) {
   return call("shale_backward", [&] { backward(tensor_of(loss, "loss")); });
 }
 
+shale_status shale_backward_retain(shale_tensor loss) {
+  return call("shale_backward_retain", [&] { backward(tensor_of(loss, "loss"), {}, true); });
+}
+
 shale_status shale_set_inference(shale_runtime runtime, int32_t inference) {
   return call("shale_set_inference", [&] {
     check_runtime(runtime);
-    session().inference.reset();
-    if (inference != 0) session().inference.emplace(*session().context);
+    session().inference.clear();
+    if (inference == 0) return;
+    session().inference.emplace_back(*session().context);
+    if (session().host != nullptr) session().inference.emplace_back(*session().host);
   });
 }

@@ -90,6 +90,16 @@ Session& session() {
   return *handles().session;
 }
 
+Context& host_context() {
+  Session& s = session();
+  if (s.context->device().type == DeviceType::kCpu) return *s.context;
+  if (s.host == nullptr) {
+    s.host = std::make_shared<Context>(ContextOptions{.seed = s.context->seed()});
+    if (!s.inference.empty()) s.inference.emplace_back(*s.host);
+  }
+  return *s.host;
+}
+
 bool has_session() {
   return handles().session != nullptr;
 }
@@ -100,7 +110,7 @@ void begin_session(std::unique_ptr<Session> session) {
 
 void end_session() {
   Session& s = session();
-  s.inference.reset();
+  s.inference.clear();
   free_all(Kind::kMetrics);
   free_all(Kind::kTextModel);
   free_all(Kind::kTensor);  // also frees their autograd graphs, which may need modules
@@ -109,6 +119,7 @@ void end_session() {
   s.retired.clear();
   free_all(Kind::kRuntime);
   s.group.reset();
+  s.host.reset();
   s.context.reset();
   s.world.reset();
   process_log().set_rank(0);

@@ -2,6 +2,7 @@
 
 #include <sys/types.h>
 
+#include <list>
 #include <map>
 #include <memory>
 #include <optional>
@@ -61,8 +62,9 @@ struct Session {
   pid_t process = 0;
   std::unique_ptr<comm::World> world;
   std::shared_ptr<Context> context;  // shared with external users of its memory
+  std::shared_ptr<Context> host;     // likewise, if the device is not the CPU and it was needed
   std::unique_ptr<comm::ProcessGroup> group;
-  std::optional<Inference> inference;
+  std::list<Inference> inference;              // of each context, if it is set
   std::vector<std::shared_ptr<Tree>> retired;  // trees without handles, kept for autograd graphs
   std::set<const Storage*> read_only;          // external memory that must not be written
   std::map<std::pair<double, int64_t>, std::shared_ptr<const RopeTable>> ropes;
@@ -72,6 +74,7 @@ struct Session {
 // Returns the current runtime. Throws CallError with SHALE_ERROR_STATE if there is none.
 Session& session();
 bool has_session();
+Context& host_context();  // the session's context on the CPU
 void begin_session(std::unique_ptr<Session> session);
 // Destroys the objects of all handles, then the session.
 void end_session();

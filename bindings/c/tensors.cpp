@@ -5,6 +5,7 @@
 #include "shale/bindings/c/memory.h"
 #include "shale/bindings/c/session.h"
 #include "shale/runtime/ops/shape.h"
+#include "shale/runtime/tensor/dlpack.h"
 #include "shale/runtime/tensor/foreign_memory.h"
 #include "shale/runtime/tensor/tensor_impl.h"
 
@@ -33,59 +34,55 @@ Shape shape_of(int32_t ndim, const int64_t* sizes, std::string_view argument) {
   return shape;
 }
 
-// Returns the bytes from the first element to the end of the last.
-int64_t extent_of(const Shape& shape, const Shape& strides, DType dtype) {
-  if (shape.numel() == 0) return 0;
-  int64_t last = 0;
-  for (int i = 0; i < shape.ndim(); ++i) {
-    int64_t step = 0;
-    if (strides[i] < 0) fail_argument("strides are ", strides, ", expected 0 or more");
-    if (__builtin_mul_overflow(shape[i] - 1, strides[i], &step) ||
-        __builtin_add_overflow(last, step, &last)) {
-      fail_argument("shape ", shape, " with strides ", strides, " exceeds the address space");
-    }
+namespace {
+
+// Marks memory as read-only while its storage exists, and releases it after the call.
+struct Release {
+  std::shared_ptr<const Storage*> place = std::make_shared<const Storage*>(nullptr);
+
+  void run(std::function<void()> release) const {
+    if (has_session()) session().read_only.erase(*place);
+    if (release != nullptr) after_call(std::move(release));
   }
-  int64_t bytes = 0;
-  if (__builtin_mul_overflow(last, dtype_size(dtype), &bytes) ||
-      bytes > std::numeric_limits<int64_t>::max() - 8) {
-    fail_argument("shape ", shape, " with strides ", strides, " exceeds the address space");
+  void mark(const Tensor& x) const {
+    *place = x.storage().get();
+    session().read_only.insert(*place);
   }
-  return bytes + dtype_size(dtype);
-}
+};
+
+}  // namespace
 
 Tensor tensor_of_memory(const ForeignView& view, std::function<void()> release) {
-  Session& s = session();
-  const int64_t bytes = extent_of(view.shape, view.strides, view.dtype);
-  if (bytes > 0 && view.data == nullptr) fail_argument("data is NULL, expected ", bytes, " bytes");
-  if (reinterpret_cast<uintptr_t>(view.data) % static_cast<size_t>(dtype_size(view.dtype)) != 0) {
-    fail_argument("data is not aligned to elements of ", dtype_size(view.dtype), " bytes");
-  }
-  // While the storage exists, its address in session().read_only marks it as read-only.
-  auto place = std::make_shared<const Storage*>(nullptr);
-  auto storage = adopt_memory(*s.context, view.data, bytes, [place, release = std::move(release)] {
-    if (has_session()) session().read_only.erase(*place);
-    if (release != nullptr) after_call(release);
-  });
-  *place = storage.get();
-  if (view.read_only) s.read_only.insert(storage.get());
-  auto impl = std::make_shared<TensorImpl>();
-  impl->context = s.context.get();
-  impl->storage = std::move(storage);
-  impl->shape = view.shape;
-  impl->strides = view.strides;
-  impl->dtype = view.dtype;
-  return Tensor(std::move(impl));
+  const Release by;
+  const Tensor x = from_blob(*session().context, view.data, view.shape, view.dtype,
+                             {.strides = view.strides,
+                              .release = [by, release = std::move(release)] { by.run(release); }});
+  if (view.read_only) by.mark(x);
+  return x;
+}
+
+Tensor tensor_of_dlpack(void* managed, bool legacy) {
+  const Release by;
+  const DlpackOptions options{
+      .run_release = [by](std::function<void()> release) { by.run(std::move(release)); }};
+  Context& context = *session().context;
+  if (legacy) return from_dlpack(context, static_cast<DLManagedTensor*>(managed), options);
+  bool read_only = false;
+  const Tensor x =
+      from_dlpack(context, static_cast<DLManagedTensorVersioned*>(managed), options, &read_only);
+  if (read_only) by.mark(x);
+  return x;
 }
 
 bool is_read_only(const Tensor& x) {
   return session().read_only.contains(x.storage().get());
 }
 
-namespace {
-
 void check_writable(const Tensor& x) {
   if (is_read_only(x)) fail_argument("x is read-only external memory, ", x);
 }
+
+namespace {
 
 void check_bytes(const Tensor& x, size_t bytes) {
   if (static_cast<int64_t>(bytes) != x.bytes()) {
@@ -177,6 +174,7 @@ shale_status shale_tensor_describe(shale_tensor x, shale_tensor_info* out) {
     info.data = has_memory ? tensor.data() : nullptr;
     info.requires_grad = tensor.requires_grad() ? 1 : 0;
     info.read_only = has_memory && is_read_only(tensor) ? 1 : 0;
+    info.on_host = has_memory && &tensor.context() == session().host.get() ? 1 : 0;
     give(info, out, "out");
   });
 }

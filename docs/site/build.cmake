@@ -1,9 +1,10 @@
 # cmake -DROOT=<tree> -DOUT=<folder> -DPANDOC=<pandoc> -P build.cmake: makes a site of the pages of
-# the tree, that works from file:// and asks no other machine for anything. Every x.md becomes
+# the tree, and of the public headers, that works from file:// and asks no other machine for anything. Every x.md becomes
 # x.html at the same place, README.md of the tree index.html; the files and folders that they link
 # to get listings. OUT must not be there, or be a site.
 
 cmake_minimum_required(VERSION 3.25)
+find_program(AWK awk REQUIRED)
 if(EXISTS ${OUT} AND NOT EXISTS ${OUT}/search_index.js)
   message(FATAL_ERROR "site: ${OUT} is there and is no site; expected a folder to make")
 endif()
@@ -132,6 +133,10 @@ foreach(page IN LISTS pages)
       page_item(${other} "${title_of_${other}}" ${page} item)
       string(APPEND list "${item}")
     endforeach()
+    if(kind STREQUAL "Reference")
+      up_of(${page} up)
+      string(APPEND list "<li><a href=\"${up}docs/reference/api/index.html\">C++ names</a></li>\n")
+    endif()
     string(APPEND list "</ul>\n</details>\n")
   endforeach()
   neighbours_of(${page} neighbours)
@@ -163,7 +168,6 @@ foreach(page IN LISTS pages)
   endforeach()
 endforeach()
 file(REMOVE ${OUT}/records ${OUT}/listings ${OUT}/images)
-file(WRITE ${OUT}/search_index.js "const searchIndex = [\n${records}];\n")
 file(COPY ${CMAKE_CURRENT_LIST_DIR}/search.js ${CMAKE_CURRENT_LIST_DIR}/site.css DESTINATION ${OUT})
 
 # ---- Listings ----
@@ -178,6 +182,43 @@ function(listing path file body)
     "<main>\n<p><a href=\"${up}index.html\">Shale</a></p>\n<h1>${path}</h1>\n${body}"
     "</main>\n</html>\n")
 endfunction()
+
+# ---- Reference of the C++ interface: a page for each public header, and one of all names ----
+
+include(${ROOT}/cmake/ShalePublicHeaders.cmake)
+set(api docs/reference/api)
+file(MAKE_DIRECTORY ${OUT}/${api})
+set(all)
+foreach(header IN LISTS SHALE_PUBLIC_HEADERS)
+  shale_included_headers(included ${ROOT}/include/shale/${header})
+  list(REMOVE_ITEM included ${SHALE_PUBLIC_HEADERS})
+  if(NOT included)
+    continue()
+  endif()
+  list(TRANSFORM included PREPEND ${ROOT}/)
+  execute_process(
+    COMMAND ${AWK} -v names=${OUT}/names -v root=${ROOT}/ -f ${CMAKE_CURRENT_LIST_DIR}/api.awk
+            ${included}
+    OUTPUT_VARIABLE body COMMAND_ERROR_IS_FATAL ANY)
+  cmake_path(GET header STEM stem)
+  listing("&lt;shale/${header}&gt;" "${api}/${stem}.html" "${body}")
+  file(STRINGS ${OUT}/names lines)
+  foreach(line IN LISTS lines)
+    string(REPLACE "\t" ";" line "${line}")
+    list(POP_FRONT line anchor name)
+    list(APPEND all "${name}|${stem}|${anchor}")
+    string(APPEND records "[\"${api}/${stem}.html\", \"${anchor}\", \"C++\", \"${name}\", \"\"],\n")
+  endforeach()
+  file(REMOVE ${OUT}/names)
+endforeach()
+list(SORT all CASE INSENSITIVE)
+list(LENGTH all name_count)
+list(JOIN all "\n" body)
+escape_html("${body}" body)
+string(REGEX REPLACE "([^\n]+)[|]([^\n|]+)[|]([^\n|]+)"
+       "<li><a href=\"\\2.html#\\3\"><code>\\1</code></a> in <code>shale/\\2.h</code></li>" body "${body}")
+listing("C++ names" "${api}/index.html" "<ul>\n${body}\n</ul>\n")
+file(WRITE ${OUT}/search_index.js "const searchIndex = [\n${records}];\n")
 
 list(REMOVE_DUPLICATES listings)
 foreach(path IN LISTS listings)
@@ -197,4 +238,4 @@ foreach(path IN LISTS listings)
 endforeach()
 list(LENGTH pages page_count)
 list(LENGTH listings listing_count)
-message(STATUS "site: ${page_count} pages, ${listing_count} listings in ${OUT}")
+message(STATUS "site: ${page_count} pages, ${listing_count} listings, ${name_count} C++ names in ${OUT}")

@@ -32,7 +32,7 @@ struct Mlp : shale::Module {
 
 struct Data {
   std::vector<float> points;  // [kPoints, 2]
-  std::vector<float> minus;   // [kPoints, 1]: -1 for the inner ring, 1 for the outer one
+  std::vector<float> wanted;  // [kPoints, 1]: 1 for the inner ring, -1 for the outer one
 };
 
 Data two_rings() {
@@ -42,7 +42,7 @@ Data two_rings() {
     const float radius = inner ? 0.5f : 1.0f, angle = 0.1f * float(i);
     data.points.push_back(radius * std::cos(angle));
     data.points.push_back(radius * std::sin(angle));
-    data.minus.push_back(inner ? -1.0f : 1.0f);
+    data.wanted.push_back(inner ? 1.0f : -1.0f);
   }
   return data;
 }
@@ -58,13 +58,13 @@ float train() {
 
   const Data data = two_rings();
   const Tensor x = shale::from_host<float>(context, data.points, {kPoints, 2});
-  const Tensor minus_wanted = shale::from_host<float>(context, data.minus, {kPoints, 1});
+  const Tensor wanted = shale::from_host<float>(context, data.wanted, {kPoints, 1});
   float loss = 0;
   for (int64_t step = 0; step < schedule.total_steps; ++step) {
     // Must be called first in a step: sets the values of the step and resets gradient clipping.
     optimizer.prepare(context, step, static_cast<float>(schedule.at(step)));
-    const Tensor error = add(model.forward(x), minus_wanted);
-    const Tensor squared = mean(mul(error, error));
+    const Tensor error = model.forward(x) - wanted;
+    const Tensor squared = mean(error * error);
     backward(squared);
     shale::optim::clip_grad_norm(context, shards, 1);
     optimizer.step();

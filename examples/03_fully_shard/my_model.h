@@ -33,7 +33,7 @@ struct MyBlock : shale::Module {
 
 struct MyBatch {
   shale::Tensor x;       // [n, 8]
-  shale::Tensor wanted;  // [n, 1], negated
+  shale::Tensor wanted;  // [n, 1]
 };
 
 class MyModel : public shale::Module {
@@ -59,8 +59,8 @@ class MyModel : public shale::Module {
     return run({batch.x, batch.wanted}, [this](const Tensors& in) -> Tensors {
       shale::Tensor x = first_.forward(in[0]);
       for (const auto& block : blocks_) x = block->forward(x);
-      const shale::Tensor error = add(last_.forward(x), in[1]);
-      return {mean(mul(error, error))};
+      const shale::Tensor error = last_.forward(x) - in[1];
+      return {mean(error * error)};
     })[0];
   }
 
@@ -84,7 +84,7 @@ class MyData {
         x.push_back(static_cast<float>(std::sin(place * place)));
         sum += std::sin(2 * x.back());
       }
-      wanted.push_back(-sum / 2);
+      wanted.push_back(sum / 2);
     }
     return {shale::from_host<float>(context_, x, {kRows, MyModel::kInputs}),
             shale::from_host<float>(context_, wanted, {kRows, 1})};

@@ -16,13 +16,13 @@ namespace {
 
 constexpr int kSteps = 60, kRows = 16;
 
-// Makes rows of x and the negated target.
+// Makes rows of x and the target.
 std::vector<float> make_batch(int step, int trainer) {
   std::vector<float> rows;
   for (int i = 0; i < kRows; ++i) {
     const float x = std::sin(1.7f * float((step * 8 + trainer) * kRows + i));
     rows.push_back(x);
-    rows.push_back(-(0.5f * x + 0.25f));
+    rows.push_back(0.5f * x + 0.25f);
   }
   return rows;
 }
@@ -67,9 +67,9 @@ int train(shale::comm::World& world, int server) {
     const shale::Tensor batch = shale::from_host<float>(context, rows, {kRows, 2});
     const shale::Tensor x = contiguous(slice(batch, 1, 0, 1));
     optimizer.prepare(context, step, 0.03f);
-    const shale::Tensor error = add(line.forward(x), contiguous(slice(batch, 1, 1, 2)));
-    const shale::Tensor squared = mean(mul(error, error));
-    backward(scale(squared, 1 / float(world.size())));
+    const shale::Tensor error = line.forward(x) - slice(batch, 1, 1, 2);
+    const shale::Tensor squared = mean(error * error);
+    backward(shale::comm::mean_over_ranks(line, squared));
     optimizer.step();
     optimizer.zero_grad();
     loss = shale::to_host<float>(squared).front();

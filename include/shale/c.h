@@ -20,7 +20,7 @@
 /* Version of the interface in this header. A library supports it if its major number is equal and
  * its minor number is equal or higher. */
 #define SHALE_API_MAJOR 1
-#define SHALE_API_MINOR 2
+#define SHALE_API_MINOR 3
 
 /* Maximum dimensions of a tensor; maximum bytes of a name, including its NUL; a size to be
  * inferred. */
@@ -176,6 +176,18 @@ SHALE_API shale_status shale_tensor_from_memory(shale_runtime runtime, const sha
 /* A tensor filled with one value. */
 SHALE_API shale_status shale_tensor_full(shale_runtime runtime, shale_dtype dtype, int32_t ndim,
                                          const int64_t* shape, double value, shale_tensor* out);
+/* Random numbers (since 1.3): normal with variance 1, or uniform in [low, high). seed: NULL for the
+ * next numbers of the runtime's seed in this step. dtype: SHALE_F32, SHALE_BF16 or SHALE_F16. */
+SHALE_API shale_status shale_randn(shale_runtime runtime, shale_dtype dtype, int32_t ndim,
+                                   const int64_t* shape, const uint64_t* seed, shale_tensor* out);
+SHALE_API shale_status shale_uniform(shale_runtime runtime, shale_dtype dtype, int32_t ndim,
+                                     const int64_t* shape, float low, float high,
+                                     const uint64_t* seed, shale_tensor* out);
+/* begin, begin + step, ..., before end; count numbers from first to last (since 1.3). */
+SHALE_API shale_status shale_arange(shale_runtime runtime, shale_dtype dtype, double begin,
+                                    double end, double step, shale_tensor* out);
+SHALE_API shale_status shale_linspace(shale_runtime runtime, shale_dtype dtype, double first,
+                                      double last, int64_t count, shale_tensor* out);
 /* Releases a handle. The memory is freed when no other handle, view, graph or reader needs it. */
 SHALE_API shale_status shale_tensor_destroy(shale_tensor x);
 /* Another handle to the same tensor. */
@@ -192,8 +204,10 @@ typedef struct shale_tensor_info {
   void* data;
   int32_t requires_grad;
   int32_t read_only;
+  int32_t on_host; /* since 1.3: 1 for a copy that shale_tensor_to() made on the host */
 } shale_tensor_info;
-#define SHALE_TENSOR_INFO_INIT {sizeof(shale_tensor_info), 0, 0, {0}, {0}, 0, 0, 0}
+#define SHALE_TENSOR_INFO_INIT \
+  { sizeof(shale_tensor_info), 0, 0, {0}, {0}, 0, 0, 0, 0 }
 SHALE_API shale_status shale_tensor_describe(shale_tensor x, shale_tensor_info* out);
 
 /* Copy the elements, in row-major order, to and from host memory of exactly `bytes` bytes.
@@ -204,6 +218,12 @@ SHALE_API shale_status shale_tensor_write(shale_tensor x, const void* from, size
  * makes a dense copy. Autograd records neither. */
 SHALE_API shale_status shale_tensor_copy(shale_tensor to, shale_tensor x);
 SHALE_API shale_status shale_tensor_clone(shale_tensor x, shale_tensor* out);
+/* Copies x into `to`, a tensor or a view of one, with its gradient (since 1.3). `to` must not be a
+ * leaf that requires a gradient. */
+SHALE_API shale_status shale_assign(shale_tensor to, shale_tensor x);
+/* A copy on the host (host not 0) or on the runtime's device, or another handle to x if it is
+ * there; with its gradient (since 1.3). Functions take tensors of one side. */
+SHALE_API shale_status shale_tensor_to(shale_tensor x, int32_t host, shale_tensor* out);
 /* A tensor that shares x's memory but has no autograd history. */
 SHALE_API shale_status shale_tensor_detach(shale_tensor x, shale_tensor* out);
 /* require_grad selects whether backward computes the gradient of this leaf. grad returns a copy of
@@ -275,6 +295,13 @@ SHALE_API shale_status shale_concat(int32_t count, const shale_tensor* tensors, 
 SHALE_API shale_status shale_gather(shale_tensor x, int32_t dim, shale_tensor index,
                                     shale_tensor* out);
 
+/* Sums, and copies of x with elements of source put in or added along a dimension (since 1.3). */
+SHALE_API shale_status shale_cumsum(shale_tensor x, int32_t dim, shale_tensor* out);
+SHALE_API shale_status shale_scatter(shale_tensor x, int32_t dim, shale_tensor index,
+                                     shale_tensor source, shale_tensor* out);
+SHALE_API shale_status shale_scatter_add(shale_tensor x, int32_t dim, shale_tensor index,
+                                         shale_tensor source, shale_tensor* out);
+
 /* Matmuls, layers and norms. bias, residual: NULL for none. */
 SHALE_API shale_status shale_matmul(shale_tensor a, shale_tensor b, shale_tensor* out);
 SHALE_API shale_status shale_linear(shale_tensor x, shale_tensor weight, shale_tensor bias,
@@ -319,6 +346,8 @@ SHALE_API shale_status shale_all_reduce_sum(shale_tensor x, shale_tensor* out);
  * gradients. For sharded modules it also reduces them over the ranks, which makes it collective.
  * The graph is consumed. */
 SHALE_API shale_status shale_backward(shale_tensor loss);
+/* The same, but the graph can be used again (since 1.3). */
+SHALE_API shale_status shale_backward_retain(shale_tensor loss);
 /* While the value is not 0, autograd records nothing and dropout has no effect. */
 SHALE_API shale_status shale_set_inference(shale_runtime runtime, int32_t inference);
 

@@ -7,6 +7,7 @@
 #include "shale/runtime/ops/batch_norm.h"
 #include "shale/runtime/ops/block_mask.h"
 #include "shale/runtime/ops/conv.h"
+#include "shale/runtime/ops/create.h"
 #include "shale/runtime/ops/elementwise.h"
 #include "shale/runtime/ops/embedding.h"
 #include "shale/runtime/ops/ffn.h"

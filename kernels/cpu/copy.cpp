@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "shale/kernels/check.h"
+#include "shale/kernels/convert.h"
 #include "shale/kernels/copy_plan.h"
 #include "shale/kernels/cpu/parallel.h"
 #include "shale/kernels/cpu/run.h"
@@ -81,6 +82,47 @@ void copy_typed(const Exec& exec, const CopyArgs& a) {
   });
 }
 
+// Calls fn.template operator()<T>() for the type T of any dtype.
+template <class Fn>
+void dispatch_any(DType dtype, const Fn& fn) {
+  switch (dtype) {
+    case DType::kF64: return fn.template operator()<double>();
+    case DType::kI32: return fn.template operator()<int32_t>();
+    case DType::kI64: return fn.template operator()<int64_t>();
+    case DType::kU8: return fn.template operator()<uint8_t>();
+    case DType::kU16: return fn.template operator()<uint16_t>();
+    case DType::kU32: return fn.template operator()<uint32_t>();
+    default: return dispatch_float(dtype, fn);
+  }
+}
+
+template <typename To, typename From>
+To converted(From x) {
+  if constexpr (std::is_arithmetic_v<From>) {
+    if constexpr (std::is_integral_v<To> && std::is_floating_point_v<From>) {
+      return truncated<To>(double{x});
+    } else if constexpr (std::is_arithmetic_v<To>) {
+      return static_cast<To>(x);
+    } else {
+      return To(static_cast<float>(x));
+    }
+  } else {
+    return converted<To>(to_f32(x));
+  }
+}
+
+void convert(const Exec& exec, const View& from, const View& to) {
+  dispatch_any(from.dtype, [&]<typename From>() {
+    dispatch_any(to.dtype, [&]<typename To>() {
+      const From* x = from.as<From>();
+      To* y = to.as<To>();
+      parallel_for(exec, to.numel(), 16384, [=](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) y[i] = converted<To>(x[i]);
+      });
+    });
+  });
+}
+
 template <typename T>
 void fill_typed(const Exec& exec, const View& view, T value) {
   T* y = static_cast<T*>(view.data);
@@ -93,6 +135,7 @@ void fill_typed(const Exec& exec, const View& view, T value) {
 template <>
 void cpu::run(const Exec& exec, const CopyArgs& a) {
   if (a.x.numel() == 0) return;
+  if (a.x.dtype != a.y.dtype) return convert(exec, a.x, a.y);
   switch (dtype_size(a.x.dtype)) {
     case 1: return copy_typed<uint8_t>(exec, a);
     case 2: return copy_typed<uint16_t>(exec, a);

@@ -44,8 +44,9 @@ void gather_typed(const Exec& exec, const GatherArgs& a) {
   });
 }
 
-template <typename T>
-void scatter_add_typed(const Exec& exec, const ScatterAddArgs& a) {
+// put(to, x): adds x to an element of y, or replaces it.
+template <typename T, class Put>
+void scatter_typed(const Exec& exec, const ScatterAddArgs& a, const Put& put) {
   const int64_t count = a.y.size(1), inner = a.y.size(2), picks = a.x.size(1);
   const T* x = a.x.as<T>();
   const int32_t* index = a.index.as<int32_t>();
@@ -63,12 +64,12 @@ void scatter_add_typed(const Exec& exec, const ScatterAddArgs& a) {
         float* lines = y + o * count * inner;
         if (a.index.stride(2) == 0) {
           float* to = lines + checked("scatter_add", *at, count) * inner;
-          for (int64_t i = first; i < last; ++i) to[i] += to_f32(from[i]);
+          for (int64_t i = first; i < last; ++i) put(to[i], to_f32(from[i]));
           continue;
         }
         for (int64_t i = first; i < last; ++i) {
           const int64_t pick = checked("scatter_add", at[i * a.index.stride(2)], count);
-          lines[pick * inner + i] += to_f32(from[i]);
+          put(lines[pick * inner + i], to_f32(from[i]));
         }
       }
     }
@@ -86,7 +87,10 @@ void cpu::run(const Exec& exec, const GatherArgs& a) {
 template <>
 void cpu::run(const Exec& exec, const ScatterAddArgs& a) {
   if (a.x.numel() == 0) return;
-  dispatch_float(a.x.dtype, [&]<typename T>() { scatter_add_typed<T>(exec, a); });
+  dispatch_float(a.x.dtype, [&]<typename T>() {
+    if (a.replace) return scatter_typed<T>(exec, a, [](float& to, float x) { to = x; });
+    scatter_typed<T>(exec, a, [](float& to, float x) { to += x; });
+  });
 }
 
 }  // namespace shale::kernels

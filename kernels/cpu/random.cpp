@@ -3,6 +3,7 @@
 #include <hwy/foreach_target.h>
 //
 #include <algorithm>
+#include <cmath>
 
 #include "shale/kernels/check.h"
 #include "shale/kernels/cpu/loop-inl.h"
@@ -105,7 +106,11 @@ void fill_in_block(const RandomNormalArgs& a, PhiloxKey key, int64_t from, int64
   philox_words({static_cast<uint32_t>(group), static_cast<uint32_t>(group >> 32),
                 static_cast<uint32_t>(a.stream), static_cast<uint32_t>(a.stream >> 32)},
                key, count / 4, words);
-  normals_of_words(words, count, a.mean, a.std, normals);
+  if (a.uniform) {
+    for (int64_t i = 0; i < count; ++i) normals[i] = std::fma(uniform_f32(words[i]), a.std, a.mean);
+  } else {
+    normals_of_words(words, count, a.mean, a.std, normals);
+  }
   const float* source = normals + (from - begin);
   for_vectors(to - from, [&](int64_t i, auto part)
                              HWY_ATTR { store(load(source + i, part), target + i, part); });

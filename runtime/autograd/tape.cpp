@@ -1,6 +1,7 @@
 #include "shale/runtime/autograd/tape.h"
 
 #include <algorithm>
+#include <optional>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -59,8 +60,10 @@ namespace {
 // the same in every run and on every rank.
 class Engine {
  public:
-  // deferred: collects gradients of leaves for later; null: they are added as they arrive.
-  explicit Engine(DeferredGrads* deferred = nullptr) : deferred_(deferred) {}
+  // deferred: collects gradients of leaves for later; null: they are added as they arrive. retains:
+  // keeps the graph for another backward.
+  explicit Engine(DeferredGrads* deferred = nullptr, bool retains = false)
+      : deferred_(deferred), retains_(retains) {}
   void run(const Tensor& root, const Tensor& dy);
 
  private:
@@ -72,6 +75,7 @@ class Engine {
   void sum_into(Tensor& slot, Tensor grad);
 
   DeferredGrads* const deferred_;
+  const bool retains_;
   std::vector<std::shared_ptr<Node>> nodes_;  // in descending order of number
   std::unordered_map<const Node*, std::vector<Tensor>> grads_;
   std::unordered_map<const TensorImpl*, int> leaf_uses_;  // remaining gradients per leaf
@@ -110,10 +114,11 @@ void Engine::find_nodes(const std::shared_ptr<Node>& root) {
 }
 
 void Engine::run(const Tensor& root, const Tensor& dy) {
+  const bool requires_grad = root.requires_grad();  // updates the history of a view
   const std::shared_ptr<Node> node = root.impl().grad_fn;
   const Tensor seed = make_seed(root, dy);
   if (node == nullptr) {
-    if (!root.requires_grad()) {
+    if (!requires_grad) {
       throw AutogradError("backward: root does not depend on any tensor that requires a gradient");
     }
     leaf_uses_[&root.impl()] = 1;
@@ -137,14 +142,15 @@ void Engine::run(const Tensor& root, const Tensor& dy) {
 }
 
 void Engine::visit(Node& node, std::vector<Tensor>& grads) {
-  node.done = true;
-  const BackwardFn backward = std::move(node.backward);
-  node.backward = nullptr;
+  node.done = !retains_;
+  const BackwardFn backward = retains_ ? node.backward : std::exchange(node.backward, nullptr);
   Grads input_grads(node.inputs.size());
-  const bool reached =
-      std::any_of(grads.begin(), grads.end(), [](const Tensor& g) { return g.defined(); });
-  if (reached) {
-    BackwardArgs args(node, grads, seed_);
+  const auto reached =
+      std::find_if(grads.begin(), grads.end(), [](const Tensor& g) { return g.defined(); });
+  if (reached != grads.end()) {
+    std::optional<NoGrad> no_grad;  // in another context than the root's: see record_move()
+    if (reached->context().autograd().enabled) no_grad.emplace(reached->context());
+    BackwardArgs args(node, grads, seed_, retains_);
     input_grads = backward(args);
     if (input_grads.size() != node.inputs.size()) {
       throw AutogradError(cat(node.op, ": backward returned ", input_grads.size(),
@@ -156,7 +162,7 @@ void Engine::visit(Node& node, std::vector<Tensor>& grads) {
     deliver(node.inputs[i], std::move(input_grads[i]));
   }
   // Clears edges now, so that a tensor that still holds this node keeps no other node alive.
-  node.inputs.clear();
+  if (!retains_) node.inputs.clear();
 }
 
 void Engine::deliver(const Edge& edge, Tensor grad) {
@@ -216,7 +222,7 @@ void check_in_place(const char* op, const Tensor& x) {
                             " is a leaf that requires a gradient, expected the result "
                             "of an op"));
   }
-  if (*x.impl().aliased) {
+  if (*x.impl().sharing != Sharing::kNone) {
     throw AutogradError(cat(op,
                             ": the tensor is a view, or has one, and the other would change "
                             "without its history; use a tensor of its own"));
@@ -246,16 +252,10 @@ void check_one_context(const char* op, const std::vector<Tensor>& inputs, const 
   }
 }
 
-}  // namespace
-
-void record(const char* op, const std::vector<Tensor>& inputs, const std::vector<Tensor*>& outputs,
-            BackwardFn backward) {
-  check_same_device(op, *outputs.front(), inputs);
+// record() after the checks.
+void link(const char* op, const std::vector<Tensor>& inputs, const std::vector<Tensor*>& outputs,
+          BackwardFn backward) {
   AutogradState& state = outputs.front()->context().autograd();
-  const bool wanted = std::any_of(inputs.begin(), inputs.end(),
-                                  [](const Tensor& input) { return input.requires_grad(); });
-  if (!state.enabled || !wanted) return;
-  check_one_context(op, inputs, *outputs.front());
   auto node = std::make_shared<Node>();
   node->op = op;
   node->number = state.next_node++;
@@ -276,6 +276,18 @@ void record(const char* op, const std::vector<Tensor>& inputs, const std::vector
     impl.grad_fn = node;
     impl.output = static_cast<int>(i);
   }
+}
+
+}  // namespace
+
+void record(const char* op, const std::vector<Tensor>& inputs, const std::vector<Tensor*>& outputs,
+            BackwardFn backward) {
+  check_same_device(op, *outputs.front(), inputs);
+  const bool wanted = std::any_of(inputs.begin(), inputs.end(),
+                                  [](const Tensor& input) { return input.requires_grad(); });
+  if (!outputs.front()->context().autograd().enabled || !wanted) return;
+  check_one_context(op, inputs, *outputs.front());
+  link(op, inputs, outputs, std::move(backward));
 }
 
 namespace {
@@ -320,9 +332,20 @@ void run_backward(Context& context, const Body& body) {
 
 }  // namespace
 
-void backward(const Tensor& root, const Tensor& dy) {
+// In backward, the context that x moved to has finished its forward.
+void record_move(const char* op, const Tensor& x, Tensor& y, BackwardFn backward) {
+  AutogradState &from = x.context().autograd(), &to = y.context().autograd();
+  if (!from.enabled || !to.enabled || !x.requires_grad()) return;
+  to.next_node = std::max(to.next_node, from.next_node);
+  link(op, {x}, {&y}, [backward = std::move(backward)](BackwardArgs& args) {
+    count_samples(args.dy().context());
+    return backward(args);
+  });
+}
+
+void backward(const Tensor& root, const Tensor& dy, bool retain_graph) {
   check_defined("backward", "root", root);
-  run_backward(root.context(), [&] { Engine().run(root, dy); });
+  run_backward(root.context(), [&] { Engine(nullptr, retain_graph).run(root, dy); });
 }
 
 void backward_inputs(const Tensor& root, const Tensor& dy, DeferredGrads& rest) {

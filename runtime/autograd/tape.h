@@ -30,8 +30,9 @@ struct LeafGrad {
 // Arguments of a backward function.
 class BackwardArgs {
  public:
-  BackwardArgs(const Node& node, const std::vector<Tensor>& grads, const TensorImpl* seed)
-      : node_(node), grads_(grads), seed_(seed) {}
+  BackwardArgs(const Node& node, const std::vector<Tensor>& grads, const TensorImpl* seed,
+               bool retains = false)
+      : node_(node), grads_(grads), seed_(seed), retains_(retains) {}
 
   // Gradient of output i. Undefined if none reached it; at least one output has a gradient.
   const Tensor& dy(int i = 0) const { return grads_[static_cast<size_t>(i)]; }
@@ -44,6 +45,8 @@ class BackwardArgs {
   // Destination for postponed leaf gradients inside backward_inputs() (autograd/deferred.h); else
   // null.
   DeferredGrads* deferred() const;
+  // True if a later backward uses the graph again, so saved tensors must not be changed.
+  bool retains() const { return retains_; }
   // True if dy() is the gradient with which backward(loss) started (backward_seed()).
   bool dy_is_seed() const;
 
@@ -51,10 +54,11 @@ class BackwardArgs {
   const Node& node_;
   const std::vector<Tensor>& grads_;
   const TensorImpl* seed_;  // null: the caller passed dy to backward()
+  bool retains_;
 };
 
 // Records that `outputs` were computed from `inputs` (which may be undefined), if autograd is
-// enabled and any input requires a gradient. `backward` is called at most once. Throws
+// enabled and any input requires a gradient. `backward` is called once per backward(). Throws
 // AutogradError if such an input belongs to another context than the outputs.
 void record(const char* op, std::initializer_list<Tensor> inputs,
             std::initializer_list<Tensor*> outputs, BackwardFn backward);
@@ -62,6 +66,10 @@ void record(const char* op, std::initializer_list<Tensor> inputs,
 // record() for a number of inputs known only at run time.
 void record(const char* op, const std::vector<Tensor>& inputs, const std::vector<Tensor*>& outputs,
             BackwardFn backward);
+
+// record() for a result y of x that is in another context. All recorded ops of y's context get
+// higher numbers than those of x's.
+void record_move(const char* op, const Tensor& x, Tensor& y, BackwardFn backward);
 
 // First check of an in-place op. While gradients are recorded, throws AutogradError for a leaf that
 // requires a gradient, and for a tensor that shares its memory with another recorded tensor. Throws
@@ -73,10 +81,10 @@ bool needs_grad(Context& context, std::initializer_list<Tensor> inputs);
 
 // Computes the gradients of all leaves that `root` depends on, and adds them to existing gradients.
 // dy: the gradient of root, contiguous; by default root must be a scalar and dy is backward_seed().
-// Not recursive, so a deep graph cannot overflow the stack. Consumes the graph: a second backward
-// through it throws AutogradError. Second derivatives are not supported: gradients are constants,
-// and a loss computed from grad() has no gradient through it.
-void backward(const Tensor& root, const Tensor& dy = {});
+// Not recursive, so a deep graph cannot overflow the stack. Consumes the graph, unless it is
+// retained: a second backward through it throws AutogradError. Second derivatives are not
+// supported: gradients are constants, and a loss computed from grad() has no gradient through it.
+void backward(const Tensor& root, const Tensor& dy = {}, bool retain_graph = false);
 
 // Initial gradient of a loss: StepState::grad_scale times the loss scale, with their present values
 // on the device. grad_scale is 1 unless a trainer sets it (to 1 / the weight of the whole step,

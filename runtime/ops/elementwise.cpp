@@ -33,6 +33,11 @@ bool is_traced(const Tensor& x) {
   return x.context().autograd().trace != nullptr;
 }
 
+// True for dtypes in which kernels compute.
+bool computes_in(DType dtype) {
+  return dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF16;
+}
+
 // Converts a gradient to the dtype of its input.
 Tensor like_input(const Tensor& grad, DType dtype) {
   if (grad.dtype() == dtype) return grad;
@@ -144,13 +149,18 @@ Tensor gelu(const Tensor& x, Gelu kind) {
 Tensor cast(const Tensor& x, DType dtype) {
   check_defined("cast", "x", x);
   if (x.dtype() == dtype) return x;
-  if (is_traced(x) || x.dtype() == DType::kU8) {
+  const bool computes = computes_in(x.dtype()) && computes_in(dtype);
+  if (is_traced(x) || (x.dtype() == DType::kU8 && computes_in(dtype))) {
     return pointwise(kernels::PointwiseOp::kConvert, dtype, {x});
   }
   check_contiguous("cast", "x", x);
-  Tensor y = scaled(x, 1, dtype);
+  Tensor y = computes ? scaled(x, 1, dtype) : empty(x.context(), x.shape(), dtype);
+  if (!computes) kernels::copy(x.exec(), {.x = x, .y = y});
+  if (!is_float(x.dtype()) || !is_float(dtype)) return y;
+  // Gradients of f64 tensors are f32.
+  const DType back = x.dtype() == DType::kF64 ? DType::kF32 : x.dtype();
   record("cast", {x}, {&y},
-         [from = x.dtype()](BackwardArgs& args) { return Grads{like_input(args.dy(), from)}; });
+         [back](BackwardArgs& args) { return Grads{like_input(args.dy(), back)}; });
   return y;
 }
 

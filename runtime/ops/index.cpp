@@ -3,7 +3,9 @@
 #include "shale/kernels/elementwise.h"
 #include "shale/kernels/index.h"
 #include "shale/runtime/autograd/tape.h"
+#include "shale/runtime/ops/create.h"
 #include "shale/runtime/ops/elementwise.h"
+#include "shale/runtime/ops/pointwise.h"
 #include "shale/runtime/ops/shape.h"
 
 namespace shale {
@@ -60,10 +62,32 @@ struct Lines {
     kernels::gather(x.exec(), {.x = as_lines(x, dim), .index = index_view(to), .y = to});
     return y;
   }
-  // Adds elements of `source` to y, which must be f32.
-  void scatter_to(const Tensor& y, const Tensor& source) const {
+  // Adds elements of `source` to y, which must be f32, or replaces those of y.
+  void scatter_to(const Tensor& y, const Tensor& source, bool replace = false) const {
     const View from = as_lines(source, dim);
-    kernels::scatter_add(y.exec(), {.x = from, .index = index_view(from), .y = as_lines(y, dim)});
+    kernels::scatter_add(
+        y.exec(),
+        {.x = from, .index = index_view(from), .y = as_lines(y, dim), .replace = replace});
+  }
+  // Returns x, with elements of `source` added or put in.
+  Tensor scattered(const Tensor& x, const Tensor& source, bool replace) const {
+    const NoGrad no_grad(x.context());
+    const Tensor from = contiguous(x);
+    Tensor y = empty(x.context(), x.shape(), DType::kF32);
+    kernels::axpby(x.exec(), {.a = from, .y = y});
+    scatter_to(y, contiguous(source), replace);
+    return cast(y, x.dtype());
+  }
+  // Returns 1 for each index that no later one of its line repeats, else 0, as f32.
+  Tensor last_uses() const {
+    Shape ks = shape;
+    for (int d = 0; d < ks.ndim(); ++d) ks[d] = d == dim ? index.size(d) : 1;
+    const Tensor k =
+        reshape(arange(index.context(), 0, double(index.size(dim)), 1, DType::kF32), ks);
+    const Tensor numbers = k + zeros(index.context(), index.shape(), DType::kF32);
+    const Tensor last = zeros(index.context(), shape, DType::kF32);
+    scatter_to(last, numbers, true);
+    return cast(gather_from(last) == numbers, DType::kF32);
   }
 };
 
@@ -114,15 +138,7 @@ Tensor scatter_add(const Tensor& x, int dim, const Tensor& index, const Tensor& 
   check_shape(op, "source", source, index.shape());
   check_dtype(op, "source", source, x.dtype());
   const Lines lines{.op = op, .dim = at, .shape = x.shape(), .index = index};
-  Tensor y;
-  {
-    const NoGrad no_grad(x.context());
-    const Tensor from = contiguous(x);
-    Tensor sum = empty(x.context(), x.shape(), DType::kF32);
-    kernels::axpby(x.exec(), {.a = from, .y = sum});
-    lines.scatter_to(sum, contiguous(source));
-    y = cast(sum, x.dtype());
-  }
+  Tensor y = lines.scattered(x, source, false);
   if (!needs_grad(x.context(), {x, source})) return y;
   record(op, {x, source}, {&y},
          [lines = lines.without_index(), saved = SavedTensor(op, index)](BackwardArgs& args) {
@@ -130,6 +146,30 @@ Tensor scatter_add(const Tensor& x, int dim, const Tensor& index, const Tensor& 
            if (args.needs(1)) {
              grads[1] = lines.with(saved.get()).gather_from(contiguous(args.dy()));
            }
+           return grads;
+         });
+  return y;
+}
+
+Tensor scatter(const Tensor& x, int dim, const Tensor& index, const Tensor& source) {
+  const char* op = "scatter";
+  const int at = dim_index(op, x, dim);
+  check_index(op, x, at, index);
+  check_shape(op, "source", source, index.shape());
+  check_dtype(op, "source", source, x.dtype());
+  const Lines lines{.op = op, .dim = at, .shape = x.shape(), .index = index};
+  Tensor y = lines.scattered(x, source, true);
+  if (!needs_grad(x.context(), {x, source})) return y;
+  record(op, {x, source}, {&y},
+         [lines = lines.without_index(), saved = SavedTensor(op, index)](BackwardArgs& args) {
+           const Lines with = lines.with(saved.get());
+           const Tensor dy = contiguous(args.dy());
+           Grads grads(2);
+           if (args.needs(0)) {
+             grads[0] =
+                 with.scattered(dy, zeros(dy.context(), with.index.shape(), dy.dtype()), true);
+           }
+           if (args.needs(1)) grads[1] = mul(with.gather_from(dy), with.last_uses());
            return grads;
          });
   return y;

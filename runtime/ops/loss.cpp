@@ -173,8 +173,9 @@ Tensor cross_entropy_into(const Tensor& gradient, const Tensor& logits, const Te
   gradient.bump_version();  // contains the gradient instead of logits now
   record("cross_entropy", {logits}, {&total},
          [gradient = SavedTensor("cross_entropy", gradient)](BackwardArgs& args) {
-           const Tensor dlogits = gradient.get();
-           scale_by(multiple_of_seed(args), dlogits);
+           const Tensor factor = multiple_of_seed(args), dlogits = gradient.get();
+           if (factor.defined() && args.retains()) return Grads{mul(dlogits, factor)};
+           scale_by(factor, dlogits);
            return Grads{dlogits};
          });
   return total;

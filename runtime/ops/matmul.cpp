@@ -18,6 +18,14 @@ Shape without_matrix(const Shape& shape) {
   return Shape(std::span<const int64_t>(shape.begin(), size_t(shape.ndim() - 2)));
 }
 
+Shape without_dim(const Shape& shape, int dim) {
+  Shape result;
+  for (int d = 0; d < shape.ndim(); ++d) {
+    if (d != shape.ndim() + dim) result.push_back(shape[d]);
+  }
+  return result;
+}
+
 Shape with_matrix(Shape batch, int64_t rows, int64_t cols) {
   batch.push_back(rows);
   batch.push_back(cols);
@@ -114,6 +122,14 @@ Grads gradients(BackwardArgs& args, const Tensor& a, const Tensor& b, const Shap
 
 Tensor matmul(const Tensor& a, const Tensor& b) {
   if (amp::wants_low({a, b})) return matmul(amp::to_low(a), amp::to_low(b));
+  if (a.defined() && a.ndim() == 1 && b.defined()) {
+    const Tensor y = matmul(reshape(a, {1, a.size(0)}), b);
+    return reshape(y, without_dim(y.shape(), b.ndim() == 1 ? -1 : -2));
+  }
+  if (a.defined() && b.defined() && b.ndim() == 1) {
+    const Tensor y = matmul(a, reshape(b, {b.size(0), 1}));
+    return reshape(y, without_dim(y.shape(), -1));
+  }
   check_matmul(a, b);
   if (a.ndim() > 2 && b.ndim() == 2 && a.contiguous() && a.numel() > 0) {
     const Tensor y = matmul(reshape(a, {-1, a.size(-1)}), b);

@@ -32,6 +32,11 @@ Tensor compare(PointwiseOp op, const Tensor& a, const PointwiseOperand& b) {
   return pointwise(op, DType::kU8, {a, b});
 }
 
+Tensor compare(PointwiseOp op, float a, const Tensor& b) {
+  check_defined(kernels::name_of(op), "b", b);
+  return pointwise(op, DType::kU8, {a, b});
+}
+
 }  // namespace
 
 Tensor add(const Tensor& a, float b) {
@@ -136,11 +141,17 @@ Tensor less(const Tensor& a, const Tensor& b) {
 Tensor less(const Tensor& a, float b) {
   return compare(PointwiseOp::kLess, a, b);
 }
+Tensor less(float a, const Tensor& b) {
+  return compare(PointwiseOp::kLess, a, b);
+}
 Tensor less_equal(const Tensor& a, const Tensor& b) {
   check_defined("less_equal", "b", b);
   return compare(PointwiseOp::kLessEqual, a, b);
 }
 Tensor less_equal(const Tensor& a, float b) {
+  return compare(PointwiseOp::kLessEqual, a, b);
+}
+Tensor less_equal(float a, const Tensor& b) {
   return compare(PointwiseOp::kLessEqual, a, b);
 }
 Tensor equal(const Tensor& a, const Tensor& b) {
@@ -149,6 +160,12 @@ Tensor equal(const Tensor& a, const Tensor& b) {
 }
 Tensor equal(const Tensor& a, float b) {
   return compare(PointwiseOp::kEqual, a, b);
+}
+Tensor not_equal(const Tensor& a, const Tensor& b) {
+  return equal(equal(a, b), 0.f);
+}
+Tensor not_equal(const Tensor& a, float b) {
+  return equal(equal(a, b), 0.f);
 }
 
 Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {

@@ -54,14 +54,110 @@ Tensor clamp(const Tensor& x, float low, float high);
 // anything.
 Tensor less(const Tensor& a, const Tensor& b);
 Tensor less(const Tensor& a, float b);
+Tensor less(float a, const Tensor& b);
 Tensor less_equal(const Tensor& a, const Tensor& b);
 Tensor less_equal(const Tensor& a, float b);
+Tensor less_equal(float a, const Tensor& b);
 Tensor equal(const Tensor& a, const Tensor& b);
 Tensor equal(const Tensor& a, float b);
+Tensor not_equal(const Tensor& a, const Tensor& b);
+Tensor not_equal(const Tensor& a, float b);
 
 // a where the condition is not 0, else b. condition: u8 or a float dtype; it gets no gradient.
 Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b);
 Tensor where(const Tensor& condition, const Tensor& a, float b);
 Tensor where(const Tensor& condition, float a, const Tensor& b);
+
+// Operators, as in NumPy: a * x + b, -x, x < 0. Comparisons are elementwise, == and != too: to see
+// whether two handles are one tensor, compare impl_ptr().
+Tensor add(const Tensor& a, const Tensor& b);  // see ops/elementwise.h
+Tensor mul(const Tensor& a, const Tensor& b);
+inline Tensor operator-(const Tensor& x) {
+  return neg(x);
+}
+inline Tensor operator+(const Tensor& a, const Tensor& b) {
+  return add(a, b);
+}
+inline Tensor operator+(const Tensor& a, float b) {
+  return add(a, b);
+}
+inline Tensor operator+(float a, const Tensor& b) {
+  return add(b, a);
+}
+inline Tensor operator-(const Tensor& a, const Tensor& b) {
+  return sub(a, b);
+}
+inline Tensor operator-(const Tensor& a, float b) {
+  return sub(a, b);
+}
+inline Tensor operator-(float a, const Tensor& b) {
+  return sub(a, b);
+}
+inline Tensor operator*(const Tensor& a, const Tensor& b) {
+  return mul(a, b);
+}
+inline Tensor operator*(const Tensor& a, float b) {
+  return mul(a, b);
+}
+inline Tensor operator*(float a, const Tensor& b) {
+  return mul(b, a);
+}
+inline Tensor operator/(const Tensor& a, const Tensor& b) {
+  return div(a, b);
+}
+inline Tensor operator/(const Tensor& a, float b) {
+  return div(a, b);
+}
+inline Tensor operator/(float a, const Tensor& b) {
+  return div(a, b);
+}
+inline Tensor operator<(const Tensor& a, const Tensor& b) {
+  return less(a, b);
+}
+inline Tensor operator<(const Tensor& a, float b) {
+  return less(a, b);
+}
+inline Tensor operator<(float a, const Tensor& b) {
+  return less(a, b);
+}
+inline Tensor operator<=(const Tensor& a, const Tensor& b) {
+  return less_equal(a, b);
+}
+inline Tensor operator<=(const Tensor& a, float b) {
+  return less_equal(a, b);
+}
+inline Tensor operator<=(float a, const Tensor& b) {
+  return less_equal(a, b);
+}
+inline Tensor operator>(const Tensor& a, const Tensor& b) {
+  return less(b, a);
+}
+inline Tensor operator>(const Tensor& a, float b) {
+  return less(b, a);
+}
+inline Tensor operator>(float a, const Tensor& b) {
+  return less(b, a);
+}
+inline Tensor operator>=(const Tensor& a, const Tensor& b) {
+  return less_equal(b, a);
+}
+inline Tensor operator>=(const Tensor& a, float b) {
+  return less_equal(b, a);
+}
+inline Tensor operator>=(float a, const Tensor& b) {
+  return less_equal(b, a);
+}
+inline Tensor operator==(const Tensor& a, const Tensor& b) {
+  return equal(a, b);
+}
+inline Tensor operator==(const Tensor& a, float b) {
+  return equal(a, b);
+}
+inline Tensor operator!=(const Tensor& a, const Tensor& b) {
+  return not_equal(a, b);
+}
+inline Tensor operator!=(const Tensor& a, float b) {
+  return not_equal(a, b);
+}
 
 }  // namespace shale

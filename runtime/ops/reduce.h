@@ -23,6 +23,10 @@ Tensor min(const Tensor& x, const std::vector<int>& dims, bool keep = false);
 // Index of the first maximum along the dimension: i32, without gradient. NaN counts as the maximum.
 Tensor argmax(const Tensor& x, int dim, bool keep = false);
 
+// y[k] = x[0] + ... + x[k] along a dimension. x: f32, bf16 or f16, contiguous. Sums are added in
+// f32 in an order that depends only on the size; memory is read and written log2(size) times.
+Tensor cumsum(const Tensor& x, int dim);
+
 // Sum over all dimensions but the last: [..., C] to [C] f32.
 Tensor column_sum(const Tensor& x);
 

@@ -3,7 +3,10 @@
 #include <utility>
 
 #include "shale/kernels/elementwise.h"
+#include "shale/runtime/autograd/boundary.h"
 #include "shale/runtime/autograd/tape.h"
+#include "shale/runtime/ops/pointwise_internal.h"
+#include "shale/runtime/tensor/tensor_impl.h"
 
 namespace shale {
 namespace {
@@ -33,11 +36,24 @@ int dim_index(const char* op, const Tensor& x, int dim) {
   return index;
 }
 
+// A view that autograd records, and whose history copy_() can update.
+Tensor view_of(const Tensor& x, const Shape& shape, const Shape& strides, int64_t offset = 0) {
+  Tensor y = x.alias(shape, strides, offset);
+  const std::shared_ptr<TensorImpl>& base = x.impl().base ? x.impl().base : x.impl_ptr();
+  Sharing& sharing = *base->sharing;
+  const bool dense = View{.shape = base->shape, .strides = base->strides}.contiguous();
+  if (!dense) sharing = Sharing::kHidden;
+  if (sharing == Sharing::kNone) sharing = Sharing::kViews;
+  y.impl().base = base;
+  y.impl().edition = base->edition;
+  return y;
+}
+
 Tensor swapped(const Tensor& x, int a, int b) {
   Shape shape = x.shape(), strides = x.strides();
   std::swap(shape[a], shape[b]);
   std::swap(strides[a], strides[b]);
-  return x.recorded_alias(shape, strides);
+  return view_of(x, shape, strides);
 }
 
 // Like slice(), but autograd does not record it.
@@ -50,7 +66,56 @@ Tensor part_of(const Tensor& x, int dim, int64_t begin, int64_t end) {
 Tensor window(const Tensor& x, int dim, int64_t begin, int64_t end) {
   Shape shape = x.shape();
   shape[dim] = end - begin;
-  return x.recorded_alias(shape, x.strides(), begin * x.strides()[dim]);
+  return view_of(x, shape, x.strides(), begin * x.strides()[dim]);
+}
+
+// The elements of a dense base that a view shows; of a tensor without a base, all.
+struct Region {
+  Shape shape, strides;
+  int64_t offset = 0;
+
+  explicit Region(const Tensor& x) : shape(x.shape()), strides(contiguous_strides(x.shape())) {
+    if (x.impl().base == nullptr) return;
+    strides = x.strides();
+    offset = x.impl().offset - x.impl().base->offset;
+  }
+  Tensor of(const Tensor& dense) const { return dense.alias(shape, strides, offset); }
+};
+
+// Gives the base of `to` a history in which the region of `to` comes from x.
+void record_copy(const Tensor& to, const Tensor& x) {
+  Tensor base = to.impl().base != nullptr ? Tensor(to.impl().base) : to;
+  const Tensor before = base.requires_grad() ? history_of(base) : Tensor();
+  record("copy_", {before, x}, {&base}, [region = Region(to)](BackwardArgs& args) {
+    const Tensor dy = contiguous(args.dy());
+    Grads grads(2);
+    if (args.needs(1)) {
+      grads[1] = empty(dy.context(), region.shape, dy.dtype());
+      kernels::copy(dy.exec(), {.x = region.of(dy), .y = grads[1]});
+    }
+    if (args.needs(0)) {
+      grads[0] = empty_like(dy);
+      kernels::copy(dy.exec(), {.x = dy, .y = grads[0]});
+      const Tensor zero = zeros(dy.context(), {}, dy.dtype());
+      kernels::copy(dy.exec(), {.x = broadcast_view(zero, region.shape), .y = region.of(grads[0])});
+    }
+    return grads;
+  });
+  ++base.impl().edition;
+}
+
+// Checks that the histories of all tensors that use the memory of `to` can be updated.
+void check_recordable(const Tensor& to) {
+  const TensorImpl& base = to.impl().base != nullptr ? *to.impl().base : to.impl();
+  if (base.requires_grad && base.grad_fn == nullptr) {
+    throw AutogradError(cat("copy_: ", argument_text("the target", Tensor(to.impl().base)), " ", to,
+                            " is, or is a view of, a leaf that requires a gradient, expected the "
+                            "result of an op"));
+  }
+  if (*to.impl().sharing != Sharing::kHidden) return;
+  throw AutogradError(cat("copy_: the memory of the target ", to,
+                          " has another user, which would miss the change, such as a sharded "
+                          "module; expected a copy of it, such as scale(x, 1)"));
 }
 
 }  // namespace
@@ -58,7 +123,7 @@ Tensor window(const Tensor& x, int dim, int64_t begin, int64_t end) {
 Tensor reshape(const Tensor& x, const Shape& wanted) {
   check_contiguous("reshape", "x", x);
   const Shape shape = infer(x, wanted);
-  Tensor y = x.recorded_alias(shape, contiguous_strides(shape));
+  Tensor y = view_of(x, shape, contiguous_strides(shape));
   record("reshape", {x}, {&y}, [from = x.shape()](BackwardArgs& args) {
     const Tensor dy = contiguous(args.dy());
     return Grads{dy.alias(from, contiguous_strides(from))};
@@ -160,17 +225,52 @@ Tensor stack(const std::vector<Tensor>& tensors, int dim) {
   return concat(parts, index);
 }
 
-void copy_(Tensor& to, const Tensor& x) {
+void copy_(const Tensor& to, const Tensor& x) {
   check_shape("copy_", "x", x, to.shape());
   check_dtype("copy_", "x", x, to.dtype());
   check_same_device("copy_", to, {&x, 1});
-  if (needs_grad(to.context(), {to, x})) {
-    throw AutogradError(cat("copy_: ", argument_text("x", x), " ", x, " or the target ", to,
-                            " requires a gradient, and a copy records nothing; use where() or "
-                            "concat(), which record, or NoGrad for a copy without gradient"));
-  }
+  const bool records = needs_grad(to.context(), {to, x});
+  if (records) check_recordable(to);
   kernels::copy(to.exec(), {.x = x, .y = to});
   to.bump_version();
+  if (records) record_copy(to, x);
+}
+
+void update_view(const Tensor& view) {
+  const Tensor base(view.impl().base);
+  if (!base.context().autograd().enabled) return;
+  view.impl().edition = base.impl().edition;
+  Tensor again = view;
+  record("view", {base}, {&again}, [region = Region(view), shape = base.shape()](auto& args) {
+    const Tensor dx = zeros(args.dy().context(), shape, args.dy().dtype());
+    kernels::copy(dx.exec(), {.x = args.dy(), .y = region.of(dx)});
+    return Grads{dx};
+  });
+}
+
+namespace {
+
+// Waits for x and for its copy.
+Tensor moved(const Tensor& x, Context& context) {
+  const NoGrad no_grad(x.context());
+  const Tensor dense = contiguous(x);
+  const Tensor y = empty(context, x.shape(), x.dtype());
+  x.context().synchronize();
+  Context& mover = context.device().type == DeviceType::kCpu ? x.context() : context;
+  mover.copy(y.data(), dense.data(), dense.bytes());
+  mover.synchronize();
+  return y;
+}
+
+}  // namespace
+
+Tensor to(const Tensor& x, Context& context) {
+  check_defined("to", "x", x);
+  if (&x.context() == &context) return x;
+  Tensor y = moved(x, context);
+  record_move("to", x, y,
+              [&from = x.context()](BackwardArgs& args) { return Grads{moved(args.dy(), from)}; });
+  return y;
 }
 
 Tensor contiguous(const Tensor& x) {

@@ -24,11 +24,17 @@ std::vector<Tensor> split(const Tensor& x, const std::vector<int64_t>& sizes, in
 Tensor concat(const std::vector<Tensor>& tensors, int dim);
 Tensor stack(const std::vector<Tensor>& tensors, int dim);
 
-// Copies x into `to`, which has the same shape and dtype and any strides. Not recorded; advances
-// the version counter of `to`. While gradients are recorded, throws AutogradError if either has a
-// history, because the copy would have no gradient (use NoGrad or detach(); where() and concat()
-// are recorded).
-void copy_(Tensor& to, const Tensor& x);
+// Copies x into `to`, which has the same shape and dtype and any strides, such as
+// copy_(slice(y, 0, 2, 4), x). Advances the version counter of `to`. Recorded: gradients of the
+// copied elements, also through the tensor of which `to` is a view and its other views, flow to x.
+// While gradients are recorded, throws AutogradError if `to` is a leaf that requires one or a view
+// of it, or if its memory is used by a tensor whose history would miss the change.
+void copy_(const Tensor& to, const Tensor& x);
+
+// Copies x to the device of another context, or returns x if it is there. Recorded: a loss in
+// either context has gradients in both. backward() runs the hooks of the loss's context only, so
+// sharded modules belong there. Waits for both compute streams.
+Tensor to(const Tensor& x, Context& context);
 
 // Returns x itself if it is dense and row-major, else a dense row-major copy.
 Tensor contiguous(const Tensor& x);

@@ -96,7 +96,7 @@ std::shared_ptr<Storage> adopt_memory(Context& context, void* memory, int64_t by
                                       std::function<void()> release) {
   auto* block = CachingAllocator::Block::of_foreign_memory(memory, bytes, context.exec().stream,
                                                            std::move(release));
-  return std::make_shared<Storage>(context, block, bytes);
+  return std::make_shared<Storage>(context.memory(), block, bytes);
 }
 
 std::string_view memory_tag_name(MemoryTag tag) {

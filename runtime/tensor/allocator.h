@@ -14,6 +14,8 @@
 
 namespace shale {
 
+class Context;
+
 // Purpose of a block of device memory.
 enum class MemoryTag : uint8_t {
   kParameter,
@@ -147,6 +149,23 @@ class CachingAllocator {
   std::set<uint64_t> kept_pools_;  // pools whose segments are not given back
   MemoryStats stats_;
   mutable std::mutex mutex_;
+};
+
+// The device of a Context and its memory. Tensors share it, so that those that outlive their
+// context still free their memory.
+struct DeviceMemory {
+  DeviceMemory(std::unique_ptr<DeviceBackend> device, int64_t budget_bytes, const std::string& name)
+      : backend(std::move(device)),
+        stream(backend->create_stream()),
+        allocator(*backend, budget_bytes, name) {}
+  ~DeviceMemory() { backend->destroy_stream(stream); }
+  DeviceMemory(const DeviceMemory&) = delete;
+  DeviceMemory& operator=(const DeviceMemory&) = delete;
+
+  std::unique_ptr<DeviceBackend> backend;
+  void* stream;  // the compute stream
+  CachingAllocator allocator;
+  Context* context = nullptr;  // null: the context has ended
 };
 
 }  // namespace shale

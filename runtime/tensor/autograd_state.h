@@ -28,6 +28,10 @@ struct AutogradModes {
   bool selective = false;        // saves recipes to recompute cheap tensors (SelectiveRecompute)
   DType autocast = DType::kF32;  // set by amp::Autocast; f32: off
   bool recomputing = false;      // a segment is being recomputed during backward
+  // Number of random tensors (randn(), uniform()) made in optimizer step draws_step. A recomputed
+  // segment makes those of its first run.
+  uint64_t draws = 0;
+  int64_t draws_step = 0;
 };
 
 // Hooks around every backward of a context: `begin` is called when the outermost backward() begins,

@@ -48,21 +48,22 @@ class Context::StreamWorkspace final : public Workspace {
 Context::Context(const ContextOptions& options) : Context(options, make_backend(options.device)) {}
 
 Context::Context(const ContextOptions& options, std::unique_ptr<DeviceBackend> backend)
-    : backend_(std::move(backend)),
-      allocator_(*backend_, options.device_memory, options.name),
+    : memory_(
+          std::make_shared<DeviceMemory>(std::move(backend), options.device_memory, options.name)),
       autograd_(std::make_unique<AutogradState>()),
       workspace_(std::make_unique<StreamWorkspace>(*this)) {
-  if (options.dependent_launch) check_dependent_launch(*backend_);
+  memory_->context = this;
+  if (options.dependent_launch) check_dependent_launch(*memory_->backend);
   kernels::register_cpu_kernels();
-  exec_.device = backend_->device();
-  exec_.stream = backend_->create_stream();
+  exec_.device = memory_->backend->device();
+  exec_.stream = memory_->stream;
   exec_.workspace = workspace_.get();
   exec_.threads = std::max(1, options.threads);
   exec_.deterministic = options.deterministic;
   exec_.tf32 = options.tf32;
   exec_.dependent_launch = options.dependent_launch;
-  exec_.tracer = backend_->tracer();
-  exec_.held = &backend_->held();
+  exec_.tracer = memory_->backend->tracer();
+  exec_.held = &memory_->backend->held();
   use_step(allocate(sizeof(StepState), MemoryTag::kData, "step state"));
   update_step([&](StepState& step) { step.seed = options.seed; });
   set_loss_scale({});
@@ -83,16 +84,16 @@ Context::~Context() {
   workspace_.reset();
   step_storage_.reset();
   counters_storage_.reset();
-  if (const int64_t used = allocator_.stats().allocated; used > 0) {
+  memory_->context = nullptr;
+  if (const int64_t used = allocator().stats().allocated; used > 0) {
     log_error("context ", to_string(device()), " is destroyed while ",
               format_bytes(static_cast<double>(used)),
               " of its memory are in use; it must outlive its tensors, models and optimizers");
   }
-  backend_->destroy_stream(exec_.stream);
 }
 
 std::shared_ptr<Storage> Context::allocate(int64_t bytes, MemoryTag tag, std::string_view what) {
-  return std::make_shared<Storage>(*this, allocator_.allocate(bytes, tag, exec_.stream, what),
+  return std::make_shared<Storage>(memory_, allocator().allocate(bytes, tag, exec_.stream, what),
                                    bytes);
 }
 
@@ -177,19 +178,17 @@ void Context::will_write(const void* to, int64_t bytes) {
 
 void Context::copy(void* to, const void* from, int64_t bytes) {
   will_write(to, bytes);
-  backend_->copy(to, from, static_cast<size_t>(bytes), exec_.stream);
+  memory_->backend->copy(to, from, static_cast<size_t>(bytes), exec_.stream);
 }
 
 void Context::synchronize() {
-  backend_->synchronize(exec_.stream);
+  memory_->backend->synchronize(exec_.stream);
 }
 
-Storage::~Storage() {
-  context_->allocator().free(block_);
-}
-
-void Storage::record_stream(void* stream) const {
-  context_->allocator().record_stream(block_, stream);
+void Storage::throw_context_ended() {
+  throw InternalError(
+      "tensor: its context has ended, expected a context that outlives its tensors, models and "
+      "optimizers: declare it before them");
 }
 
 }  // namespace shale

@@ -29,7 +29,8 @@ struct ContextOptions {
 };
 
 // One device as one rank uses it: memory, the compute stream, per-step values and autograd state.
-// Tensors point to their context, so it must outlive them. Not thread-safe.
+// It must outlive its tensors, models and optimizers: tensors of a context that has ended can only
+// be destroyed. Not thread-safe.
 class Context {
  public:
   explicit Context(const ContextOptions& options);
@@ -41,8 +42,9 @@ class Context {
 
   const Device& device() const { return exec_.device; }
   const Exec& exec() const { return exec_; }
-  DeviceBackend& backend() { return *backend_; }
-  CachingAllocator& allocator() { return allocator_; }
+  DeviceBackend& backend() { return *memory_->backend; }
+  CachingAllocator& allocator() { return memory_->allocator; }
+  const std::shared_ptr<DeviceMemory>& memory() const { return memory_; }
   AutogradState& autograd() { return *autograd_; }
 
   // Memory for use on the compute stream. `what` names the requester in the out-of-memory error.
@@ -60,6 +62,7 @@ class Context {
   // Seed for the initial values of a model that was given no seed: 0, 1, 2, and so on, so that two
   // models of the same class differ.
   uint64_t next_model_seed() { return model_seeds_++; }
+  uint64_t seed() const { return host_step_.seed; }  // ContextOptions::seed
   // Optimizer step as set by the last update_step().
   int64_t step() const { return static_cast<int64_t>(host_step_.step); }
   // Returns the current per-step values, for an op whose backward reads them. While they are held,
@@ -112,7 +115,7 @@ class Context {
   void set_workspace(Workspace* workspace);
   // Replaces the device's tracer; null: restores it.
   void set_tracer(Tracer* tracer) {
-    exec_.tracer = tracer != nullptr ? tracer : backend_->tracer();
+    exec_.tracer = tracer != nullptr ? tracer : memory_->backend->tracer();
   }
   // While it exists, `observer` is called around the context's kernel calls.
   class Observation {
@@ -132,8 +135,7 @@ class Context {
   class StreamWorkspace;
   void use_step(std::shared_ptr<Storage> storage);
 
-  std::unique_ptr<DeviceBackend> backend_;
-  CachingAllocator allocator_;
+  std::shared_ptr<DeviceMemory> memory_;
   std::unique_ptr<AutogradState> autograd_;
   std::unique_ptr<StreamWorkspace> workspace_;
   std::shared_ptr<Storage> step_storage_;

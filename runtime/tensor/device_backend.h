@@ -45,6 +45,9 @@ class DeviceBackend {
   virtual void pin(void* memory, size_t bytes) = 0;
   virtual void unpin(void* memory) noexcept = 0;
 
+  // True if kernels of this device can use the memory. The CPU cannot tell, and returns true.
+  virtual bool reaches(const void* /*memory*/) const { return true; }
+
   virtual void* create_stream() = 0;
   // A stream whose work has priority over other streams' ready work, if the device supports
   // priorities. For example for a collective that other ranks wait for.

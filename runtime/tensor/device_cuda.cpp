@@ -142,6 +142,13 @@ class CudaBackend final : public DeviceBackend {
     return memory;
   }
 
+  bool reaches(const void* memory) const override {
+    cudaPointerAttributes attributes{};
+    check(cudaPointerGetAttributes(&attributes, memory), "cudaPointerGetAttributes");
+    return attributes.type == cudaMemoryTypeManaged ||
+           (attributes.type == cudaMemoryTypeDevice && attributes.device == device_.index);
+  }
+
   void* create_stream() override { return create_stream_of(priorities().least); }
   void* create_urgent_stream() override { return create_stream_of(priorities().greatest); }
   void destroy_stream(void* stream) noexcept override {

@@ -104,6 +104,8 @@ class EmuBackend final : public DeviceBackend {
   }
   void disown(void* memory) noexcept override { memory_.forget(memory); }
 
+  bool reaches(const void* memory) const override { return is_ours(memory); }
+
   void* create_stream() override { return streams_.create(); }
   void destroy_stream(void* stream) noexcept override {
     if (stream != nullptr) streams_.destroy(as_stream(stream));

@@ -3,8 +3,10 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 
 #include "shale/runtime/tensor/storage.h"
+#include "shale/runtime/tensor/tensor.h"
 
 namespace shale {
 
@@ -13,5 +15,27 @@ namespace shale {
 // is done; it must not throw. Memory statistics do not include this memory.
 std::shared_ptr<Storage> adopt_memory(Context& context, void* memory, int64_t bytes,
                                       std::function<void()> release);
+
+// Options of from_blob().
+struct BlobOptions {
+  std::optional<Shape> strides = {};  // in elements, 0 or more; default: dense and row-major
+  // A stream (cudaStream_t) of the caller that writes the memory: the compute stream waits for the
+  // work that it has now. Null is CUDA's default stream. Default: the memory is ready.
+  std::optional<void*> stream = {};
+  // Called once, when nothing uses the memory any more; it must not throw. Default: the memory
+  // outlives the context.
+  std::function<void()> release = {};
+};
+
+// Returns a tensor over memory that the caller owns, on the context's device, without a copy.
+// Changes by either are seen by both. Throws ShapeError if the memory is null, not aligned to the
+// element's size, or memory that the device cannot use; then `release` is not called.
+Tensor from_blob(Context& context, void* data, const Shape& shape, DType dtype,
+                 const BlobOptions& options = {});
+
+// Lets later work of a stream of the caller (cudaStream_t) wait for the values of x, without
+// waiting on the host. The memory of x is not used for other tensors before that stream's present
+// work is done: call it again after queueing work that reads x.
+void hand_over(const Tensor& x, void* stream);
 
 }  // namespace shale

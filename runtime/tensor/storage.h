@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <utility>
 
 #include "shale/runtime/tensor/allocator.h"
 
@@ -12,16 +14,22 @@ class RowPieces;
 // Device memory that tensors share. Its last owner returns it to the allocator.
 class Storage {
  public:
-  Storage(Context& context, CachingAllocator::Block* block, int64_t bytes)
-      : context_(&context), block_(block), data_(CachingAllocator::data(block)), bytes_(bytes) {}
-  ~Storage();
+  Storage(std::shared_ptr<DeviceMemory> memory, CachingAllocator::Block* block, int64_t bytes)
+      : memory_(std::move(memory)),
+        block_(block),
+        data_(CachingAllocator::data(block)),
+        bytes_(bytes) {}
+  ~Storage() { memory_->allocator.free(block_); }
   Storage(const Storage&) = delete;
   Storage& operator=(const Storage&) = delete;
 
-  Context& context() const { return *context_; }
+  Context& context() const {
+    if (memory_->context == nullptr) throw_context_ended();
+    return *memory_->context;
+  }
   void* data() const { return data_; }
   int64_t bytes() const { return bytes_; }
-  void record_stream(void* stream) const;  // see CachingAllocator::record_stream
+  void record_stream(void* stream) const { memory_->allocator.record_stream(block_, stream); }
 
   // Pieces to wait for, if rows of the tensor are still in transfer (row_pieces.h); else null.
   // Readers of values must wait; Tensor::view() does.
@@ -29,7 +37,9 @@ class Storage {
   void set_rows(RowPieces* rows) { rows_ = rows; }
 
  private:
-  Context* context_;
+  [[noreturn]] static void throw_context_ended();
+
+  std::shared_ptr<DeviceMemory> memory_;
   CachingAllocator::Block* block_;
   void* data_;
   int64_t bytes_;

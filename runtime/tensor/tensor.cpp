@@ -67,7 +67,7 @@ Context& Tensor::context() const {
                             " has no memory yet: call materialize(), fully_shard() or DataParallel "
                             "for a module that contains it, or for the root"));
   }
-  return *impl_->context;
+  return impl_->storage != nullptr ? impl_->storage->context() : *impl_->context;
 }
 const std::shared_ptr<Storage>& Tensor::storage() const {
   return with_values(impl_).storage;
@@ -101,12 +101,12 @@ Tensor Tensor::alias(const Shape& shape, const Shape& strides, int64_t offset) c
   impl->strides = strides;
   impl->dtype = from.dtype;
   impl->version = from.version;
-  impl->aliased = from.aliased;
+  impl->sharing = from.sharing;
   return Tensor(std::move(impl));
 }
 
 Tensor Tensor::recorded_alias(const Shape& shape, const Shape& strides, int64_t offset) const {
-  *impl_->aliased = true;
+  *impl_->sharing = Sharing::kHidden;
   return alias(shape, strides, offset);
 }
 
@@ -115,7 +115,9 @@ Tensor Tensor::detach() const {
 }
 
 bool Tensor::requires_grad() const {
-  return impl_ != nullptr && impl_->requires_grad;
+  if (impl_ == nullptr) return false;
+  if (impl_->base != nullptr && impl_->edition != impl_->base->edition) update_view(*this);
+  return impl_->requires_grad;
 }
 
 Tensor& Tensor::set_requires_grad(bool value) {
@@ -257,7 +259,7 @@ void check_same_device(std::string_view op, const Tensor& first, std::span<const
     if (!x.defined() || x.impl().context == nullptr || x.context().device() == device) continue;
     throw InternalError(cat(op, ": ", argument_text("a tensor", x), " ", x, " is on ",
                             x.context().device(), ", another, ", first, ", on ", device,
-                            "; expected all on one device: to_host() and from_host() move them"));
+                            "; expected all on one device: to() moves them"));
   }
 }
 

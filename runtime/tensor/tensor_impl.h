@@ -49,6 +49,13 @@ struct LeafState {
   }
 };
 
+// Tensors with histories of their own that use the same memory.
+enum class Sharing : uint8_t {
+  kNone,
+  kViews,   // a tensor and its views; copy_() updates their histories
+  kHidden,  // others, which would miss a change in place
+};
+
 // State that Tensor handles share.
 struct TensorImpl {
   Context* context = nullptr;
@@ -58,9 +65,11 @@ struct TensorImpl {
   Shape strides;
   DType dtype = DType::kF32;
   std::shared_ptr<uint64_t> version = std::make_shared<uint64_t>(0);  // shared with views
-  // Shared with views: true if two tensors with separate histories use this memory. A change in
-  // place through one would be missing in the history of the other.
-  std::shared_ptr<bool> aliased = std::make_shared<bool>(false);
+  std::shared_ptr<Sharing> sharing = std::make_shared<Sharing>(Sharing::kNone);  // of all views
+  // Dense tensor of which this one is a recorded view; null: none.
+  std::shared_ptr<TensorImpl> base;
+  // Changes in place that the history includes: of a base, all; of a view, those up to its making.
+  uint64_t edition = 0;
 
   bool requires_grad = false;
   std::shared_ptr<Node> grad_fn;  // null: a leaf, or no history
@@ -81,6 +90,10 @@ struct TensorImpl {
 Tensor no_residual(RowPieces& rows);
 // Pieces of a tensor made by no_residual(), while they still accept rows; else null.
 RowPieces* rows_of_sum(const Tensor& residual);
+
+// Records a view of a changed base again, if gradients are recorded. Called before a history is
+// used.
+void update_view(const Tensor& view);
 
 // State of a leaf that requires a gradient; created on first use.
 LeafState& leaf_state(const Tensor& leaf);

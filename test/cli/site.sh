@@ -86,6 +86,21 @@ else
   echo 'skipped: no node is installed, so the order of what searches find was not checked'
 fi
 
+# The reference of the C++ interface must have every class, function, member and operator of public
+# headers, and a search must find them.
+api=$site/docs/reference/api
+for name in 'cross_entropy' 'Tensor::requires_grad' 'operator+' 'DataParallelOptions::stage' 'run'; do
+  grep -qF "<code>$name</code>" "$api/index.html" || fail "the reference does not have $name"
+done
+grep -hoE '^#include "shale/[a-z_/0-9]+[.]h"' "$root"/include/shale/*.h | sed 's/.*"shale.//; s/"//' |
+  sort -u | (cd "$root" && xargs grep -hoE '^(class|struct|enum class) [A-Za-z0-9]+ [^;]*\{$') |
+  sed -E 's/^(class|struct|enum class) ([A-Za-z0-9]+) .*/\2/' | sort -u >"$work/types"
+[[ $(wc -l <"$work/types") -gt 100 ]] || fail 'fewer than 100 types were looked for'
+while read -r name; do
+  grep -qF "<code>$name</code>" "$api/index.html" || fail "the reference does not have $name"
+done <"$work/types"
+grep -q '^  *private:' "$api"/*.html && fail 'the reference shows private members'
+
 # The landing page must link to each kind of page, and every page to its neighbours.
 grep -q '<li><a href="docs/tutorials/first_model.html"><b>' "$site/index.html" || fail 'no doors'
 grep -q 'rel="next" href="../../docs/tutorials/first_hour.html"' "$site/docs/tutorials/first_model.html" &&

@@ -45,20 +45,21 @@ void for_picks(Size n, bool is_list, const std::vector<int32_t>& index, const Fn
 template <typename T>
 std::vector<float> run_scatter(const Exec& exec, Size n, bool is_list,
                                const std::vector<int32_t>& index, const std::vector<T>& x,
-                               const std::vector<float>& y) {
+                               const std::vector<float>& y, bool replace = false) {
   const DeviceArray<T> dx(exec, x);
   const DeviceArray<float> dy(exec, y);
   const DeviceArray<int32_t> di(exec, index);
   kernels::scatter_add(exec, {.x = dx.view({n.outer, n.picks, n.inner}),
                               .index = index_view(di, n, is_list),
-                              .y = dy.view({n.outer, n.count, n.inner})});
+                              .y = dy.view({n.outer, n.count, n.inner}),
+                              .replace = replace});
   CHECK(dy.margins_intact());
   return dy.download();
 }
 
 }  // namespace
 
-TEMPLATE_TEST_CASE("gather picks, and scatter_add adds, exactly on every device",
+TEMPLATE_TEST_CASE("gather picks, and scatter_add adds or replaces, exactly on every device",
                    "[kernels][index]", float, bf16, f16) {
   const bool is_list = GENERATE(false, true);
   for (const Exec& exec : test::devices_with({&kernels::gather, &kernels::scatter_add})) {
@@ -68,10 +69,11 @@ TEMPLATE_TEST_CASE("gather picks, and scatter_add adds, exactly on every device"
       const auto x = test::rand_int<TestType>(n.outer * n.count * n.inner, 1, -8, 8);
       const auto source = test::rand_int<TestType>(n.outer * n.picks * n.inner, 2, -8, 8);
       const auto y = test::rand_int<float>(n.outer * n.count * n.inner, 4, -8, 8);
-      std::vector<double> picked(source.size()), sums = test::to_f64(y);
+      std::vector<double> picked(source.size()), sums = test::to_f64(y), last = sums;
       for_picks(n, is_list, index, [&](size_t of, size_t at) {
         picked[at] = test::to_f64(x[of]);
         sums[of] += test::to_f64(source[at]);
+        last[of] = test::to_f64(source[at]);
       });
       const DeviceArray<TestType> dx(exec, x), out(exec, int64_t(source.size()));
       const DeviceArray<int32_t> di(exec, index);
@@ -81,6 +83,7 @@ TEMPLATE_TEST_CASE("gather picks, and scatter_add adds, exactly on every device"
       CHECK(out.margins_intact());
       CHECK(test::max_error(out.download(), picked) == 0);
       CHECK(test::max_error(run_scatter(exec, n, is_list, index, source, y), sums) == 0);
+      CHECK(test::max_error(run_scatter(exec, n, is_list, index, source, y, true), last) == 0);
     }
   }
 }

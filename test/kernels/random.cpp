@@ -55,6 +55,32 @@ TEST_CASE("random_normal makes the numbers that its header defines", "[kernels][
   }
 }
 
+TEST_CASE("random_normal makes uniform numbers of the words themselves", "[kernels][random]") {
+  const int64_t first = GENERATE(as<int64_t>{}, 0, 3, 1022), n = 3000;
+  const auto group = [&](int64_t element) {
+    const auto number = static_cast<uint64_t>(element / 4);
+    return philox(
+        {uint32_t(number), uint32_t(number >> 32), uint32_t(kStream), uint32_t(kStream >> 32)},
+        rng_key(kSeed, RngDomain::kInit));
+  };
+  for (const Exec& exec : test::devices_with({&kernels::random_normal})) {
+    const DeviceArray<float> y(exec, n);
+    kernels::random_normal(exec, {.y = y.view(),
+                                  .seed = kSeed,
+                                  .stream = kStream,
+                                  .first = first,
+                                  .mean = -2,
+                                  .std = 6,
+                                  .uniform = true});
+    CHECK(y.margins_intact());
+    const auto found = y.download();
+    for (int64_t i = 0; i < n; ++i) {
+      const float u = uniform_f32(group(first + i)[size_t((first + i) % 4)]);
+      CHECK(found[size_t(i)] == std::fma(u, 6.f, -2.f));
+    }
+  }
+}
+
 TEST_CASE("an element of random_normal does not depend on the range", "[kernels][random]") {
   for (const Exec& exec : test::devices_with({&kernels::random_normal})) {
     const auto whole = run<float>(exec, 6000, 100);

@@ -17,7 +17,8 @@ try:
                            MissingInputError, NonFiniteError, OutOfMemoryError, StateError,
                            UnavailableError, library as _c)
     from ._runtime import Runtime, init, runtime
-    from ._tensor import Tensor, as_tensor, from_dlpack, full, tensor, zeros
+    from ._tensor import (Tensor, arange, as_tensor, from_dlpack, full, linspace, randn, tensor,
+                          uniform, zeros)
     from .functions import *  # noqa: F403
     from .launch import Run, spawn, train
     from .nn import Embedding, LanguageModel, LayerNorm, Linear, Module

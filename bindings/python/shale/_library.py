@@ -4,7 +4,7 @@ import ctypes
 import os
 import pathlib
 
-API_MAJOR, API_MINOR = 1, 2
+API_MAJOR, API_MINOR = 1, 3
 MAX_DIMS = 6
 CALLBACK_FAILED = 3
 
@@ -88,7 +88,8 @@ Memory = _struct("memory", [
     ("owner", ctypes.c_void_p)])
 TensorInfo = _struct("tensor_info", [
     ("dtype", _i32), ("ndim", _i32), ("shape", _Dims), ("strides", _Dims),
-    ("data", ctypes.c_void_p), ("requires_grad", _i32), ("read_only", _i32)])
+    ("data", ctypes.c_void_p), ("requires_grad", _i32), ("read_only", _i32),
+    ("on_host", _i32)])
 ParameterOptions = _struct("parameter_options", [
     ("mean", _f32), ("std", _f32), ("no_decay", _i32), ("frozen", _i32)])
 LanguageModelOptions = _struct("language_model_options", [
@@ -141,6 +142,9 @@ _FUNCTIONS = {
     "tensor_destroy": "t", "tensor_share": "tH", "tensor_describe": "tp", "tensor_read": "tpz",
     "tensor_write": "tpz", "tensor_copy": "tt", "tensor_clone": "tH", "tensor_detach": "tH",
     "tensor_require_grad": "ti", "tensor_grad": "tH", "tensor_zero_grad": "t",
+    "randn": "hiiLPH", "uniform": "hiiLffPH", "arange": "hidddH", "linspace": "hiddlH",
+    "assign": "tt", "tensor_to": "tiH", "cumsum": "tiH", "scatter": "tittH",
+    "scatter_add": "tittH", "backward_retain": "t",
     "tensor_to_dlpack": "tiP", "tensor_from_dlpack": "hpiH",
     "unary": "itH", "binary": "ittH", "binary_scalar": "itfH", "pow": "tfH", "clamp": "tffH",
     "where": "tttH", "cast": "tiH", "reduce": "itiIiH", "argmax": "tiiH", "softmax": "tiH",

@@ -81,6 +81,11 @@ class Tensor:
         return _NAMES[self._info().dtype]
 
     @property
+    def device(self):
+        """Name of its device: that of the runtime, or "cpu"."""
+        return "cpu" if self._info().on_host else _runtime.runtime().device
+
+    @property
     def requires_grad(self):
         """True if backward computes its gradient."""
         return bool(self._info().requires_grad)
@@ -105,7 +110,7 @@ class Tensor:
         except _library.Error:  # the parameter of a sharded model, outside its module
             values = "no values here"
         return (f"shale.Tensor({values}, shape={self.shape}, dtype={self.dtype}, "
-                f"device={_runtime.runtime().device})")
+                f"device={self.device})")
 
     def _kind(self):
         return f"shale.Tensor({self.dtype}{list(self.shape)})"
@@ -160,8 +165,15 @@ class Tensor:
         call("tensor_write", self, data, len(data))
 
     def copy_(self, x):
-        """Copies from a tensor of the same shape and dtype; not recorded for backward."""
-        call("tensor_copy", self, x, shown="copy_")
+        """Copies from a tensor of the same shape and dtype, with its gradient. Under inference()
+        the target may be a leaf that requires a gradient."""
+        call("assign", self, x, shown="copy_")
+
+    def to(self, where):
+        """Returns a copy on a device, "cpu" or the runtime's, or of a dtype; with gradients."""
+        if where == "cpu" or where == _runtime.runtime().device:
+            return Tensor(result("tensor_to", self, int(where == "cpu"), shown="to"))
+        return self.cast(where)
 
     def clone(self):
         """Returns a dense copy, without history."""
@@ -181,7 +193,7 @@ class Tensor:
                 "x.detach(), or x.clone() if it is a parameter")
 
     def __dlpack_device__(self):
-        name, _, number = _runtime.runtime().device.partition(":")
+        name, _, number = self.device.partition(":")
         if name not in ("cpu", "cuda"):
             raise BufferError(f"DLPack has no name for {name}")
         return (1, 0) if name == "cpu" else (2, int(number or 0))
@@ -345,6 +357,34 @@ def full(shape, value, dtype="float32"):
 def zeros(shape, dtype="float32"):
     """Returns a tensor of zeros."""
     return full(shape, 0, dtype)
+
+
+def _seed(seed):
+    return None if seed is None else ctypes.byref(ctypes.c_void_p(seed))
+
+
+def randn(shape, dtype="float32", seed=None):
+    """Returns normal random numbers. Without a seed: the next ones of the runtime's seed."""
+    count, sizes = _library.dims(shape)
+    return Tensor(result("randn", _runtime.handle(), dtype_code(dtype), count, sizes, _seed(seed)))
+
+
+def uniform(shape, low=0.0, high=1.0, dtype="float32", seed=None):
+    """Returns random numbers in [low, high)."""
+    count, sizes = _library.dims(shape)
+    return Tensor(result("uniform", _runtime.handle(), dtype_code(dtype), count, sizes, low, high,
+                         _seed(seed)))
+
+
+def arange(begin, end=None, step=1, dtype="int32"):
+    """Returns begin, begin + step, ..., before end; arange(n): from 0 to n - 1."""
+    begin, end = (0, begin) if end is None else (begin, end)
+    return Tensor(result("arange", _runtime.handle(), dtype_code(dtype), begin, end, step))
+
+
+def linspace(first, last, count, dtype="float32"):
+    """Returns count numbers from first to last at equal distances."""
+    return Tensor(result("linspace", _runtime.handle(), dtype_code(dtype), first, last, count))
 
 
 def from_dlpack(x):

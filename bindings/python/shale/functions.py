@@ -15,9 +15,10 @@ _REDUCE = ("sum", "mean", "max", "min")
 
 __all__ = [*_UNARY, *_BINARY, *_REDUCE, "argmax", "attention", "backward", "all_gather",
            "all_reduce_sum", "bce_with_logits_loss", "cast", "clamp", "concat", "contiguous",
-           "cross_entropy", "dropout", "embedding", "gather", "inference", "layer_norm", "linear",
-           "log_softmax", "matmul", "mse_loss", "not_equal", "pow", "reduce_scatter_sum", "reshape",
-           "rms_norm", "rope", "slice", "softmax", "swiglu", "transpose", "where"]
+           "cross_entropy", "cumsum", "dropout", "embedding", "gather", "inference", "layer_norm",
+           "linear", "log_softmax", "matmul", "mse_loss", "not_equal", "pow", "reduce_scatter_sum",
+           "reshape", "rms_norm", "rope", "scatter", "scatter_add", "slice", "softmax", "swiglu",
+           "transpose", "where"]
 
 
 def _tensor(name, *arguments, shown=None):
@@ -145,6 +146,21 @@ def gather(x, dim, index):
     return _tensor("gather", x, dim, index)
 
 
+def scatter(x, dim, index, source):
+    """Copy of x with elements of source at the indices; of equal ones the last counts."""
+    return _tensor("scatter", x, dim, index, source)
+
+
+def scatter_add(x, dim, index, source):
+    """Copy of x with elements of source added at the indices."""
+    return _tensor("scatter_add", x, dim, index, source)
+
+
+def cumsum(x, dim):
+    """Sums of the elements up to each one along a dimension."""
+    return _tensor("cumsum", x, dim)
+
+
 def linear(x, weight, bias=None, residual=None):
     """x weight^T + bias + residual."""
     return _tensor("linear", x, weight, bias, residual)
@@ -197,9 +213,9 @@ def cross_entropy(logits, targets, vocab=None):
     return _tensor("cross_entropy", logits, targets, vocab)
 
 
-def backward(loss):
+def backward(loss, retain_graph=False):
     """Adds the gradients of a scalar to the leaves that it depends on."""
-    call("backward", loss, shown="backward")
+    call("backward_retain" if retain_graph else "backward", loss, shown="backward")
 
 
 class inference:
@@ -216,8 +232,8 @@ def _reversed(function):
     return lambda a, b: function(b, a)
 
 
-def _index(x, key):
-    """Implements x[2], x[1:3], x[:, 0]: integers, and slices without step."""
+def _view(x, key):
+    """Returns the view of x[1:3, 2] with all dimensions, and the sizes of those that stay."""
     keys = key if isinstance(key, tuple) else (key,)
     shape = x.shape
     if len(keys) > len(shape):
@@ -235,7 +251,23 @@ def _index(x, key):
         if step != 1:
             raise IndexError(f"a slice has the step {step}, expected 1")
         x = globals()["slice"](x, dim, begin, builtins.max(begin, end))
-    return x if None not in kept else reshape(contiguous(x), [n for n in kept if n is not None])
+    return x, [n for n in kept if n is not None]
+
+
+def _index(x, key):
+    """Implements x[2], x[1:3], x[:, 0]: integers, and slices without step."""
+    view, kept = _view(x, key)
+    return view if len(kept) == view.ndim else reshape(contiguous(view), kept)
+
+
+def _set_item(x, key, value):
+    """Implements x[1:3] = value: a number, or a tensor of that shape; recorded for backward."""
+    view, kept = _view(x, key)
+    if isinstance(value, numbers.Real):
+        value = full(kept, value, x.dtype)
+    elif isinstance(value, Tensor) and list(value.shape) != kept:
+        raise _library.ArgumentError(f"x[...] = {value._kind()}: expected the shape {kept}")
+    view.copy_(reshape(contiguous(value), view.shape) if len(kept) != view.ndim else value)
 
 
 def _compare(function, swap=False):
@@ -262,6 +294,7 @@ for _name, _function in {
         "__lt__": _compare(_g["less"]), "__le__": _compare(_g["less_equal"]),
         "__gt__": _compare(_g["less"], swap=True), "__ge__": _compare(_g["less_equal"], swap=True),
         "__contains__": _contains, "__pow__": pow, "__matmul__": matmul, "__getitem__": _index,
+        "__setitem__": _set_item, "cumsum": cumsum,
         "sum": _g["sum"], "mean": _g["mean"], "max": _g["max"], "min": _g["min"],
         "reshape": reshape, "transpose": transpose, "cast": cast, "contiguous": contiguous,
         "backward": backward}.items():

@@ -154,7 +154,7 @@ class Module:
     def write(self, name, values):
         """Sets a parameter to values of its shape; other floating-point types are rounded to
         float32. Call it on every rank."""
-        if isinstance(values, Tensor):
+        if isinstance(values, Tensor) and "float" in values.dtype:
             values = values.clone().cast("float32")
         elif hasattr(values, "astype") and str(values.dtype) in ("float64", "float16"):
             values = values.astype("float32")

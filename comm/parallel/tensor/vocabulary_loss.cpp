@@ -9,6 +9,7 @@
 #include "shale/kernels/reduce.h"
 #include "shale/runtime/autograd/tape.h"
 #include "shale/runtime/ops/cast_inputs.h"
+#include "shale/runtime/ops/elementwise.h"
 #include "shale/runtime/ops/matrix.h"
 
 namespace shale::comm {
@@ -146,8 +147,9 @@ Tensor vocabulary_cross_entropy(Exchange& exchange, const Tensor& x, const Tenso
            Destinations to(args, rows_again, weight);
            const Tensor factor = multiple_of_seed(args);
            if (kept.defined()) {
-             const Tensor d_logits = kept.get();
-             scale_by(factor, d_logits);
+             const bool copies = args.retains() && factor.defined();
+             const Tensor d_logits = copies ? mul(kept.get(), factor) : kept.get();
+             if (!copies) scale_by(factor, d_logits);
              to.add(0, d_logits.size(0), d_logits, rows_again, weight);
              return to.grads;
            }

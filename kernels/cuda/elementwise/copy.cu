@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "shale/kernels/check.h"
+#include "shale/kernels/convert.h"
 #include "shale/kernels/copy_plan.h"
 #include "shale/kernels/cuda/run.h"
 #include "shale/kernels/elementwise.h"
@@ -11,7 +12,8 @@
 // The copy kernels read and write every byte once, in the largest words (1 to 16 bytes) that
 // shapes, strides and addresses allow. If x and y are contiguous along different dimensions, square
 // tiles go through shared memory, so that both are accessed contiguously. The fill kernel writes
-// every byte once.
+// every byte once. The convert kernel chooses dtypes at run time: all threads of a launch take the
+// same branches, and one kernel serves all pairs.
 
 namespace shale::kernels::SHALE_BACKEND {
 namespace {
@@ -190,6 +192,68 @@ void dispatch_word(int64_t bytes, const Fn& fn) {
   dispatch_element(bytes, fn);
 }
 
+// ---- convert ----
+
+// An element between its dtypes.
+struct Number {
+  double real = 0;
+  int64_t whole = 0;
+  bool is_whole = false;
+};
+
+__device__ __forceinline__ Number number_at(const View& x, int64_t i) {
+  const auto real = [](double value) { return Number{value, 0, false}; };
+  const auto whole = [](int64_t value) { return Number{0, value, true}; };
+  switch (x.dtype) {
+    case DType::kF32: return real(static_cast<const float*>(x.data)[i]);
+    case DType::kBF16: return real(to_float(static_cast<const bf16*>(x.data)[i]));
+    case DType::kF16: return real(to_float(static_cast<const f16*>(x.data)[i]));
+    case DType::kF64: return real(static_cast<const double*>(x.data)[i]);
+    case DType::kI32: return whole(static_cast<const int32_t*>(x.data)[i]);
+    case DType::kI64: return whole(static_cast<const int64_t*>(x.data)[i]);
+    case DType::kU8: return whole(static_cast<const uint8_t*>(x.data)[i]);
+    case DType::kU16: return whole(static_cast<const uint16_t*>(x.data)[i]);
+    case DType::kU32: return whole(static_cast<const uint32_t*>(x.data)[i]);
+  }
+  return {};
+}
+
+template <typename T>
+__device__ __forceinline__ void set_whole(const View& y, int64_t i, const Number& number) {
+  static_cast<T*>(y.data)[i] =
+      number.is_whole ? static_cast<T>(number.whole) : truncated<T>(number.real);
+}
+
+__device__ __forceinline__ void set_number(const View& y, int64_t i, const Number& number) {
+  const auto f32 =
+      number.is_whole ? static_cast<float>(number.whole) : static_cast<float>(number.real);
+  switch (y.dtype) {
+    case DType::kF32: static_cast<float*>(y.data)[i] = f32; return;
+    case DType::kBF16: static_cast<bf16*>(y.data)[i] = from_float<bf16>(f32); return;
+    case DType::kF16: static_cast<f16*>(y.data)[i] = from_float<f16>(f32); return;
+    case DType::kF64:
+      static_cast<double*>(y.data)[i] =
+          number.is_whole ? static_cast<double>(number.whole) : number.real;
+      return;
+    case DType::kI32: return set_whole<int32_t>(y, i, number);
+    case DType::kI64: return set_whole<int64_t>(y, i, number);
+    case DType::kU8: return set_whole<uint8_t>(y, i, number);
+    case DType::kU16: return set_whole<uint16_t>(y, i, number);
+    case DType::kU32: return set_whole<uint32_t>(y, i, number);
+  }
+}
+
+// x, y: only their data and dtypes are used.
+__global__ void __launch_bounds__(kThreads) convert_kernel(View x, View y, int64_t count) {
+  await_previous_grid();
+  const int64_t first = int64_t{blockIdx.x} * kThreads * kWords + threadIdx.x;
+#pragma unroll
+  for (int k = 0; k < kWords; ++k) {
+    const int64_t i = first + k * kThreads;
+    if (i < count) set_number(y, i, number_at(x, i));
+  }
+}
+
 // ---- fill ----
 
 struct FillPattern {
@@ -242,6 +306,12 @@ FillPattern pattern_of(DType dtype, double value) {
 template <>
 void run(const Exec& exec, const CopyArgs& a) {
   if (a.x.numel() == 0) return;
+  if (a.x.dtype != a.y.dtype) {
+    const int64_t count = a.x.numel();
+    simt::launch(convert_kernel, {.grid = ceil_div(count, kThreads * kWords), .block = kThreads},
+                 exec, a.x, a.y, count);
+    return;
+  }
   const CopyPlan plan(a.x, a.y);
   const int64_t element = dtype_size(a.x.dtype);
   const int across = dimension_of_x(plan);

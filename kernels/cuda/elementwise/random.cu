@@ -66,6 +66,7 @@ struct Distribution {
   PhiloxKey key;
   uint32_t stream_low, stream_high;
   float mean, std;
+  bool uniform;
 };
 
 // Computes elements 4 group to 4 group + 3 of the whole parameter.
@@ -75,6 +76,13 @@ __device__ __forceinline__ Floats<4> normals(const Distribution& d, uint64_t gro
               d.stream_high},
              d.key);
   Floats<4> values;
+  if (d.uniform) {
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      values.at[k] = fmaf(uniform_f32(words[static_cast<size_t>(k)]), d.std, d.mean);
+    }
+    return values;
+  }
 #pragma unroll
   for (int pair = 0; pair < 2; ++pair) {
     const float u = uniform_f32(words[static_cast<size_t>(2 * pair)]);
@@ -129,7 +137,8 @@ void run(const Exec& exec, const RandomNormalArgs& a) {
                           .stream_low = static_cast<uint32_t>(a.stream),
                           .stream_high = static_cast<uint32_t>(a.stream >> 32),
                           .mean = a.mean,
-                          .std = a.std};
+                          .std = a.std,
+                          .uniform = a.uniform};
   const bool is_box = a.run > 0;
   const int64_t run = is_box ? a.run : count, rows = count / run;
   const int64_t groups = is_box ? run / 4 + 2 : (a.first + count + 3) / 4 - a.first / 4;

@@ -45,7 +45,7 @@ __global__ void __launch_bounds__(kThreads)
 
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
-    scatter_add_kernel(const T* x, Indices index, float* y, IndexSizes n) {
+    scatter_add_kernel(const T* x, Indices index, float* y, IndexSizes n, bool replace) {
   await_previous_grid();
   const int64_t column = blockIdx.x * int64_t{kThreads} + threadIdx.x;
   if (column >= n.outer * n.inner) return;
@@ -53,7 +53,9 @@ __global__ void __launch_bounds__(kThreads)
   for (int64_t k = 0; k < n.picks; ++k) {
     const int64_t pick = index.at(o, k, i);
     if (pick < 0 || pick >= n.count) continue;
-    y[(o * n.count + pick) * n.inner + i] += to_float(x[(o * n.picks + k) * n.inner + i]);
+    float& to = y[(o * n.count + pick) * n.inner + i];
+    const float value = to_float(x[(o * n.picks + k) * n.inner + i]);
+    to = replace ? value : to + value;
   }
 }
 
@@ -77,7 +79,7 @@ void run(const Exec& exec, const ScatterAddArgs& a) {
   dispatch_float(a.x.dtype, [&]<typename T>() {
     simt::launch(scatter_add_kernel<T>,
                  {.grid = ceil_div(n.outer * n.inner, int64_t{kThreads}), .block = kThreads}, exec,
-                 a.x.as<T>(), Indices(a.index), a.y.as<float>(), n);
+                 a.x.as<T>(), Indices(a.index), a.y.as<float>(), n, a.replace);
   });
 }
 

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <string_view>
 
+#include "shale/base/error.h"
 #include "shale/base/text.h"
 
 namespace shale {
@@ -67,7 +68,27 @@ std::string columns_of(const SentBytes& sent) {
              sent.replicas ? cat(", \"sent_replicas_bytes\": ", whole(*sent.replicas)) : "");
 }
 
+// Columns of further numbers; `prefix` begins their keys.
+std::string columns_of(std::string_view prefix, const std::map<std::string, double>& numbers) {
+  std::string columns;
+  for (const auto& [name, value] : numbers) {
+    columns += cat(", \"", prefix, name, "\": ", significant(value, 6));
+  }
+  return columns;
+}
+
+void check_names(const std::map<std::string, double>& numbers) {
+  for (const auto& [name, value] : numbers) {
+    const bool fits =
+        !name.empty() && name.find_first_not_of("abcdefghijklmnopqrstuvwxyz_") == std::string::npos;
+    if (fits && !name.ends_with("_per_s")) continue;
+    throw ConfigError(cat("metrics: a number is called \"", name,
+                          "\", expected letters a to z and _, not ending in _per_s"));
+  }
+}
+
 std::string line_of(const StepMetrics& m) {
+  check_names(m.more);
   return cat("{\"step\": ", m.step, ", \"loss\": ", significant(m.loss, 9),
              ", \"loss_bits\": ", bits_text(m.loss),
              ", \"grad_norm\": ", significant_or_null(m.grad_norm, 9),
@@ -85,7 +106,7 @@ std::string line_of(const StepMetrics& m) {
              m.loss_scale ? cat(", \"loss_scale\": ", significant(*m.loss_scale, 9)) : "",
              m.skipped_steps ? cat(", \"skipped_steps\": ", *m.skipped_steps) : "",
              m.outlier_steps ? cat(", \"outlier_steps\": ", *m.outlier_steps) : "",
-             m.experts ? columns_of(*m.experts) : "", "}\n");
+             m.experts ? columns_of(*m.experts) : "", columns_of("own_", m.more), "}\n");
 }
 
 std::string line_of(const EvalMetrics& m) {
@@ -93,14 +114,10 @@ std::string line_of(const EvalMetrics& m) {
   for (const auto& [k, share] : m.top_k) {
     shares += cat(", \"val_top", k, "\": ", significant(share, 6));
   }
-  std::string more;
-  for (const auto& [name, value] : m.more) {
-    more += cat(", \"val_", name, "\": ", significant(value, 6));
-  }
   return cat("{\"step\": ", m.step, ", \"val_loss\": ", significant(m.val_loss, 9),
              m.ema_val_loss ? cat(", \"ema_val_loss\": ", significant(*m.ema_val_loss, 9)) : "",
              shares, ", \"val_", m.item, "\": ", or_null(m.items),
-             ", \"val_ms\": ", fixed_or_null(m.ms, 3), more, "}\n");
+             ", \"val_ms\": ", fixed_or_null(m.ms, 3), columns_of("val_", m.more), "}\n");
 }
 
 std::string line_of(const RanksMetrics& m) {

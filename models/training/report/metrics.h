@@ -57,6 +57,8 @@ struct StepMetrics {
   std::optional<int64_t> skipped_steps = {};  // steps skipped so far for a non-finite gradient
   std::optional<int64_t> outlier_steps = {};  // part of skipped_steps, for an outlier norm
   std::optional<ExpertMetrics> experts = {};  // only for MoE models
+  // Numbers of the program or task, by names of a-z and _; "own_NAME" is the key.
+  std::map<std::string, double> more = {};
 
   friend bool operator==(const StepMetrics&, const StepMetrics&) = default;
 };
@@ -98,7 +100,7 @@ struct RanksMetrics {
   friend bool operator==(const RanksMetrics&, const RanksMetrics&) = default;
 };
 
-using MetricsRow = std::variant<StepMetrics, EvalMetrics, RanksMetrics>;
+using MetricsRow = std::variant<StepMetrics, EvalMetrics, RanksMetrics>;  // a line of the file
 
 // Returns the row as one line of JSON, with newline. A loss has 9 significant digits, which
 // identify a float; `loss_bits` has its bits, also for a NaN.

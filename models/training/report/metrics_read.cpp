@@ -59,13 +59,20 @@ class RowReader {
     return shares;
   }
   // Returns the figures of a validation besides its loss, items, time and top-k accuracies.
-  std::map<std::string, double> more(std::string_view item) const {
-    std::map<std::string, double> figures;
-    for (const std::string& word : words_in("val_", "")) {
-      if (word == "loss" || word == "ms" || word == item) continue;
-      if (const auto value = optional_number("val_" + word)) figures[word] = *value;
+  std::map<std::string, double> more(const std::string& item) const {
+    std::map<std::string, double> figures = numbers_with("val_");
+    for (const std::string& word : {std::string("loss"), std::string("ms"), item}) {
+      figures.erase(word);
     }
     return figures;
+  }
+  // Returns the known numbers whose keys begin with a prefix, by the rest of the key.
+  std::map<std::string, double> numbers_with(const std::string& prefix) const {
+    std::map<std::string, double> numbers;
+    for (const std::string& word : words_in(prefix, "")) {
+      if (const auto value = optional_number(prefix + word)) numbers[word] = *value;
+    }
+    return numbers;
   }
   double number(const std::string& key) const {
     const auto value = optional_number(key);
@@ -222,7 +229,8 @@ MetricsRow row_of(std::string_view line, const std::string& where) {
           row.has("skipped_steps") ? row.optional_count("skipped_steps") : std::nullopt,
       .outlier_steps =
           row.has("outlier_steps") ? row.optional_count("outlier_steps") : std::nullopt,
-      .experts = row.experts()};
+      .experts = row.experts(),
+      .more = row.numbers_with("own_")};
 }
 
 // Calls visit(line, row) for each complete line; `line` includes its newline.

@@ -68,12 +68,16 @@ TEST_CASE("a context that ends before its tensors says so") {
   }
   CHECK(heard.empty());
   auto context = std::make_unique<Context>(small_context());
-  static auto* const orphan = new Tensor(zeros(*context, {1000}, DType::kF32));  // not destroyed
+  auto orphan = std::make_unique<Tensor>(zeros(*context, {1000}, DType::kF32));
   context.reset();
   process_log().listen({});
   set_process_log({});
   CHECK(orphan->defined());
   CHECK(contains(heard, "context cpu is destroyed while 4.0 KiB of its memory are in use"));
+  CHECK(contains(message_of<InternalError>([&] { to_host<float>(*orphan); }),
+                 "its context has ended"));
+  CHECK(contains(message_of<InternalError>([&] { scale(*orphan, 2); }), "its context has ended"));
+  orphan.reset();  // frees its memory
 }
 
 TEST_CASE("errors about a parameter name it") {

@@ -96,6 +96,18 @@ TEST_CASE("a step of a mixture of experts has their loads, and is read back", "[
   CHECK(contains(message_of<DataError>([&] { parse_metrics(without, "test"); }), "dropped_share"));
 }
 
+TEST_CASE("numbers of the program are columns of their own, and are read back", "[metrics]") {
+  StepMetrics metrics{.step = 3, .loss = 0.5f, .more = {{"d_loss", 1.25}, {"reward", -2}}};
+  const std::string line = to_json_line(metrics);
+  CHECK(test::contains(line, ", \"own_d_loss\": 1.25, \"own_reward\": -2}"));
+  CHECK(std::get<StepMetrics>(parse_metrics(line, "test").front()) == metrics);
+  for (const char* name : {"", "Reward", "a b", "x_per_s", "x\"y"}) {
+    metrics.more = {{name, 1}};
+    CHECK(test::contains(test::message_of<ConfigError>([&] { to_json_line(metrics); }),
+                         "expected letters a to z"));
+  }
+}
+
 TEST_CASE("a step of several ranks has the bytes that were sent, and is read back", "[metrics]") {
   StepMetrics row = full_row(7);
   row.sent = {.gradients = 4e9, .parameters = 123456789, .activations = 0};
