@@ -46,10 +46,14 @@ ProtoMessage& ProtoMessage::real32(uint32_t field, float value) {
   return *this;
 }
 
-ProtoMessage& ProtoMessage::text(uint32_t field, std::string_view bytes) {
+ProtoMessage& ProtoMessage::head(uint32_t field, size_t size) {
   tag(field, kBytes);
-  varint(bytes.size());
-  bytes_ += bytes;
+  varint(size);
+  return *this;
+}
+
+ProtoMessage& ProtoMessage::text(uint32_t field, std::string_view bytes) {
+  head(field, bytes.size()).bytes_ += bytes;
   return *this;
 }
 
@@ -58,8 +62,7 @@ ProtoMessage& ProtoMessage::message(uint32_t field, const ProtoMessage& value) {
 }
 
 ProtoMessage& ProtoMessage::packed(uint32_t field, std::span<const double> values) {
-  tag(field, kBytes);
-  varint(8 * values.size());
+  head(field, 8 * values.size());
   for (const double value : values) little_endian(std::bit_cast<uint64_t>(value), 8);
   return *this;
 }

@@ -22,6 +22,8 @@ class ProtoMessage {
   // Appends a string or bytes.
   ProtoMessage& text(uint32_t field, std::string_view bytes);
   ProtoMessage& message(uint32_t field, const ProtoMessage& value);
+  // Appends the head of a string, bytes or message of `size` bytes, which the caller writes next.
+  ProtoMessage& head(uint32_t field, size_t size);
   // Appends a repeated double.
   ProtoMessage& packed(uint32_t field, std::span<const double> values);
 

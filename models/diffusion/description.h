@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "shale/models/diffusion/process.h"
@@ -22,5 +23,7 @@ inline constexpr const char* kDiffusionFact = "diffusion transformer";
 
 // Returns canonical JSON: no blanks, keys in order.
 std::string description_json(const DiffusionDescription& description);
+// Reads what description_json() returned. Throws DataError, whose message begins with `source`.
+DiffusionDescription parse_description(std::string_view text, std::string_view source);
 
 }  // namespace shale::models

@@ -11,6 +11,7 @@
 #include "shale/kernels/elementwise.h"
 #include "shale/kernels/loss.h"
 #include "shale/models/image/image_weights.h"
+#include "shale/models/weights/checkpoint_values.h"
 #include "shale/models/weights/hf_export.h"
 #include "shale/runtime/autograd/tape.h"
 #include "shale/runtime/data/images/image_batches.h"
@@ -45,7 +46,8 @@ Description description_at(const std::string& path) {
 // Reads the values of parameters and buffers, in f32.
 class Values {
  public:
-  Values(const std::string& path, const Description& of, const ImageModel& model) {
+  Values(const std::string& path, const Description& of, const ImageModel& model, bool ema)
+      : ema_(ema) {
     if (of.checkpoint.empty()) {
       weights_.emplace(path, model, /*new_head=*/false);
     } else {
@@ -53,21 +55,14 @@ class Values {
     }
   }
   std::vector<float> read(const std::string& name, const Shape& shape) {
+    if (reader_) return read_values(*reader_, name, shape, ema_);
     std::vector<float> values(static_cast<size_t>(shape.numel()));
-    if (weights_) {
-      weights_->read(name, make_view(values.data(), shape));
-      return values;
-    }
-    const CheckpointTensor* const found = reader_->find(name);
-    if (found == nullptr || found->dtype != DType::kF32 || !(Shape(found->shape) == shape)) {
-      throw DataError(cat(reader_->path(), ": expected the tensor '", name, "', fp32",
-                          to_string(shape), ", found ", found == nullptr ? "none" : "another"));
-    }
-    reader_->read(name, 0, std::as_writable_bytes(std::span(values)));
+    weights_->read(name, make_view(values.data(), shape));
     return values;
   }
 
  private:
+  const bool ema_;
   std::optional<ImageWeights> weights_;
   std::optional<CheckpointReader> reader_;
 };
@@ -92,7 +87,7 @@ bool is_image_classifier(const std::string& path) {
 }
 
 ImageClassifier::ImageClassifier(const std::string& path, std::shared_ptr<Context> context,
-                                 DType dtype)
+                                 DType dtype, bool ema)
     : context_(std::move(context)), dtype_(dtype) {
   const Description found = description_at(path);
   if (!is_file(found.file)) {
@@ -102,7 +97,7 @@ ImageClassifier::ImageClassifier(const std::string& path, std::shared_ptr<Contex
   ImageModelConfig config;
   std::tie(config, classes_, augmentation_) = read_timm_config(found.file);
   model_ = make_image_model(config);
-  Values values(path, found, *model_);
+  Values values(path, found, *model_, ema);
   materialize(*model_, *context_, dtype_, /*seed=*/0);
   const auto fill = [&](const std::string& name, const Shape& shape, const Tensor& to) {
     const std::vector<float> from = values.read(name, shape);
@@ -131,6 +126,24 @@ std::vector<float> ImageClassifier::log_probabilities(std::span<const float> pic
   const Tensor images = from_host<float>(
       *context_, std::vector<float>(pictures.begin(), pictures.end()), {count, pixels, pixels, 3});
   return to_host<float>(log_softmax(cast(model_->logits(images), DType::kF32), -1));
+}
+
+OnnxExport ImageClassifier::export_onnx(const std::string& path) {
+  const int64_t pixels = model_->config().pixels;
+  const auto list = [](const auto& values) {
+    Json all = Json::array();
+    for (const auto& value : values) all.push_back(value);
+    return all.dump();
+  };
+  return shale::export_onnx(
+      *model_,
+      [this](const std::vector<Tensor>& in) { return std::vector<Tensor>{model_->logits(in[0])}; },
+      {zeros(*context_, {1, pixels, pixels, 3}, DType::kF32)}, path,
+      {.input_names = {"images"},
+       .output_names = {"logits"},
+       .metadata = {{"classes", list(classes_)},
+                    {"mean", list(augmentation_.mean)},
+                    {"deviation", list(augmentation_.deviation)}}});
 }
 
 ImageClassifier::Scores ImageClassifier::evaluate(const std::shared_ptr<const ImageDataset>& images,

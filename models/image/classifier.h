@@ -11,6 +11,7 @@
 #include "shale/models/image/model.h"
 #include "shale/runtime/data/images/augment.h"
 #include "shale/runtime/data/images/image_dataset.h"
+#include "shale/runtime/export/onnx.h"
 #include "shale/runtime/tensor/context.h"
 
 namespace shale::models {
@@ -33,8 +34,9 @@ bool is_image_classifier(const std::string& path);
 class ImageClassifier {
  public:
   // path: as is_image_classifier(). Throws as ImageWeights and CheckpointReader do; DataError for a
-  // model that is not known.
-  ImageClassifier(const std::string& path, std::shared_ptr<Context> context, DType dtype);
+  // model that is not known. ema: use the moving average of a checkpoint's weights, if it has one.
+  ImageClassifier(const std::string& path, std::shared_ptr<Context> context, DType dtype,
+                  bool ema = false);
 
   std::string description() const;  // "vit, 823448 parameters, 24 classes, 32 x 32, on cpu in fp32"
   const std::vector<std::string>& classes() const { return classes_; }
@@ -42,6 +44,11 @@ class ImageClassifier {
 
   // Returns the log-probabilities [count, classes] of pictures, as write_pixels() makes them.
   std::vector<float> log_probabilities(std::span<const float> pictures, int64_t count);
+
+  // Writes an ONNX file with the input "images" [N, pixels, pixels, 3], as write_pixels() makes
+  // them, and the output "logits" [N, classes]; class names and normalisation are its metadata.
+  // Throws as shale::export_onnx().
+  OnnxExport export_onnx(const std::string& path);
 
   struct Scores {
     Hits hits;

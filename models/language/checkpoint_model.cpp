@@ -10,6 +10,7 @@
 #include "shale/comm/checkpoint/folder.h"
 #include "shale/kernels/elementwise.h"
 #include "shale/models/language/adapters.h"
+#include "shale/models/weights/checkpoint_values.h"
 #include "shale/models/weights/hf_export.h"
 #include "shale/runtime/io/convert_internal.h"
 
@@ -18,16 +19,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Returns a fact that the run stored (RunDescription); null if it is missing.
-Json fact(const CheckpointReader& reader, const char* name) {
-  const Json config =
-      Json::parse(reader.manifest().config, {.max_bytes = kMaxManifestBytes}, reader.path());
-  const Json* found = config.find(name);
-  return found == nullptr ? Json() : *found;
-}
-
 LanguageModelConfig model_of(const CheckpointReader& reader) {
-  const Json shape = fact(reader, "model shape");
+  const Json shape = checkpoint_fact(reader, "model shape");
   if (shape.is_null()) {
     throw DataError(
         cat(reader.path(), ": 'model shape' is missing; expected a checkpoint of train_lm"));
@@ -58,11 +51,11 @@ CheckpointModel::CheckpointModel(const std::string& checkpoint, bool ema)
       ema_(ema),
       model_(make_language_model(config_)) {
   refuse_router_biases(reader_);
-  if (const Json shape = fact(reader_, "lora adapters"); !shape.is_null()) {
+  if (const Json shape = checkpoint_fact(reader_, "lora adapters"); !shape.is_null()) {
     adapters_ = parse_adapter_shape(shape.dump(), cat(reader_.path(), ": lora adapters"));
     nn::add_adapters(*model_, adapters_->options, adapters_->targets);
   }
-  if (const Json dtype = fact(reader_, kFrozenFact); !dtype.is_null()) {
+  if (const Json dtype = checkpoint_fact(reader_, kFrozenFact); !dtype.is_null()) {
     const auto kept =
         dtype.is_string() ? nn::find_frozen_dtype(dtype.text()) : std::optional<nn::FrozenDType>();
     if (!kept) {
@@ -155,7 +148,7 @@ std::string tokenizer_fact(const StoredTokenizer& tokenizer) {
 
 std::shared_ptr<const StoredTokenizer> checkpoint_tokenizer(const CheckpointReader& reader) {
   const std::string path = (fs::path(reader.path()) / kTokenizerFile).string();
-  const Json of_run = fact(reader, kTokenizerFact);
+  const Json of_run = checkpoint_fact(reader, kTokenizerFact);
   const auto tokenizer = is_there(path) ? read_tokenizer(path) : nullptr;
   if (of_run.is_null()) return tokenizer;  // a tokenizer added on purpose
   const std::string want = of_run.is_string() ? of_run.text() : of_run.dump();
@@ -182,7 +175,7 @@ std::shared_ptr<const StoredTokenizer> open_model_tokenizer(const std::string& p
 bool is_tokenizer_of(const std::string& path, const StoredTokenizer& tokenizer) {
   const auto checkpoint = newest_checkpoint(path);
   if (checkpoint) {
-    const Json of_run = fact(CheckpointReader(*checkpoint), kTokenizerFact);
+    const Json of_run = checkpoint_fact(CheckpointReader(*checkpoint), kTokenizerFact);
     if (!of_run.is_null()) return of_run == Json(tokenizer_fact(tokenizer));
   }
   const auto own = find_tokenizer_in(checkpoint.value_or(path));

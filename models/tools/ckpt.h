@@ -25,6 +25,9 @@ std::string find_checkpoint(const std::string& path);
 // Parses the arguments. Returns true if they only request output such as --help, which it prints.
 bool parse_or_print(ConfigSpec& spec, int argc, const char* const* argv);
 
+// Writes the image or diffusion model at `path` to an ONNX file, for `shale ckpt export --to onnx`.
+void export_to_onnx(const std::string& path, bool ema, const std::string& out);
+
 // Formats a table with aligned columns. The first row is the header; a column whose header ends
 // with a space is right-aligned.
 std::string make_table(const std::vector<std::vector<std::string>>& rows);

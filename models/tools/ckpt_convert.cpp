@@ -15,7 +15,7 @@
 namespace shale::models::ckpt {
 namespace {
 
-enum class ExportFormat { kHf, kDcp, kGguf };
+enum class ExportFormat { kHf, kDcp, kGguf, kOnnx };
 
 struct ExportRequest {
   std::string out;
@@ -100,16 +100,20 @@ int run_export(int argc, const char* const* argv) {
   ExportRequest request;
   ConfigSpec spec("shale ckpt export",
                   "writes the model of a checkpoint as a Hugging Face folder (config.json, "
-                  "safetensors), as a folder for torch.distributed.checkpoint, or as a GGUF file "
-                  "for llama.cpp");
+                  "safetensors), as a folder for torch.distributed.checkpoint, as a GGUF file "
+                  "for llama.cpp, or as an ONNX file");
   spec.add_positional("checkpoint", path, "a checkpoint or a run",
                       {.required = true, .is_path = true});
-  spec.add("out", request.out, "folder or GGUF file to write",
+  spec.add("out", request.out, "folder, or GGUF or ONNX file, to write",
            {.required = true, .is_path = true, .help = {.metavar = "PATH"}});
   spec.add_choice(
       "to", request.format,
-      {{"hf", ExportFormat::kHf}, {"dcp", ExportFormat::kDcp}, {"gguf", ExportFormat::kGguf}},
-      "format to write; dcp: for torch.distributed.checkpoint.load()");
+      {{"hf", ExportFormat::kHf},
+       {"dcp", ExportFormat::kDcp},
+       {"gguf", ExportFormat::kGguf},
+       {"onnx", ExportFormat::kOnnx}},
+      "format to write; dcp: for torch.distributed.checkpoint.load(); onnx: for onnxruntime, runs "
+      "of train_image and train_diffusion");
   spec.add_choice("dtype", request.type,
                   {{"fp32", GgufType::kF32},
                    {"bf16", GgufType::kBF16},
@@ -126,8 +130,14 @@ int run_export(int argc, const char* const* argv) {
       {.min = 1});
   spec.example("shale ckpt export out --out my_model --dtype bf16");
   spec.example("shale ckpt export out --to gguf --out my_model-Q8_0.gguf --dtype q8_0");
+  spec.example("shale ckpt export images --to onnx --out classifier.onnx");
   if (parse_or_print(spec, argc, argv)) return 0;
 
+  if (request.format == ExportFormat::kOnnx) {
+    if (request.type != GgufType::kF32) throw ConfigError("--to onnx needs --dtype fp32");
+    export_to_onnx(path, request.ema, request.out);
+    return 0;
+  }
   const CheckpointModel stored(find_checkpoint(path), request.ema);
   request.extras = read_extras(stored.path());
   if (tokenizer.empty()) {

@@ -11,6 +11,7 @@
 #include "shale/runtime/autograd/deferred.h"
 #include "shale/runtime/autograd/node.h"
 #include "shale/runtime/tensor/autograd_state.h"
+#include "shale/runtime/tensor/op_recorder.h"
 #include "shale/runtime/tensor/tensor_impl.h"
 
 namespace shale {
@@ -230,9 +231,10 @@ void check_in_place(const char* op, const Tensor& x) {
 }
 
 bool needs_grad(Context& context, std::initializer_list<Tensor> inputs) {
-  return context.autograd().enabled &&
-         std::any_of(inputs.begin(), inputs.end(),
-                     [](const Tensor& input) { return input.requires_grad(); });
+  const AutogradState& state = context.autograd();
+  if (state.recorder != nullptr) return true;  // so that ops reach record(), which checks them
+  return state.enabled && std::any_of(inputs.begin(), inputs.end(),
+                                      [](const Tensor& input) { return input.requires_grad(); });
 }
 
 void record(const char* op, std::initializer_list<Tensor> inputs,
@@ -283,9 +285,15 @@ void link(const char* op, const std::vector<Tensor>& inputs, const std::vector<T
 void record(const char* op, const std::vector<Tensor>& inputs, const std::vector<Tensor*>& outputs,
             BackwardFn backward) {
   check_same_device(op, *outputs.front(), inputs);
+  const AutogradState& state = outputs.front()->context().autograd();
+  if (state.recorder != nullptr) {
+    std::vector<Tensor> results;
+    for (const Tensor* y : outputs) results.push_back(*y);
+    state.recorder->check(op, inputs, results);
+  }
   const bool wanted = std::any_of(inputs.begin(), inputs.end(),
                                   [](const Tensor& input) { return input.requires_grad(); });
-  if (!outputs.front()->context().autograd().enabled || !wanted) return;
+  if (!state.enabled || !wanted) return;
   check_one_context(op, inputs, *outputs.front());
   link(op, inputs, outputs, std::move(backward));
 }

@@ -7,6 +7,7 @@
 #include "shale/runtime/autograd/tape.h"
 #include "shale/runtime/ops/block_mask.h"
 #include "shale/runtime/ops/cast_inputs.h"
+#include "shale/runtime/tensor/op_recorder.h"
 
 namespace shale {
 namespace {
@@ -56,6 +57,20 @@ Tensor forward(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& 
                           .softcap = options.softcap,
                           .blocks = views_of(blocks)});
   return out;
+}
+
+// Reports an attention op, whose inputs are q, k and v or a packed tensor.
+void report(OpRecorder& to, const char* op, const std::vector<OpArgument>& inputs,
+            const AttentionOptions& options, int64_t head_size, const Tensor& y) {
+  const bool masked = options.q_lengths.defined() || options.k_lengths.defined() ||
+                      options.first_keys.defined() || options.blocks != nullptr;
+  to.add(op, inputs, {y},
+         {{"causal", options.causal},
+          {"scale", scale_or_default(options, head_size)},
+          {"window", options.window},
+          {"softcap", options.softcap},
+          {"head_size", head_size},
+          {"masked", masked}});
 }
 
 // The options that backward needs.
@@ -134,8 +149,9 @@ Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v,
   const Tensor lse = make_lse(q);
   const BlockMask::Lists blocks = block_lists(q, k, options);
   Tensor out = forward(q, k, v, lse, options, blocks);
-  if (!needs_grad(q.context(), {q, k, v})) return out;
   const char* op = "attention";
+  if (OpRecorder* to = recorder_of(out)) report(*to, op, {q, k, v}, options, q.size(3), out);
+  if (!needs_grad(q.context(), {q, k, v})) return out;
   const auto backward = [q = SavedTensor(op, q), k = SavedTensor(op, k), v = SavedTensor(op, v),
                          out = SavedTensor(op, out), lse = SavedTensor(op, lse),
                          saved = SavedOptions(op, options, blocks, q.size(3))](BackwardArgs& args) {
@@ -167,8 +183,9 @@ Tensor packed_attention(const Tensor& qkv, int64_t heads, const AttentionOptions
   const Tensor out4 = forward(q, k, v, lse, options, blocks);
   const Shape shape = {qkv.size(0), qkv.size(1), qkv.size(2) / 3};
   Tensor out = out4.alias(shape, contiguous_strides(shape));
-  if (!needs_grad(qkv.context(), {qkv})) return out;
   const char* op = "packed_attention";
+  if (OpRecorder* to = recorder_of(out)) report(*to, op, {qkv}, options, q.size(3), out);
+  if (!needs_grad(qkv.context(), {qkv})) return out;
   const auto backward = [qkv = SavedTensor(op, qkv), out = SavedTensor(op, out),
                          lse = SavedTensor(op, lse), heads,
                          saved = SavedOptions(op, options, blocks, q.size(3))](BackwardArgs& args) {

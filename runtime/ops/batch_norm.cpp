@@ -6,6 +6,7 @@
 #include "shale/runtime/ops/matrix.h"
 #include "shale/runtime/ops/pointwise.h"
 #include "shale/runtime/tensor/autograd_state.h"
+#include "shale/runtime/tensor/op_recorder.h"
 
 namespace shale {
 namespace {
@@ -140,6 +141,10 @@ Tensor batch_norm(const Tensor& x, const Tensor& gain, const Tensor& bias,
                                  .residual = residual.defined() ? as_matrix(residual) : View{},
                                  .relu = options.relu,
                                  .y = as_matrix(y)});
+  if (OpRecorder* to = recorder_of(y)) {
+    to->add(kOp, {x, gain, bias, residual, options.running_mean, options.running_variance}, {y},
+            {{"eps", options.eps}, {"relu", options.relu}});
+  }
   if (!needs_grad(context, {x, gain, bias, residual})) return y;
   const Saved saved{.x = {kOp, x},
                     .gain = {kOp, gain},

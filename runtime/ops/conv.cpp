@@ -7,6 +7,7 @@
 #include "shale/runtime/ops/matrix.h"
 #include "shale/runtime/ops/reduce.h"
 #include "shale/runtime/ops/weight_uses.h"
+#include "shale/runtime/tensor/op_recorder.h"
 #include "shale/runtime/tensor/tensor_impl.h"
 
 namespace shale {
@@ -86,6 +87,10 @@ Tensor conv2d_of(const Tensor& x, const Tensor& weight, const Tensor& bias, cons
                            .y = y,
                            .windows = windows,
                            .packed = packed_weight(leaf, version, &PackedConvWeights::forward)});
+  if (OpRecorder* to = recorder_of(y)) {
+    to->add("conv2d", {x, weight, bias}, {y},
+            {{"stride", windows.stride}, {"padding", windows.padding}});
+  }
   if (!records) return y;
   const auto backward = [x = saved_x, weight = saved_weight, bias, shape = x.shape(), windows, leaf,
                          version](BackwardArgs& args) {
@@ -145,6 +150,10 @@ Tensor max_pool2d(const Tensor& x, int64_t kernel, const Windows& windows) {
   const Tensor place = empty(x.context(), shape, DType::kU8);
   kernels::max_pool(x.exec(),
                     {.x = x, .y = y, .place = place, .kernel = kernel, .windows = windows});
+  if (OpRecorder* to = recorder_of(y)) {
+    to->add("max_pool2d", {x}, {y},
+            {{"kernel", kernel}, {"stride", windows.stride}, {"padding", windows.padding}});
+  }
   if (!needs_grad(x.context(), {x})) return y;
   record("max_pool2d", {x}, {&y},
          [place = SavedTensor("max_pool2d", place), shape = x.shape(), kernel,

@@ -23,6 +23,7 @@ Tensor element_loss(const char* op, const Tensor& x, const Tensor& target, LossR
   const int of_x = chain.graph.input(x.dtype()), of_target = chain.graph.input(target.dtype());
   chain.outputs = {formula(chain.graph, of_x, of_target)};
   const Tensor losses = run_chain(std::move(chain))[0];
+  if (OpRecorder* to = recorder_of(losses)) to->check(op, {x, target}, {losses});
   return reduction == LossReduction::kMean ? mean(losses) : sum(losses);
 }
 

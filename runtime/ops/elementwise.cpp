@@ -8,6 +8,7 @@
 #include "shale/runtime/ops/matrix.h"
 #include "shale/runtime/ops/pointwise.h"
 #include "shale/runtime/ops/pointwise_internal.h"
+#include "shale/runtime/tensor/op_recorder.h"
 
 namespace shale {
 namespace {
@@ -70,6 +71,7 @@ Tensor add(const Tensor& a, const Tensor& b) {
   }
   Tensor y = empty(a.context(), a.shape(), amp::result_dtype(a, b));
   kernels::axpby(a.exec(), {.a = a, .b = b, .y = y});
+  if (OpRecorder* to = recorder_of(y)) to->add("add", {a, b}, {y});
   record("add", {a, b}, {&y}, add_backward(a, b));
   return y;
 }
@@ -88,6 +90,7 @@ Tensor mul(const Tensor& a, const Tensor& b) {
   }
   Tensor y = empty(a.context(), a.shape(), amp::result_dtype(a, b));
   kernels::mul(a.exec(), {.a = a, .b = b, .y = y});
+  if (OpRecorder* to = recorder_of(y)) to->add("mul", {a, b}, {y});
   if (!needs_grad(a.context(), {a, b})) return y;
   record("mul", {a, b}, {&y},
          [a = SavedTensor("mul", a), b = SavedTensor("mul", b)](BackwardArgs& args) {
@@ -111,6 +114,7 @@ Tensor scale(const Tensor& x, float factor) {
   if (is_traced(x) || x.dtype() == DType::kU8) return mul(x, factor);
   check_contiguous("scale", "x", x);
   Tensor y = scaled(x, factor, x.dtype());
+  if (OpRecorder* to = recorder_of(y)) to->add("scale", {x, factor}, {y});
   record("scale", {x}, {&y}, scale_backward(factor, x.dtype()));
   return y;
 }
@@ -127,6 +131,7 @@ Tensor gelu(const Tensor& x, Gelu kind) {
   const bool exact = kind == Gelu::kErf;
   Tensor y = empty_like(x);
   kernels::gelu_fwd(x.exec(), {.x = x, .y = y, .exact = exact});
+  if (OpRecorder* to = recorder_of(y)) to->add("gelu", {x}, {y}, {{"exact", exact}});
   if (!needs_grad(x.context(), {x})) return y;
   const SavedTensor saved("gelu", x);
   if (wants_recipes(x.context())) {
@@ -156,6 +161,7 @@ Tensor cast(const Tensor& x, DType dtype) {
   check_contiguous("cast", "x", x);
   Tensor y = computes ? scaled(x, 1, dtype) : empty(x.context(), x.shape(), dtype);
   if (!computes) kernels::copy(x.exec(), {.x = x, .y = y});
+  if (OpRecorder* to = recorder_of(y)) to->add("cast", {x}, {y});
   if (!is_float(x.dtype()) || !is_float(dtype)) return y;
   // Gradients of f64 tensors are f32.
   const DType back = x.dtype() == DType::kF64 ? DType::kF32 : x.dtype();

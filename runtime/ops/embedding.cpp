@@ -3,6 +3,7 @@
 #include "shale/kernels/embedding.h"
 #include "shale/runtime/autograd/tape.h"
 #include "shale/runtime/ops/matrix.h"
+#include "shale/runtime/tensor/op_recorder.h"
 
 namespace shale {
 namespace {
@@ -67,6 +68,10 @@ Tensor embedding(const Tensor& ids, const Tensor& table, const Tensor& positions
                                     .first_position = first_position,
                                     .first_row = rows.first,
                                     .whole_rows = rows.whole});
+  if (OpRecorder* to = recorder_of(y)) {
+    to->add(op, {ids, table, positions}, {y},
+            {{"first_position", first_position}, {"whole_rows", rows.whole}});
+  }
   if (!needs_grad(y.context(), {table, positions})) return y;
   record(
       op, {table, positions}, {&y},

@@ -7,6 +7,7 @@
 #include "shale/runtime/ops/cast_inputs.h"
 #include "shale/runtime/ops/matrix.h"
 #include "shale/runtime/ops/row_gemm.h"
+#include "shale/runtime/tensor/op_recorder.h"
 
 namespace shale {
 namespace {
@@ -111,6 +112,9 @@ Tensor ffn(const Tensor& x, const Tensor& w1, const Tensor& b1, const Tensor& w2
   if (records) saved = save(op, x, w1, w2, pre, act, gelu);
   Tensor y = empty(context, with_last(x.shape(), w2.size(0)), x.dtype());
   row_gemm(act, residual, y, {.b = transposed(w2), .bias = b2.defined() ? b2.view() : View{}});
+  if (OpRecorder* to = recorder_of(y)) {
+    to->add(op, {x, w1, b1, w2, b2, residual}, {y}, {{"exact", gelu == Gelu::kErf}});
+  }
   if (!records) return y;
   record(op, {x, w1, b1, w2, b2, residual}, {&y}, [saved, b1, b2, gelu](BackwardArgs& args) {
     return ffn_backward(args, saved, b1, b2, gelu);

@@ -25,8 +25,10 @@ std::vector<Tensor> fused(const FusedFn& fn, const std::vector<Tensor>& inputs) 
   if (inputs.empty()) throw ShapeError("fused: there are no inputs, expected at least one");
   check_defined("fused", "the first input", inputs.front());
   Context& context = inputs.front().context();
-  // Inside another fused(), the ops become part of the outer chain.
-  if (context.autograd().trace != nullptr) return fn(inputs);
+  // Inside another fused(), the ops become part of the outer chain. A recorder gets them one by
+  // one.
+  const AutogradState& state = context.autograd();
+  if (state.trace != nullptr || state.recorder != nullptr) return fn(inputs);
   PointwiseTrace trace(context);
   std::vector<Tensor> results;
   {

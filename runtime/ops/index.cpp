@@ -7,6 +7,7 @@
 #include "shale/runtime/ops/elementwise.h"
 #include "shale/runtime/ops/pointwise.h"
 #include "shale/runtime/ops/shape.h"
+#include "shale/runtime/tensor/op_recorder.h"
 
 namespace shale {
 namespace {
@@ -102,6 +103,8 @@ void check_index(const char* op, const Tensor& x, int dim, const Tensor& index) 
 
 Tensor gather_lines(const Tensor& x, const Lines& lines) {
   Tensor y = lines.gather_from(x);
+  if (OpRecorder* to = recorder_of(y))
+    to->add(lines.op, {x, lines.index}, {y}, {{"dim", lines.dim}});
   if (!needs_grad(x.context(), {x})) return y;
   record(lines.op, {x}, {&y},
          [lines = lines.without_index(),
@@ -139,6 +142,7 @@ Tensor scatter_add(const Tensor& x, int dim, const Tensor& index, const Tensor& 
   check_dtype(op, "source", source, x.dtype());
   const Lines lines{.op = op, .dim = at, .shape = x.shape(), .index = index};
   Tensor y = lines.scattered(x, source, false);
+  if (OpRecorder* to = recorder_of(y)) to->add(op, {x, index, source}, {y}, {{"dim", at}});
   if (!needs_grad(x.context(), {x, source})) return y;
   record(op, {x, source}, {&y},
          [lines = lines.without_index(), saved = SavedTensor(op, index)](BackwardArgs& args) {

@@ -9,6 +9,7 @@
 #include "shale/runtime/ops/linear_fp8.h"
 #include "shale/runtime/ops/matrix.h"
 #include "shale/runtime/ops/row_gemm.h"
+#include "shale/runtime/tensor/op_recorder.h"
 
 namespace shale {
 namespace {
@@ -60,6 +61,9 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, const T
   } else {
     row_gemm(x, residual, y,
              {.b = transposed(as_matrix(weight)), .bias = bias.defined() ? bias.view() : View{}});
+  }
+  if (OpRecorder* to = recorder_of(y)) {
+    to->add("linear", {x, weight, bias, residual}, {y}, {{"fp8", is_fp8}});
   }
   if (!records) return y;
   const auto backward = [x = saved_x, fp8_x, weight = saved_weight, bias, is_fp8,

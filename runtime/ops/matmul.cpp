@@ -10,6 +10,7 @@
 #include "shale/runtime/ops/matrix.h"
 #include "shale/runtime/ops/pointwise_internal.h"
 #include "shale/runtime/ops/shape.h"
+#include "shale/runtime/tensor/op_recorder.h"
 
 namespace shale {
 namespace {
@@ -143,6 +144,7 @@ Tensor matmul(const Tensor& a, const Tensor& b) {
   for (int64_t i = 0; i < ys.count(); ++i) {
     kernels::gemm(y.exec(), {.a = as.at(i), .b = bs.at(i), .c = ys.at(i)});
   }
+  if (OpRecorder* to = recorder_of(y)) to->add("matmul", {left, right}, {y});
   if (!needs_grad(y.context(), {left, right})) return y;
   record("matmul", {left, right}, {&y},
          [a = SavedTensor("matmul", left), b = SavedTensor("matmul", right),

@@ -4,6 +4,7 @@
 #include "shale/runtime/autograd/tape.h"
 #include "shale/runtime/ops/cast_inputs.h"
 #include "shale/runtime/ops/matrix.h"
+#include "shale/runtime/tensor/op_recorder.h"
 
 namespace shale {
 namespace {
@@ -103,6 +104,9 @@ NormedStream stream_norm(const NormKind& kind, const Tensor& x, const Tensor& br
   Tensor y = empty_like(x);
   Tensor stream = branch.defined() ? empty_like(x) : x.recorded_alias(x.shape(), x.strides());
   const RowStatistics statistics = normalize(kind, x, branch, stream, gain, bias, y, eps);
+  if (OpRecorder* to = recorder_of(y)) {
+    to->add(kind.op, {x, branch, gain, bias}, {y, stream}, {{"eps", eps}});
+  }
   if (!needs_grad(context, {x, branch, gain, bias})) return {y, stream};
   const SavedTensor saved_stream(kind.op, stream), saved_gain(kind.op, gain);
   if (wants_recipes(context)) {

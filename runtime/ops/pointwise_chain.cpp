@@ -239,7 +239,9 @@ Tensor pointwise(PointwiseOp op, DType dtype, const std::vector<PointwiseOperand
     }
   }
   chain.outputs = {chain.graph.apply(op, dtype, values)};
-  return run_chain(std::move(chain))[0];
+  const Tensor y = run_chain(std::move(chain))[0];
+  if (OpRecorder* to = recorder_of(y)) to->add(name, operands, {y});
+  return y;
 }
 
 }  // namespace shale

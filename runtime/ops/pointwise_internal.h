@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "shale/kernels/pointwise_graph.h"
+#include "shale/runtime/tensor/op_recorder.h"
 #include "shale/runtime/tensor/tensor.h"
 
 namespace shale {
@@ -23,13 +24,8 @@ Tensor sum_to(const Tensor& x, const Shape& shape, DType dtype);
 
 // ---- Ops ----
 
-// Operand of an elementwise op: a tensor or a number.
-struct PointwiseOperand {
-  PointwiseOperand(const Tensor& x) : tensor(x) {}
-  PointwiseOperand(float x) : value(x) {}
-  Tensor tensor;  // undefined: the operand is a number
-  float value = 0;
-};
+// Operand of an elementwise op: a tensor, or a number if the tensor is undefined.
+using PointwiseOperand = OpArgument;
 
 // Runs one op, rounded to dtype, or adds it to the chain inside fused(). Records its backward.
 Tensor pointwise(kernels::PointwiseOp op, DType dtype,

@@ -5,6 +5,7 @@
 #include "shale/runtime/autograd/tape.h"
 #include "shale/runtime/ops/elementwise.h"
 #include "shale/runtime/ops/matrix.h"
+#include "shale/runtime/tensor/op_recorder.h"
 
 namespace shale {
 namespace {
@@ -14,6 +15,7 @@ Tensor scaled_sum(const char* op, const Tensor& x, double factor) {
   const Tensor input = cast(x, DType::kF32);
   Tensor y = empty(x.context(), {}, DType::kF32);
   kernels::sum(x.exec(), {.x = input, .y = y, .scale = factor});
+  if (OpRecorder* to = recorder_of(y)) to->add(op, {input}, {y});
   record(op, {input}, {&y}, [shape = x.shape(), factor](BackwardArgs& args) {
     Tensor dx = full(args.dy().context(), shape, DType::kF32, factor);
     kernels::mul(dx.exec(), {.a = dx, .b = args.dy(), .y = dx});
@@ -37,6 +39,7 @@ Tensor column_sum(const Tensor& x) {
   check_contiguous("column_sum", "x", x);
   Tensor y = empty(x.context(), {x.size(-1)}, DType::kF32);
   kernels::column_sum(x.exec(), {.x = as_matrix(x), .y = y});
+  if (OpRecorder* to = recorder_of(y)) to->add("column_sum", {x}, {y});
   record("column_sum", {x}, {&y}, [shape = x.shape(), dtype = x.dtype()](BackwardArgs& args) {
     // Copies dy to every row of dx, from a view with row stride 0.
     const Tensor dy = cast(args.dy(), dtype);

@@ -6,6 +6,7 @@
 #include "shale/runtime/ops/pointwise.h"
 #include "shale/runtime/ops/pointwise_internal.h"
 #include "shale/runtime/ops/reduce.h"
+#include "shale/runtime/tensor/op_recorder.h"
 
 namespace shale {
 namespace {
@@ -15,7 +16,8 @@ using kernels::ReduceOp;
 // Result shapes of a reduction: with the reduced dimensions as 1, and without them.
 struct Reduced {
   Shape kept, dropped;
-  int64_t count = 1;  // number of elements that become one
+  int64_t count = 1;      // number of elements that become one
+  std::vector<int> dims;  // the reduced dimensions, from 0 on
 
   const Shape& shape(bool keep) const { return keep ? kept : dropped; }
 };
@@ -37,6 +39,7 @@ Reduced reduced_shape(const char* op, const Tensor& x, const std::vector<int>& d
   for (int d = 0; d < x.ndim(); ++d) {
     result.kept.push_back(is_reduced[size_t(d)] ? 1 : x.size(d));
     if (is_reduced[size_t(d)]) {
+      result.dims.push_back(d);
       result.count *= x.size(d);
     } else {
       result.dropped.push_back(x.size(d));
@@ -55,6 +58,10 @@ Tensor run_reduce(const Tensor& x, const Reduced& to, bool keep, ReduceOp op, fl
   return y;
 }
 
+void report(const char* op, const Tensor& x, const Reduced& reduced, const Tensor& y) {
+  if (OpRecorder* to = recorder_of(y)) to->add(op, {x}, {y}, {{"dims", reduced.dims}});
+}
+
 // View of dy in which the reduced dimensions have size 1.
 Tensor with_ones(const Tensor& dy, const Reduced& to) {
   return dy.alias(to.kept, contiguous_strides(to.kept));
@@ -62,6 +69,7 @@ Tensor with_ones(const Tensor& dy, const Reduced& to) {
 
 Tensor scaled_sum(const char* op, const Tensor& x, const Reduced& to, bool keep, float scale) {
   Tensor y = run_reduce(x, to, keep, ReduceOp::kSum, scale);
+  report(op, x, to, y);
   record(op, {x}, {&y}, [to, shape = x.shape(), dtype = x.dtype(), scale](BackwardArgs& args) {
     return Grads{broadcast_scaled(with_ones(args.dy(), to), shape, dtype, scale)};
   });
@@ -74,6 +82,7 @@ Tensor extreme(const char* op, const Tensor& x, const std::vector<int>& dims, bo
   const Reduced to = reduced_shape(op, x, dims);
   if (to.count == 0) throw ShapeError(cat(op, ": x is ", x.shape(), ", expected sizes above 0"));
   Tensor y = run_reduce(x, to, keep, reduce);
+  report(op, x, to, y);
   if (!needs_grad(x.context(), {x})) return y;
   record(op, {x}, {&y}, [to, x = SavedTensor(op, x), y = SavedTensor(op, y)](BackwardArgs& args) {
     const Tensor input = x.get();
@@ -108,7 +117,9 @@ Tensor min(const Tensor& x, const std::vector<int>& dims, bool keep) {
 Tensor argmax(const Tensor& x, int dim, bool keep) {
   const Reduced to = reduced_shape("argmax", x, {dim});
   if (to.count == 0) throw ShapeError(cat("argmax: x is ", x.shape(), ", expected sizes above 0"));
-  return run_reduce(x, to, keep, ReduceOp::kArgMax);
+  const Tensor y = run_reduce(x, to, keep, ReduceOp::kArgMax);
+  report("argmax", x, to, y);
+  return y;
 }
 
 }  // namespace shale

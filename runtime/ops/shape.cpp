@@ -6,6 +6,7 @@
 #include "shale/runtime/autograd/boundary.h"
 #include "shale/runtime/autograd/tape.h"
 #include "shale/runtime/ops/pointwise_internal.h"
+#include "shale/runtime/tensor/op_recorder.h"
 #include "shale/runtime/tensor/tensor_impl.h"
 
 namespace shale {
@@ -124,6 +125,7 @@ Tensor reshape(const Tensor& x, const Shape& wanted) {
   check_contiguous("reshape", "x", x);
   const Shape shape = infer(x, wanted);
   Tensor y = view_of(x, shape, contiguous_strides(shape));
+  if (OpRecorder* to = recorder_of(y)) to->add("reshape", {x}, {y});
   record("reshape", {x}, {&y}, [from = x.shape()](BackwardArgs& args) {
     const Tensor dy = contiguous(args.dy());
     return Grads{dy.alias(from, contiguous_strides(from))};
@@ -134,6 +136,7 @@ Tensor reshape(const Tensor& x, const Shape& wanted) {
 Tensor transpose(const Tensor& x, int dim0, int dim1) {
   const int a = dim_index("transpose", x, dim0), b = dim_index("transpose", x, dim1);
   Tensor y = swapped(x, a, b);
+  if (OpRecorder* to = recorder_of(y)) to->add("transpose", {x}, {y}, {{"a", a}, {"b", b}});
   record("transpose", {x}, {&y},
          [a, b](BackwardArgs& args) { return Grads{contiguous(swapped(args.dy(), a, b))}; });
   return y;
@@ -146,6 +149,8 @@ Tensor slice(const Tensor& x, int dim, int64_t begin, int64_t end) {
         cat("slice: [", begin, ", ", end, ") exceeds dimension ", dim, " of ", x.shape()));
   }
   Tensor y = window(x, index, begin, end);
+  if (OpRecorder* to = recorder_of(y))
+    to->add("slice", {x}, {y}, {{"dim", index}, {"begin", begin}});
   record("slice", {x}, {&y}, [index, begin, end, shape = x.shape()](BackwardArgs& args) {
     Tensor dx = zeros(args.dy().context(), shape, args.dy().dtype());
     kernels::copy(dx.exec(), {.x = args.dy(), .y = window(dx, index, begin, end)});
@@ -192,6 +197,9 @@ Tensor concat(const std::vector<Tensor>& tensors, int dim) {
     kernels::copy(y.exec(), {.x = x, .y = part_of(y, index, begin, end)});
     begins.push_back(end);
   }
+  if (OpRecorder* to = recorder_of(y)) {
+    to->add("concat", {tensors.begin(), tensors.end()}, {y}, {{"dim", index}});
+  }
   record("concat", tensors, {&y}, [index, begins](BackwardArgs& args) {
     Grads grads;
     for (size_t i = 0; i + 1 < begins.size(); ++i) {
@@ -231,6 +239,7 @@ void copy_(const Tensor& to, const Tensor& x) {
   check_same_device("copy_", to, {&x, 1});
   const bool records = needs_grad(to.context(), {to, x});
   if (records) check_recordable(to);
+  if (OpRecorder* seen = recorder_of(to)) seen->check("copy_", {}, {to});
   kernels::copy(to.exec(), {.x = x, .y = to});
   to.bump_version();
   if (records) record_copy(to, x);
@@ -277,6 +286,7 @@ Tensor contiguous(const Tensor& x) {
   if (x.contiguous()) return x;
   Tensor y = empty_like(x);
   kernels::copy(x.exec(), {.x = x, .y = y});
+  if (OpRecorder* to = recorder_of(y)) to->add("contiguous", {x}, {y});
   record("contiguous", {x}, {&y}, [](BackwardArgs& args) { return Grads{args.dy()}; });
   return y;
 }

@@ -5,6 +5,7 @@
 #include "shale/runtime/ops/cast_inputs.h"
 #include "shale/runtime/ops/matrix.h"
 #include "shale/runtime/ops/shape.h"
+#include "shale/runtime/tensor/op_recorder.h"
 
 namespace shale {
 namespace {
@@ -22,6 +23,7 @@ Tensor softmax_along(const char* op, const Tensor& x, int dim, bool log) {
   if (!x.contiguous()) return softmax_along(op, contiguous(x), dim, log);
   Tensor y = empty_like(x);
   kernels::softmax_fwd(x.exec(), {.x = as_matrix(x), .y = as_matrix(y), .log = log});
+  if (OpRecorder* to = recorder_of(y)) to->add(op, {x}, {y});
   if (!needs_grad(x.context(), {x})) return y;
   record(op, {x}, {&y}, [y = SavedTensor(op, y), log](BackwardArgs& args) {
     const Tensor dy = contiguous(args.dy());

@@ -6,6 +6,7 @@
 #include "shale/runtime/ops/cast_inputs.h"
 #include "shale/runtime/ops/matrix.h"
 #include "shale/runtime/ops/row_gemm.h"
+#include "shale/runtime/tensor/op_recorder.h"
 
 namespace shale {
 namespace {
@@ -113,6 +114,7 @@ Tensor swiglu(const Tensor& x, const Tensor& w_gate, const Tensor& w_up, const T
   if (records) saved = save(x, w_gate, w_up, w_down, gate, up, act);
   Tensor y = empty(context, with_last(x.shape(), w_down.size(0)), x.dtype());
   row_gemm(act, residual, y, {.b = transposed(w_down)});
+  if (OpRecorder* to = recorder_of(y)) to->add(kOp, {x, w_gate, w_up, w_down, residual}, {y});
   if (!records) return y;
   record(kOp, {x, w_gate, w_up, w_down, residual}, {&y},
          [saved](BackwardArgs& args) { return swiglu_backward(args, saved); });

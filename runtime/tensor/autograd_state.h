@@ -11,6 +11,7 @@
 namespace shale {
 
 class DeferredGrads;
+class OpRecorder;
 class PointwiseTrace;
 class Tensor;
 
@@ -55,8 +56,9 @@ struct AutogradState : AutogradModes {
   // of samples that dropout has seen. All micro-batches and data-parallel ranks then have different
   // masks.
   bool numbers_samples = false;
-  uint64_t first_sample = 0;  // first sample of this rank in a step
-  int64_t seen_samples = 0;   // samples seen by dropout since the last backward
+  uint64_t first_sample = 0;       // first sample of this rank in a step
+  int64_t seen_samples = 0;        // samples seen by dropout since the last backward
+  OpRecorder* recorder = nullptr;  // ops report themselves here (op_recorder.h); usually null
 };
 
 }  // namespace shale

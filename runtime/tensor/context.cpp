@@ -9,6 +9,7 @@
 #include "shale/kernels/registry.h"
 #include "shale/kernels/slot.h"
 #include "shale/runtime/tensor/autograd_state.h"
+#include "shale/runtime/tensor/op_recorder.h"
 #include "shale/runtime/tensor/storage.h"
 
 namespace shale {
@@ -93,8 +94,10 @@ Context::~Context() {
 }
 
 std::shared_ptr<Storage> Context::allocate(int64_t bytes, MemoryTag tag, std::string_view what) {
-  return std::make_shared<Storage>(memory_, allocator().allocate(bytes, tag, exec_.stream, what),
-                                   bytes);
+  auto storage = std::make_shared<Storage>(
+      memory_, allocator().allocate(bytes, tag, exec_.stream, what), bytes);
+  if (autograd_->recorder != nullptr) autograd_->recorder->allocated(storage.get());
+  return storage;
 }
 
 void Context::use_step(std::shared_ptr<Storage> storage) {

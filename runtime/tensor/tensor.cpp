@@ -3,6 +3,7 @@
 #include "shale/base/error.h"
 #include "shale/base/gpu_model.h"
 #include "shale/kernels/elementwise.h"
+#include "shale/runtime/tensor/op_recorder.h"
 #include "shale/runtime/tensor/row_pieces.h"
 #include "shale/runtime/tensor/tensor_impl.h"
 
@@ -174,6 +175,7 @@ Tensor empty_like(const Tensor& x) {
 Tensor full(Context& context, const Shape& shape, DType dtype, double value, MemoryTag tag) {
   Tensor x = empty(context, shape, dtype, tag);
   kernels::fill(context.exec(), {.y = x, .value = value});
+  if (OpRecorder* to = recorder_of(x)) to->add("full", {}, {x}, {{"value", value}});
   return x;
 }
 
@@ -185,6 +187,7 @@ Tensor from_host(Context& context, std::span<const T> values, const Shape& shape
   }
   Tensor x = empty(context, shape, dtype_of<T>, tag);
   context.copy(x.data(), values.data(), x.bytes());
+  if (OpRecorder* to = recorder_of(x)) to->add_constant(x);
   return x;
 }
 
@@ -192,6 +195,7 @@ template <typename T>
 std::vector<T> to_host(const Tensor& x) {
   check_dtype("to_host", "x", x, dtype_of<T>);
   check_contiguous("to_host", "x", x);
+  if (OpRecorder* to = recorder_of(x)) to->read(x);
   std::vector<T> values(static_cast<size_t>(x.numel()));
   x.context().copy(values.data(), x.data(), x.bytes());
   x.context().synchronize();

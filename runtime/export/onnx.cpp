@@ -1,0 +1,107 @@
+#include "shale/runtime/export/onnx.h"
+
+#include <algorithm>
+#include <optional>
+#include <set>
+
+#include "shale/base/error.h"
+#include "shale/runtime/autograd/tape.h"
+#include "shale/runtime/export/onnx_internal.h"
+#include "shale/runtime/ops/shape.h"
+
+namespace shale {
+namespace {
+
+using onnx::Graph;
+using onnx::Recording;
+
+// Repeats the inputs that have the batch size of the first input.
+std::vector<Tensor> repeated(const std::vector<Tensor>& inputs, int count) {
+  const int64_t batch = inputs.front().size(0);
+  std::vector<Tensor> results;
+  for (const Tensor& x : inputs) {
+    const bool has_batch = x.ndim() > 0 && x.size(0) == batch;
+    results.push_back(has_batch ? concat(std::vector<Tensor>(size_t(count), x), 0) : x);
+  }
+  return results;
+}
+
+// Names for values of the graph, given or made.
+std::vector<std::string> names_of(std::vector<std::string> given, const std::string& what,
+                                  size_t count) {
+  if (given.empty()) {
+    for (size_t i = 0; i < count; ++i) given.push_back(count == 1 ? what : cat(what, "_", i));
+  }
+  if (given.size() != count || std::set(given.begin(), given.end()).size() != count) {
+    throw ConfigError(cat("export_onnx: found ", given.size(), " names of ", what, "s, expected ",
+                          count, " different names"));
+  }
+  return given;
+}
+
+// Builds the graph of a recording, and puts the names of inputs and outputs into `options`.
+void build(Graph& graph, OnnxOptions& options) {
+  const Recording& recording = graph.recording;
+  options.input_names = names_of(options.input_names, "input", recording.inputs.size());
+  options.output_names = names_of(options.output_names, "output", recording.outputs.size());
+  for (size_t i = 0; i < recording.inputs.size(); ++i) {
+    graph.set(recording.inputs[i], options.input_names[i]);
+  }
+  for (const onnx::RecordedOp& op : recording.ops) onnx::add_op(graph, op);
+  for (size_t i = 0; i < recording.outputs.size(); ++i) {
+    graph.nodes.push_back({.type = "Identity",
+                           .output = options.output_names[i],
+                           .inputs = {graph.name_of(recording.outputs[i])},
+                           .attributes = {}});
+  }
+  graph.remove_unused(options.output_names);
+  for (const auto* names : {&options.input_names, &options.output_names}) {
+    for (const std::string& name : *names) {
+      if (!graph.initializers.contains(name)) continue;
+      throw ConfigError(cat("export_onnx: '", name,
+                            "' is the name of a parameter, expected another "
+                            "for an input or output"));
+    }
+  }
+}
+
+}  // namespace
+
+OnnxExport export_onnx(const Module& module, const onnx::Forward& forward,
+                       const std::vector<Tensor>& inputs, const std::string& path,
+                       const OnnxOptions& options) {
+  if (inputs.empty()) throw ConfigError("export_onnx: found no inputs, expected at least one");
+  for (const Tensor& x : inputs) check_defined("export_onnx", "an input", x);
+  const Inference inference(inputs.front().context());
+  forward(inputs);  // makes what is made on first use, such as tables
+  OnnxExport result;
+  OnnxOptions names;
+  std::optional<Recording> recording;
+  std::optional<Graph> graph;
+  const auto write = [&] {
+    onnx::write_graph(*graph, path, names);
+    result.nodes = std::ssize(graph->nodes);
+    for (const auto& [name, x] : graph->initializers) {
+      if (x.tensor.defined()) result.weight_bytes += x.tensor.bytes();
+    }
+    return result;
+  };
+  try {
+    const int64_t batch = inputs.front().ndim() > 0 ? inputs.front().size(0) : 0;
+    if (!options.free_batch || batch == 0) throw onnx::BatchError("a free batch was not asked for");
+    recording =
+        onnx::merge_batches(onnx::record_forward(module, forward, repeated(inputs, 2)),
+                            onnx::record_forward(module, forward, repeated(inputs, 3)), batch);
+    build(graph.emplace(*recording), names = options);
+    return write();
+  } catch (const onnx::BatchError& error) {
+    result.fixed_batch = error.what();
+  } catch (const ShapeError& error) {  // forward expects the batch size of the inputs
+    result.fixed_batch = error.what();
+  }
+  recording = onnx::record_forward(module, forward, inputs);
+  build(graph.emplace(*recording), names = options);
+  return write();
+}
+
+}  // namespace shale

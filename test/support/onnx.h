@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "shale/runtime/export/onnx.h"
+
+namespace shale::test {
+
+// What a reader of its own finds in an ONNX file.
+struct OnnxFile {
+  struct Tensor {
+    std::vector<int64_t> dims;  // -1: "batch"; other free sizes: -2
+    int type = 0;
+    int64_t bytes = -1;  // of an initializer; -1: its values are in another file
+  };
+  struct Node {
+    std::string type;
+    std::vector<std::string> inputs, outputs;
+  };
+  std::vector<Node> nodes;
+  std::map<std::string, Tensor> initializers, inputs, outputs, values;
+  std::map<std::string, std::string> metadata;
+  int64_t ir = 0, opset = 0;
+
+  int64_t count(const std::string& type) const;  // nodes of a type
+};
+
+// Reads a file and checks that it is well-formed: every name is defined once and before its use,
+// every output exists, and initializers have the bytes of their sizes. Throws DataError.
+OnnxFile read_onnx(const std::string& path);
+
+// Exports a forward and reads the file. With the variable SHALE_ONNX_OUT, the file is kept in that
+// folder as NAME.onnx, next to raw inputs and outputs for test/oracles/onnx.py: NAME.txt lists
+// them. The outputs are also computed for one sample more, if the batch size is free.
+struct CheckedExport {
+  OnnxExport result;
+  OnnxFile file;
+};
+CheckedExport check_export(
+    const std::string& name, const Module& module,
+    const std::function<std::vector<shale::Tensor>(const std::vector<shale::Tensor>&)>& forward,
+    const std::vector<shale::Tensor>& inputs, const OnnxOptions& options = {});
+
+}  // namespace shale::test
