@@ -162,7 +162,9 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t, cudaStream_t) {
 cudaError_t cudaFuncSetAttribute(const void*, cudaFuncAttribute, int) {
   return cudaSuccess;
 }
-cudaError_t cudaFuncGetAttributes(cudaFuncAttributes*, const void*) {
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void*) {
+  *attributes = {};
+  attributes->binaryVersion = attributes->ptxVersion = 90;
   return cudaSuccess;
 }
 cudaError_t cudaFuncGetName(const char** name, const void*) {

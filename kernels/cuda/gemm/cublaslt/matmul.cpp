@@ -184,8 +184,9 @@ bool matmul(const Exec& exec, const GemmProblem& p) {
                               p.epilogue == Epilogue::kDGeluTanh;
   if (!known_epilogue) return false;
   Key key = key_of(exec.device.index, p);
-  // What collectives may reserve, not what they reserve now: the algorithm decides the bits.
-  if (exec.held != nullptr && exec.held->planned() > 0) key.sms = sms_of(exec);
+  // Collectives are in flight between the same calls of the host in each run, so that each chooses
+  // the same algorithms.
+  if (exec.held != nullptr && exec.held->most() > 0) key.sms = sms_of(exec);
   Cache& known = cache();
   const std::lock_guard lock(known.mutex);
   Product& product = known.product(key);

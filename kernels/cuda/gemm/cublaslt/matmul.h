@@ -16,7 +16,7 @@ bool is_plain(const GemmProblem& problem);
 // by the library's own epilogue, which writes a bias gradient in a's dtype. Returns false, without
 // doing anything, if the library has no algorithm. The algorithm is the library's first heuristic
 // choice, requested once per device, shape, strides, dtypes and alignment, for the SMs that
-// collectives of the run leave free. Algorithms are never timed, because ranks must not choose
+// collectives in flight leave free. Algorithms are never timed, because ranks must not choose
 // differently. Split-K reductions go through the workspace, in order, so the bits are the same in
 // every run.
 //

@@ -108,4 +108,23 @@ TEST_CASE("an error stops the streams and is thrown by the next wait", "[kernels
   CHECK(out[31] == 8);
 }
 
+TEST_CASE("work that waits for what is outside holds up only what is behind it in its queue",
+          "[kernels][emulator]") {
+  for (const int queues : {0, 1, 2, 3}) {
+    StreamSet streams({.queues = queues});
+    Stream *one = streams.create(), *other = streams.create();
+    bool arrived = false, received = false, sent = false;
+    one->enqueue_when([&] { return arrived; }, [&] { received = true; });
+    other->enqueue([&] { sent = true; });
+    while (one->advance()) {
+    }
+    CAPTURE(queues);
+    CHECK(sent == (queues != 1));  // a rank that waits for what is sent here would never go on
+    CHECK_FALSE(received);
+    arrived = true;
+    streams.synchronize(nullptr);
+    CHECK((received && sent));
+  }
+}
+
 }  // namespace shale::kernels::emu
