@@ -190,15 +190,22 @@ void CheckpointFolder::discard(int64_t step, std::string_view nonce) const {
   folder.sync();
 }
 
-void CheckpointFolder::retire(int64_t keep, int64_t committed) const {
+void CheckpointFolder::retire(int64_t keep, int64_t committed,
+                              const std::function<bool(int64_t step)>& spares,
+                              std::set<int64_t>* known_sound) const {
   if (keep < 1) throw InternalError(cat("checkpoint: keep ", keep, ", expected at least 1"));
   const Folder folder = Folder::open(path_);
   std::vector<std::string> trash;
+  std::set<int64_t> none;
+  std::set<int64_t>& sound = known_sound != nullptr ? *known_sound : none;
   for (const int64_t step : steps()) {
     if (keep > 0) {
-      if (is_sound(path_of(step))) --keep;
-    } else if (step != committed) {
+      if (!sound.contains(step) && !is_sound(path_of(step))) continue;
+      sound.insert(step);
+      --keep;
+    } else if (step != committed && !(spares && spares(step))) {
       trash.push_back(move_to_trash(folder, checkpoint_name(step)));
+      sound.erase(step);
     }
   }
   if (trash.empty()) return;

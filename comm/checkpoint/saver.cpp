@@ -3,10 +3,14 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cstring>
+#include <limits>
 #include <set>
 #include <utility>
 
 #include "shale/base/error.h"
+#include "shale/base/host_memory.h"
+#include "shale/base/host_name.h"
 #include "shale/base/log.h"
 #include "shale/base/stream_copy.h"
 #include "shale/base/timeline.h"
@@ -23,6 +27,8 @@ using Clock = std::chrono::steady_clock;
 // Bytes copied before they are passed to the disk: few enough that the disk does not wait, many
 // enough that the waits for the device cost nothing.
 constexpr int64_t kCopyBytes = int64_t{32} << 20;
+
+constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
@@ -127,6 +133,35 @@ void CheckpointSaver::join() {
   if (thread_.joinable()) thread_.join();
 }
 
+// Adds up the needs of each host before anyone touches the memory: the kernel would kill a process
+// at the first save, hours later.
+void CheckpointSaver::reserve_memory(const std::vector<StatePart>& share) {
+  std::vector<TensorPart> parts;
+  for (const StatePart& part : share) parts.push_back(stored(part));
+  const int64_t mine = ShardImage::bytes_for(
+      ShardPlan(shard_file_name(group_.rank(), group_.size()), std::move(parts)));
+  const int64_t available = options_.available_memory
+                                ? *options_.available_memory
+                                : available_host_memory().value_or(kUnlimited);
+  const std::string host = host_identity();
+  int64_t bytes = 0, ranks = 0;
+  for (const std::string& one : group_.all_gather_bytes(cat(mine, " ", host), "memory of saves")) {
+    const size_t space = one.find(' ');
+    if (one.substr(space + 1) != host) continue;
+    bytes += std::stoll(one.substr(0, space));
+    ++ranks;
+  }
+  if (bytes > available) {
+    const auto text = [](int64_t count) { return format_bytes(static_cast<double>(count)); };
+    throw OutOfMemoryError(cat("checkpoint: saves need ", bytes, " bytes (", text(bytes),
+                               ") of host memory for ", ranks, ranks == 1 ? " rank" : " ranks",
+                               " of host ", host_name(), ", found ", text(available),
+                               " available; use more hosts, fewer ranks per host, or --no-save"));
+  }
+  staged_->reserve(mine);
+  std::memset(staged_->data, 0, static_cast<size_t>(mine));
+}
+
 void CheckpointSaver::check(const std::vector<StatePart>& share) {
   std::string record, problem;
   try {
@@ -143,29 +178,34 @@ void CheckpointSaver::check(const std::vector<StatePart>& share) {
       to_json(std::move(manifest));
     });
   }
-  if (problem.empty()) return;
+  if (problem.empty()) return reserve_memory(share);
   throw ConfigError(cat("checkpoint: cannot save the state of ", group_.size(),
                         group_.size() == 1 ? " rank" : " ranks", ": ",
                         problem.substr(problem.find(' ') + 1)));
+}
+
+// Ranks that commit make the folders, before other ranks write to them.
+void CheckpointSaver::begin() {
+  nonce_ = group_.broadcast_bytes(group_.rank() == 0 ? make_checkpoint_nonce() : "", 0,
+                                  "checkpoint begins");
+  std::string problem;
+  if (commits()) {
+    try {
+      folder_.begin(info_.step, nonce_);
+    } catch (...) {
+      problem = problem_of(std::current_exception(), info_.step, group_.rank());
+    }
+  }
+  problem = options_.is_shared ? group_.broadcast_bytes(problem, 0, "checkpoint begins")
+                               : first_problem(group_, "checkpoint begins", problem);
+  throw_problem(problem);
 }
 
 std::optional<int64_t> CheckpointSaver::save(const CheckpointInfo& info,
                                              const std::vector<StatePart>& share) {
   const std::optional<int64_t> before = finish();
   info_ = info;
-  // Rank 0 makes the folder and sends its nonce, or the error, to the other ranks.
-  std::string nonce, problem;
-  if (group_.rank() == 0) {
-    nonce = make_checkpoint_nonce();
-    try {
-      folder_.begin(info_.step, nonce);
-    } catch (...) {
-      problem = problem_of(std::current_exception(), info_.step, group_.rank());
-    }
-  }
-  // Errors contain a space, nonces do not.
-  nonce_ = group_.broadcast_bytes(problem.empty() ? nonce : problem, 0, "checkpoint begins");
-  if (nonce_.find(' ') != nonce_.npos) throw_problem(nonce_);
+  begin();
   enter(Phase::kWriting);
   const auto start_of_copy = Clock::now();
   try {
@@ -229,7 +269,7 @@ void CheckpointSaver::record(const char* what, Clock::time_point begin) const {
   options_.timeline->add_slice("checkpoint", what, begin, Clock::now());
 }
 
-// Runs on rank 0's writing thread.
+// Runs on the writing thread of ranks that commit.
 void CheckpointSaver::commit(const std::vector<std::string>& shards) {
   const auto begin = Clock::now();
   CheckpointManifest manifest;
@@ -239,12 +279,15 @@ void CheckpointSaver::commit(const std::vector<std::string>& shards) {
   for (const std::string& shard : shards) add_shard(manifest, shard);
   if (options_.before_commit) options_.before_commit();
   folder_.commit(manifest, nonce_, info_.attachments);
+  known_sound_.insert(info_.step);
   record("commit", begin);
   // The checkpoint is safe: later errors must not end the run. Old checkpoints that remain only
   // cost space, and the next save tries again to delete them.
   try {
     if (options_.committed) options_.committed(info_.step);
-    if (options_.keep > 0) folder_.retire(options_.keep, info_.step);
+    if (options_.keep > 0) {
+      folder_.retire(options_.keep, info_.step, options_.spares, &known_sound_);
+    }
   } catch (const Error& error) {
     log_warning("after the checkpoint of step ", info_.step, ": ", error.what());
   }
@@ -278,9 +321,11 @@ std::optional<int64_t> CheckpointSaver::advance(const SaveProgress& all) {
     phase_ = Phase::kIdle;
     return info_.step;
   }
-  std::vector<std::string> records = group_.gather_bytes(report_, 0, "checkpoint shards");
+  constexpr const char* kTag = "checkpoint shards";
+  std::vector<std::string> records = options_.is_shared ? group_.gather_bytes(report_, 0, kTag)
+                                                        : group_.all_gather_bytes(report_, kTag);
   enter(Phase::kCommitting);
-  if (group_.rank() == 0) start([this, records = std::move(records)] { commit(records); });
+  if (commits()) start([this, records = std::move(records)] { commit(records); });
   return {};
 }
 
@@ -293,7 +338,7 @@ void CheckpointSaver::give_up() {
       first_problem(group_, "checkpoint errors",
                     failed_here ? problem_of(error_, info_.step, group_.rank()) : std::string());
   phase_ = Phase::kIdle;
-  if (group_.rank() == 0) {
+  if (commits()) {
     try {
       folder_.discard(info_.step, nonce_);
     } catch (const Error& error) {

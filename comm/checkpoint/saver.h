@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -33,11 +34,19 @@ struct CheckpointInfo {
 // Retention of checkpoints, and callbacks.
 struct CheckpointSaverOptions {
   int64_t keep = 0;  // number of newest checkpoints to keep; 0: all
-  // Called on rank 0, on the writing thread, before a checkpoint is committed: syncs other files
+  // Returns true for older steps to keep too. Called on the writing thread; null: none.
+  std::function<bool(int64_t step)> spares = {};
+  // False: hosts have folders of their own, each with the files of its ranks and the manifest of
+  // all; then one rank of each host, and rank 0, commit there. True: rank 0 commits.
+  bool is_shared = true;
+  bool commits = false;  // with !is_shared: this rank commits
+  // For tests: pretended available memory of this host, in bytes; empty: ask the system.
+  std::optional<int64_t> available_memory = {};
+  // Called where a checkpoint is committed, on the writing thread, before that: syncs other files
   // that must be on disk with it. If it throws, the save fails.
   std::function<void()> before_commit = {};
-  // Called on rank 0, on the writing thread, after a checkpoint is committed, with its step. It may
-  // wait for the disk. Its exceptions are logged.
+  // Called where a checkpoint was committed, on the writing thread, with its step. It may wait for
+  // the disk. Its exceptions are logged.
   std::function<void(int64_t step)> committed = {};
   Timeline* timeline = nullptr;  // records the threads' work as a track "checkpoint"; null: off
 };
@@ -74,8 +83,10 @@ class CheckpointSaver {
   CheckpointSaver(const CheckpointSaver&) = delete;
   CheckpointSaver& operator=(const CheckpointSaver&) = delete;
 
-  // Checks, before the first step, that a manifest can describe the state. Throws ConfigError, on
-  // all ranks, if the state has too many parts. Collective.
+  // Checks, before the first step, that a manifest can describe the state, and reserves the host
+  // memory that this rank's part is copied to. Throws ConfigError, on all ranks, if the state has
+  // too many parts; OutOfMemoryError if the ranks of a host need more memory than it has.
+  // Collective.
   void check(const std::vector<StatePart>& share);
 
   // Starts a save. `share`: the parts that this rank writes (share_to_write); their tensors may
@@ -101,6 +112,9 @@ class CheckpointSaver {
   struct Staged;
   enum class Phase { kIdle, kWriting, kCommitting };
 
+  bool commits() const { return options_.is_shared ? group_.rank() == 0 : options_.commits; }
+  void begin();
+  void reserve_memory(const std::vector<StatePart>& share);
   void start(std::function<void()> work);
   void join();
   void enter(Phase phase);
@@ -121,7 +135,8 @@ class CheckpointSaver {
   CheckpointInfo info_;
   std::string nonce_;               // suffix of the folder's name, until the commit
   std::unique_ptr<Staged> staged_;  // host memory, kept between saves
-  std::string report_;              // this rank's record for rank 0
+  std::string report_;              // this rank's record, for ranks that commit
+  std::set<int64_t> known_sound_;   // checkpoints that were committed or checked here
   std::thread thread_;
   std::atomic<bool> running_{false};
   std::exception_ptr error_;  // exception of the writing thread

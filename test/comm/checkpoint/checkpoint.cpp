@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <filesystem>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -296,6 +297,19 @@ TEST_CASE("retiring keeps the newest sound checkpoints and the one saved just no
   for (const int64_t step : {6, 7, 8}) save_sample(folder, step, {});
   check(1, 6, {8, 6});
   CHECK(names_in(dir.path()).size() == 3);
+}
+
+TEST_CASE("retiring spares chosen steps, and trusts what this process wrote", "[io]") {
+  const TempDir dir;
+  const CheckpointFolder folder(dir.path());
+  for (const int64_t step : {1, 2, 3, 4, 5, 6}) save_sample(folder, step, {});
+  std::set<int64_t> known = {6};
+  fs::remove(folder.path_of(6) + "/" + shard_file_name(0, 2));  // not looked at
+  fs::remove(folder.path_of(5) + "/" + shard_file_name(0, 2));
+  folder.retire(
+      2, 6, [](int64_t step) { return step % 3 == 0 || step == 1; }, &known);
+  CHECK(folder.steps() == std::vector<int64_t>{6, 5, 4, 3, 1});
+  CHECK(known == std::set<int64_t>{4, 6});
 }
 
 TEST_CASE("the newest valid checkpoint is found behind damaged ones, which are named", "[io]") {

@@ -4,6 +4,7 @@
 #include <sys/resource.h>
 
 #include <csignal>
+#include <cstdio>
 #include <filesystem>
 #include <map>
 #include <optional>
@@ -11,7 +12,10 @@
 #include <sstream>
 
 #include "shale/base/error.h"
+#include "shale/comm/checkpoint/shard.h"
+#include "shale/comm/checkpoint/spread.h"
 #include "shale/comm/mesh.h"
+#include "shale/test/support/catch.h"
 #include "shale/test/support/ranks/tiny_run.h"
 
 namespace shale::test {
@@ -189,6 +193,84 @@ TEST_CASE("saving beside training changes no bit, and keeps the state of its ste
     }
     all->barrier("looked at");
   }
+}
+
+TEST_CASE("the memory for saves of a host's ranks is checked before the first step",
+          "[checkpoint]") {
+  const auto all = world().group();
+  if (12 % all->size() != 0) return;
+  const SharedDir dir(*all);
+  TinyRun run({.shard = all.get()}, *all, {{.stage = 1}});
+  int64_t bytes = 0;
+  const auto check = [&](int64_t available) {
+    comm::CheckpointSaver saver(*all, run.context(), dir / "none", {.available_memory = available});
+    saver.check(run.share());
+  };
+  const std::string message = message_of<OutOfMemoryError>([&] { check(100); });
+  CHECK(std::sscanf(message.c_str(), "checkpoint: saves need %ld bytes", &bytes) == 1);
+  CHECK(contains(message, cat(" for ", all->size(), " rank")));
+  CHECK(contains(message, "found 100"));
+  int64_t values = 0;
+  for (const StatePart& part : run.share()) values += part.values.bytes();
+  all->all_reduce_sum(make_view(&values, {1}));
+  CHECK(bytes > values);  // and the headers of files
+  CHECK_THROWS_AS(check(bytes - 1), OutOfMemoryError);
+  CHECK_NOTHROW(check(bytes));
+}
+
+TEST_CASE("ranks with folders of their own save there, and give each other their files",
+          "[checkpoint]") {
+  const auto all = world().group();
+  if (12 % all->size() != 0) return;
+  const SharedDir dir(*all);
+  const RunLayout layout{{.stage = all->size() > 2 ? 0 : 3}};
+  const std::string mine = dir / cat("host", all->rank());
+  Folder::make(mine);
+  TinyRun run({.shard = all.get()}, *all, layout);
+  run.train(2);
+  {
+    comm::CheckpointSaver saver(*all, run.context(), mine,
+                                {.keep = 1, .is_shared = false, .commits = true});
+    saver.save({.step = 1}, run.share());
+    saver.save({.step = 2, .state = R"({"hosts": ["a", "b", "c", "d"]})"}, run.share());
+    saver.finish();
+  }
+  const CheckpointFolder folder(mine);
+  CHECK(folder.steps() == std::vector<int64_t>{2});
+  const auto shards = [&] {
+    int count = 0;
+    for (int r = 0; r < all->size(); ++r) {
+      count += std::filesystem::exists(folder.path_of(2) + "/" + shard_file_name(r, all->size()));
+    }
+    return count;
+  };
+  CHECK(shards() == 1);
+  // One rank loses its disk; nobody has its file.
+  const int last = all->size() - 1;
+  const std::string aside = dir / "aside";
+  all->barrier("saved");
+  if (all->rank() == last) std::filesystem::rename(folder.path_of(2), aside);
+  const std::string message = message_of<MissingInputError>(
+      [&] { comm::spread_checkpoint(*all, folder.path_of(2), true); });
+  CHECK(contains(message, all->size() == 1 ? "no host has its manifest"
+                                           : cat("which host ", "abcd"[last], " wrote")));
+  // Another one fetches the file from elsewhere, and has half of another file.
+  if (all->rank() == 0) {
+    std::filesystem::create_directories(folder.path_of(2));
+    std::filesystem::copy(aside, folder.path_of(2), std::filesystem::copy_options::skip_existing);
+  }
+  if (all->rank() == last && last > 0) {
+    std::filesystem::create_directories(folder.path_of(2));
+    std::filesystem::copy_file(aside + "/" + shard_file_name(last, all->size()),
+                               folder.path_of(2) + "/" + shard_file_name(last, all->size()));
+    std::filesystem::resize_file(folder.path_of(2) + "/" + shard_file_name(last, all->size()), 9);
+  }
+  comm::spread_checkpoint(*all, folder.path_of(2), true);
+  CHECK(shards() == all->size());
+  TinyRun loaded({.shard = all.get()}, *all, layout);
+  loaded.load(folder.path_of(2));
+  CHECK(loaded.state() == run.state());
+  all->barrier("looked at");
 }
 
 TEST_CASE("all ranks together write every element once, and about as much each", "[checkpoint]") {
