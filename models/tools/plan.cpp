@@ -286,6 +286,7 @@ int plan(PlanOptions& options, const PlannedProgram& program, const Cluster* clu
   for (const PlannedRank& rank : planned) {
     text += cat("\n", title(rank), unit_table(rank, task->units()));
     if (rank.memory.host) text += row("host", rank.memory.host->by_tag);
+    if (!run.no_save) text += cat("host, for saves: ", bytes_text(rank.checkpoint_bytes), "\n");
     if (options.explain) text += explanation(rank);
   }
   if (step) {
