@@ -4,7 +4,11 @@
 #include <bit>
 #include <cmath>
 #include <filesystem>
+#include <functional>
 #include <limits>
+#include <set>
+#include <sstream>
+#include <thread>
 
 #include "shale/base/error.h"
 #include "shale/base/json.h"
@@ -13,7 +17,9 @@
 #include "shale/comm/checkpoint/folder.h"
 #include "shale/comm/checkpoint/problems.h"
 #include "shale/comm/checkpoint/reader.h"
+#include "shale/comm/checkpoint/spread.h"
 #include "shale/models/training/checks/health_check.h"
+#include "shale/models/training/output_folder.h"
 #include "shale/models/training/report/progress.h"
 #include "shale/models/training/report/starts_file.h"
 #include "shale/models/training/report/utc_time.h"
@@ -27,9 +33,11 @@ using Clock = std::chrono::steady_clock;
 
 constexpr char kEnd = '\0';  // separates paths, which cannot contain it
 
-std::string to_json(const RunPosition& position) {
+// hosts: those of the ranks, if each has files of its own (comm/checkpoint/spread.h); else empty.
+std::string to_json(const RunPosition& position, const std::vector<std::string>& hosts) {
   Json json;
   json["samples"] = position.samples;
+  if (!hosts.empty()) json["hosts"] = hosts;
   const StepHistory& history = position.history;
   json["skipped_steps"] = history.skipped_steps;
   if (history.loss_scale) {
@@ -111,6 +119,11 @@ RunDescription description_of(const CheckpointManifest& manifest) {
   return run;
 }
 
+// Returns the failure of a command as a problem that ranks exchange (comm/checkpoint/problems.h).
+std::string packed(const std::string& failure) {
+  return failure.empty() ? std::string() : cat(static_cast<int>(ExitCode::kDisk), " ", failure);
+}
+
 bool is_checkpoint(const fs::path& folder) {
   std::error_code error;
   return fs::exists(folder / kManifestName, error);
@@ -132,16 +145,23 @@ std::vector<std::string> checkpoints_in(const std::string& path, const char* fla
 
 }  // namespace
 
-RunCheckpoints::RunCheckpoints(const RunConfig& config, comm::ProcessGroup& group,
-                               Timeline* timeline)
+RunCheckpoints::RunCheckpoints(const RunConfig& config, const comm::World& world,
+                               comm::ProcessGroup& group, Timeline* timeline)
     : config_(config),
-      group_(group),
+      group_(group.host()),
       timeline_(timeline),
       folder_((fs::path(config.out) / "checkpoints").string()),
       schedule_(config.save_every, config.save_minutes, Clock::now()) {
+  owners_.is_owner = group_.rank() == 0;
+  if (!config.no_save) {
+    owners_ = find_owners(config.out, world, group_, !config.before_resume.empty());
+    if (!owners_.is_shared) log_info("--out ", config.out, " is a folder of each host's own");
+  }
+  run_before_resume();
+  const std::vector<int64_t> steps = steps_of_hosts();
   std::string found;
   if (group_.rank() == 0) {
-    find_candidates();
+    find_candidates(steps);
     for (const std::string& candidate : candidates_) found += candidate + kEnd;
     found += same_folder_ ? "same" : "other";
   }
@@ -155,9 +175,49 @@ RunCheckpoints::RunCheckpoints(const RunConfig& config, comm::ProcessGroup& grou
   same_folder_ = found.ends_with("same");
 }
 
-void RunCheckpoints::find_candidates() {
+// Polls, because the command may take longer than a collective may wait.
+void RunCheckpoints::wait_for(const HostCommand* command) {
+  for (;;) {
+    int64_t busy = command != nullptr && command->is_busy() ? 1 : 0;
+    group_.all_reduce_max(make_view(&busy, {1}), {.tag = "command of hosts"});
+    if (busy == 0) return;
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+}
+
+void RunCheckpoints::run_before_resume() {
+  if (config_.before_resume.empty() || config_.resume == "none") return;
+  std::optional<HostCommand> command;
+  if (owners_.is_owner) {
+    command.emplace(HostCommand::Options{.flag = "--before-resume",
+                                         .command = config_.before_resume,
+                                         .out = config_.out,
+                                         .log = file_in(config_.out, "before_resume.log")});
+    command->start(0);
+  }
+  wait_for(command ? &*command : nullptr);
+  comm::throw_problem(
+      comm::first_problem(group_, "--before-resume", packed(command ? command->failure() : "")));
+}
+
+// Returns, on rank 0, the steps of the checkpoints in --out, newest first; of all hosts, if each
+// has a folder of its own.
+std::vector<int64_t> RunCheckpoints::steps_of_hosts() {
+  std::vector<int64_t> steps;
+  if (owners_.is_owner) steps = CheckpointFolder(folder_).steps();
+  if (owners_.is_shared) return steps;
+  std::string text;
+  for (const int64_t step : steps) text += cat(step, " ");
+  std::set<int64_t, std::greater<>> all;
+  for (const std::string& one : group_.gather_bytes(text, 0, "checkpoints of hosts")) {
+    std::istringstream words(one);
+    for (int64_t step = 0; words >> step;) all.insert(step);
+  }
+  return {all.begin(), all.end()};
+}
+
+void RunCheckpoints::find_candidates(const std::vector<int64_t>& steps) {
   const CheckpointFolder own(folder_);
-  const std::vector<int64_t> steps = own.steps();
   if (!steps.empty()) newest_ = steps.front();
   if (config_.resume == "auto") {
     for (const int64_t step : steps) candidates_.push_back(own.path_of(step));
@@ -209,6 +269,7 @@ StepHistory RunCheckpoints::load_optimizer(const RunTensors& tensors) {
 
 void RunCheckpoints::read(const std::string& checkpoint, const RunTensors& tensors,
                           RunPosition& position) {
+  if (!owners_.is_shared) comm::spread_checkpoint(group_, checkpoint, owners_.is_owner);
   CheckpointReader reader = comm::open_checkpoint(group_, checkpoint);
   check_same_run(description_of(reader.manifest()), run_, checkpoint, reader.manifest().step);
   position = position_of(reader.manifest(), checkpoint);
@@ -223,10 +284,19 @@ void RunCheckpoints::check_saves() {
   const auto share = share_to_write(parts, tensors_->parallel.shared().groups);
   saver_->check(share);
   for (const auto& part : share) bytes += part.values.bytes();
-  group_.host().all_reduce_sum(make_view(&bytes, {1}), {.tag = "checkpoint bytes"});
-  if (group_.rank() != 0) return;
+  if (owners_.is_shared) {
+    group_.all_reduce_sum(make_view(&bytes, {1}), {.tag = "checkpoint bytes"});
+  } else {
+    const std::string& mine = owners_.hosts[static_cast<size_t>(group_.rank())];
+    const auto all = group_.all_gather_bytes(cat(bytes), "checkpoint bytes");
+    bytes = 0;
+    for (size_t r = 0; r < all.size(); ++r) {
+      if (owners_.hosts[r] == mine) bytes += std::stoll(all[r]);
+    }
+  }
+  if (!owners_.is_owner) return;
   const bool only_at_end = config_.save_every == 0 && config_.save_minutes == 0;
-  int64_t at_once = only_at_end ? 1 : config_.keep + 1;
+  int64_t at_once = only_at_end ? 1 : config_.keep + (config_.keep_best ? 2 : 1);
   if (config_.save_minutes == 0 && config_.save_every > 0) {
     at_once = std::min(at_once, (config_.steps - 1) / config_.save_every + 1);
   }
@@ -241,13 +311,24 @@ RunPosition RunCheckpoints::load(const RunTensors& tensors, RunDescription run) 
     saver_ = std::make_unique<comm::CheckpointSaver>(
         group_, tensors.context, folder_,
         comm::CheckpointSaverOptions{.keep = config_.keep,
+                                     .spares = [this](int64_t step) { return spares(step); },
+                                     .is_shared = owners_.is_shared,
+                                     .commits = owners_.is_owner,
                                      .before_commit = [this] { sync_report(); },
                                      .committed = [this](int64_t step) { committed(step); },
                                      .timeline = timeline_});
     check_saves();
   }
   const RunPosition position = load_newest(tensors);
-  if (group_.rank() == 0) CheckpointFolder(folder_).clean();  // only after all checks
+  best_step_ = position.validations.best_loss ? position.validations.best_step : 0;
+  if (owners_.is_owner) CheckpointFolder(folder_).clean();  // only after all checks
+  if (owners_.is_owner && !config_.after_save.empty()) {
+    after_save_ = std::make_unique<HostCommand>(
+        HostCommand::Options{.flag = "--after-save",
+                             .command = config_.after_save,
+                             .out = config_.out,
+                             .log = file_in(config_.out, "after_save.log")});
+  }
   return position;
 }
 
@@ -266,7 +347,7 @@ RunPosition RunCheckpoints::load_newest(const RunTensors& tensors) {
     }
     problem = comm::first_problem(group_, "checkpoint is valid", problem);
     if (problem.empty()) {
-      newest_ = saved_step_ = position.step;
+      newest_ = saved_step_ = durable_step_ = position.step;
       log_info("resumed from ", candidate, ", after ", position.step, " steps");
       return position;
     }
@@ -286,36 +367,77 @@ SaveNews RunCheckpoints::news() const {
 
 void RunCheckpoints::hear(const SaveNews& all, int64_t step) {
   if (saver_ == nullptr) return;
-  saver_->advance(all.progress);
-  if (is_writing_ && all.progress.finished >= saved_step_) {
-    is_writing_ = false;
-    const double before = schedule_.minutes();
-    schedule_.written(Clock::now());
-    if (std::abs(schedule_.minutes() - before) > 0.1 * before) {
-      log_info("--save-minutes auto: ", format_real(static_cast<float>(schedule_.minutes())),
-               ", as a failure is expected every ",
-               format_duration(schedule_.between_failures_s(Clock::now())));
-    }
+  try {
+    saved(saver_->advance(all.progress));
+  } catch (const DiskError& error) {
+    failed(error);
   }
   is_time_ = is_time_ || (all.is_time && step > saved_step_);
 }
 
-bool RunCheckpoints::due(int64_t step) const {
-  return saver_ != nullptr && (schedule_.due_by_steps(step) || is_time_);
+// A save is on the disk.
+void RunCheckpoints::saved(std::optional<int64_t> step) {
+  if (!step) return;
+  durable_step_ = *step;
+  const double before = schedule_.minutes();
+  schedule_.written(Clock::now());
+  if (std::abs(schedule_.minutes() - before) > 0.1 * before) {
+    log_info("--save-minutes auto: ", format_real(static_cast<float>(schedule_.minutes())),
+             ", as a failure is expected every ",
+             format_duration(schedule_.between_failures_s(Clock::now())));
+  }
+  if (after_save_ == nullptr) return;
+  const fs::path path = CheckpointFolder(folder_).path_of(*step);
+  after_save_->start(
+      *step, {"SHALE_CHECKPOINT=" + fs::absolute(path).string(), cat("SHALE_STEP=", *step)});
+}
+
+// The state is still in memory, and disks recover: a save that failed is tried again. Rank 0's
+// clock decides for all when it is hopeless.
+void RunCheckpoints::failed(const DiskError& error) {
+  saved_step_ = durable_step_;
+  problem_ = error.what();
+  int64_t is_hopeless = schedule_.is_hopeless(Clock::now()) ? 1 : 0;
+  group_.broadcast(make_view(&is_hopeless, {1}), 0, {.tag = "failed save"});
+  if (is_hopeless != 0) throw error;
+  schedule_.failed(Clock::now());
+  if (group_.rank() != 0) return;
+  log_warning(error.what(), "; training goes on, and the next try is in ",
+              schedule_.delay().count(), " min");
+}
+
+bool RunCheckpoints::due(int64_t step, int64_t best_step) const {
+  return saver_ != nullptr && (schedule_.due_by_steps(step) || is_time_ ||
+                               (config_.keep_best && step > 0 && best_step == step));
 }
 
 void RunCheckpoints::save(const RunPosition& position) {
   if (saver_ == nullptr || saved_step_ == position.step) return;
-  const comm::CheckpointInfo info{.step = position.step,
-                                  .state = to_json(position),
-                                  .config = to_json(run_),
-                                  .attachments = run_.attachments};
-  const auto begin = Clock::now();
-  const auto parts = comm::training_state(tensors_->parallel, tensors_->optimizer);
-  saver_->save(info, share_to_write(parts, tensors_->parallel.shared().groups));
-  saved_step_ = position.step;
+  const comm::CheckpointInfo info{
+      .step = position.step,
+      .state = to_json(position, owners_.is_shared ? std::vector<std::string>() : owners_.hosts),
+      .config = to_json(run_),
+      .attachments = run_.attachments};
+  last_ = position;
   is_time_ = false;
-  is_writing_ = true;
+  const auto begin = Clock::now();
+  {
+    const std::lock_guard lock(telling_);
+    best_step_ = position.validations.best_loss ? position.validations.best_step : 0;
+  }
+  const auto parts = comm::training_state(tensors_->parallel, tensors_->optimizer);
+  try {
+    saved(saver_->finish());
+  } catch (const DiskError& error) {
+    failed(error);
+  }
+  try {
+    if (schedule_.fails()) clean_up();
+    saver_->save(info, share_to_write(parts, tensors_->parallel.shared().groups));
+    saved_step_ = position.step;
+  } catch (const DiskError& error) {
+    failed(error);
+  }
   schedule_.saved(begin, Clock::now());
 }
 
@@ -328,19 +450,65 @@ void RunCheckpoints::keep_with(RunReport& report) {
   schedule_.set_failures(std::max<int64_t>(std::ssize(starts) - 1, 0), elapsed_s, group_.size());
 }
 
-void RunCheckpoints::finish() {
-  if (saver_ != nullptr) saver_->finish();
+// Removes what failed saves left behind, which takes room. Errors are those of the next save.
+void RunCheckpoints::clean_up() {
+  if (!owners_.is_owner) return;
+  try {
+    CheckpointFolder(folder_).clean();
+  } catch (const Error& error) {
+    log_warning(error.what());
+  }
 }
 
-// Runs on rank 0's writer thread. A checkpoint without the losses up to it would leave a gap in the
-// report of the resumed run.
+void RunCheckpoints::finish() {
+  if (saver_ == nullptr) return;
+  constexpr int64_t kLongestPause_s = 4;
+  for (int64_t pause_s = 1;; pause_s *= 2) {
+    try {
+      saved(saver_->finish());
+    } catch (const DiskError& error) {
+      failed(error);
+    }
+    if (!last_ || saved_step_ == last_->step) break;
+    if (pause_s > kLongestPause_s) throw DiskError(problem_);
+    std::this_thread::sleep_for(std::chrono::seconds(pause_s));
+    save(*last_);
+  }
+  if (config_.after_save.empty()) return;
+  wait_for(after_save_.get());
+  if (after_save_ == nullptr || config_.keep == 0) return;
+  try {
+    // Checkpoints that a command was reading when they were due.
+    CheckpointFolder(folder_).retire(config_.keep, durable_step_,
+                                     [this](int64_t step) { return spares(step); });
+  } catch (const Error& error) {
+    log_warning(error.what());
+  }
+}
+
+void RunCheckpoints::check_after_save() {
+  if (config_.after_save.empty()) return;
+  const std::string problem = after_save_ == nullptr ? "" : after_save_->failure();
+  comm::throw_problem(comm::first_problem(group_, "--after-save", packed(problem)));
+}
+
+// Runs on the writer thread, like the next ones.
+bool RunCheckpoints::spares(int64_t step) {
+  if (config_.keep_every > 0 && step % config_.keep_every == 0) return true;
+  if (after_save_ != nullptr && after_save_->uses(step)) return true;
+  const std::lock_guard lock(telling_);
+  return config_.keep_best && step == best_step_;
+}
+
+// A checkpoint without the losses up to it would leave a gap in the report of the resumed run.
 void RunCheckpoints::sync_report() {
+  if (check_) check_();
   if (report_ != nullptr) report_->sync();
 }
 
-// Runs on rank 0's writer thread, as the disk is busy with the checkpoint and may be slow.
+// On this thread, as the disk is busy with the checkpoint and may be slow.
 void RunCheckpoints::committed(int64_t step) {
-  log_info("saved step ", step);
+  if (group_.rank() == 0) log_info("saved step ", step);
   {
     const std::lock_guard lock(telling_);
     newest_ = step;

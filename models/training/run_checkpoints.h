@@ -1,14 +1,18 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "shale/base/error.h"
 #include "shale/comm/checkpoint/saver.h"
+#include "shale/models/training/checks/shared_output.h"
+#include "shale/models/training/host_command.h"
 #include "shale/models/training/report/run_report.h"
 #include "shale/models/training/report/run_status.h"
 #include "shale/models/training/resume_rules.h"
@@ -47,11 +51,19 @@ struct RunTensors {
 // are collective unless stated otherwise.
 class RunCheckpoints {
  public:
-  // Finds the candidates for --resume; changes no files. From here on no other run may write to
-  // --out. Throws ConfigError if --out has checkpoints and --resume is not given, MissingInputError
-  // if the folder of --resume has none. timeline: records the work of writer threads; null: none.
-  // It must outlive this.
-  RunCheckpoints(const RunConfig& config, comm::ProcessGroup& group, Timeline* timeline = nullptr);
+  // Runs --before-resume and finds the candidates for --resume. From here on no other run may write
+  // to --out. Throws ConfigError if --out has checkpoints and --resume is not given, or is not one
+  // folder for all hosts (find_owners); MissingInputError if the folder of --resume has no
+  // checkpoint; DiskError if --before-resume fails. timeline: records the work of writer threads;
+  // null: none. It must outlive this.
+  RunCheckpoints(const RunConfig& config, const comm::World& world, comm::ProcessGroup& group,
+                 Timeline* timeline = nullptr);
+
+  // Returns true if this rank writes to an --out of its host that rank 0 does not see. Not
+  // collective.
+  bool has_own_folder() const { return owners_.is_owner && group_.rank() != 0; }
+  // Makes every commit call this first; what it throws ends the save. Not collective.
+  void before_commit(std::function<void()> check) { check_ = std::move(check); }
 
   // Returns true if load() will read a checkpoint; false: a new run. Not collective.
   bool resumes() const { return !candidates_.empty(); }
@@ -76,14 +88,19 @@ class RunCheckpoints {
   // Returns this rank's state of saves, for the other ranks. Not collective.
   SaveNews news() const;
   // Call it between steps, before due(), with the combined save state of all ranks after `step`
-  // steps. Advances a save in progress.
+  // steps. Advances a save in progress. A save that fails is a warning, and is tried again; throws
+  // its DiskError once none has succeeded for SaveSchedule::kPatience, like the next two.
   void hear(const SaveNews& all, int64_t step);
-  // Returns true if a checkpoint is due after `step` steps; equal on all ranks. Not collective.
-  bool due(int64_t step) const;
+  // Returns true if a checkpoint is due after `step` steps, of which `best_step` had the lowest
+  // validation loss; equal on all ranks. Not collective.
+  bool due(int64_t step, int64_t best_step) const;
   // Copies the state, unless the last checkpoint is of this step, and writes it in the background.
   void save(const RunPosition& position);
-  // Waits until no write is in progress.
+  // Waits until the last save is on the disk and --after-save has ended. Throws DiskError if the
+  // save fails several times.
   void finish();
+  // Call it after finish(). Throws DiskError if --after-save failed for the last checkpoint.
+  void check_after_save();
 
   // Replaces status.json on rank 0; does nothing on other ranks. Not collective. Once the end of
   // the run is reported, later calls are ignored.
@@ -94,8 +111,15 @@ class RunCheckpoints {
   void tell_failure(int64_t step, int exit_code, const std::string& message) noexcept;
 
  private:
-  void find_candidates();
+  void run_before_resume();
+  void find_candidates(const std::vector<int64_t>& steps);
+  std::vector<int64_t> steps_of_hosts();
+  void wait_for(const HostCommand* command);
   void check_saves();
+  void saved(std::optional<int64_t> step);
+  void failed(const DiskError& error);
+  void clean_up();
+  bool spares(int64_t step);
   RunPosition load_newest(const RunTensors& tensors);
   void read(const std::string& checkpoint, const RunTensors& tensors, RunPosition& position);
   void sync_report();
@@ -104,21 +128,27 @@ class RunCheckpoints {
   const RunConfig& config_;
   comm::ProcessGroup& group_;
   Timeline* const timeline_;
+  OutputOwners owners_;
   const std::string folder_;             // checkpoints/ in the folder of --out
   std::vector<std::string> candidates_;  // checkpoint folders to try, newest first
   bool same_folder_ = false;
   RunDescription run_;
   std::optional<RunTensors> tensors_;
   RunReport* report_ = nullptr;  // null: this rank writes no report
-  int64_t saved_step_ = 0;       // step of the last save, or of the loaded checkpoint
-  bool is_time_ = false;         // rank 0's clock says that a save is due
-  bool is_writing_ = false;      // the last save is not known to be on the disk yet
+  std::function<void()> check_;  // called before a commit
+  int64_t saved_step_ = 0;       // step of the last save that did not fail, or that was loaded
+  int64_t durable_step_ = 0;     // step of the last save that is on the disk, or that was loaded
+  std::optional<RunPosition> last_;  // of the last save() that had to save
+  std::string problem_;              // error of the last failed save
+  bool is_time_ = false;             // rank 0's clock says that a save is due
   SaveSchedule schedule_;
 
   std::mutex telling_;             // protects status.json, which the writer thread updates too
   std::optional<int64_t> newest_;  // step of the newest committed checkpoint
+  int64_t best_step_ = 0;          // step of the lowest validation loss
   bool ended_ = false;             // status.json already reports the end of the run
 
+  std::unique_ptr<HostCommand> after_save_;  // null: not on this rank
   // Must be the last member, because its thread uses the other members.
   std::unique_ptr<comm::CheckpointSaver> saver_;  // null with --no-save
 };

@@ -369,7 +369,23 @@ void describe_checkpoints(ConfigSpec& spec, RunConfig& c) {
            {.min = 0, .may_be_auto = true})
       .may_change();
   spec.add("keep", c.keep, "number of newest checkpoints to keep; 0: all", {.min = 0}).may_change();
+  spec.add("keep-every", c.keep_every,
+           "keep the checkpoints of multiples of this many steps too; 0: none", {.min = 0})
+      .may_change();
+  spec.add("keep-best", c.keep_best,
+           "save when a validation loss is the lowest so far, and keep that checkpoint too")
+      .may_change();
   spec.add("no-save", c.no_save, "write no checkpoints").may_change();
+  spec.add("after-save", c.after_save,
+           "shell command after each save, on each host with an --out of its own: uploads "
+           "$SHALE_CHECKPOINT; training goes on meanwhile",
+           {.help = {.metavar = "COMMAND", .default_text = "none"}})
+      .may_change();
+  spec.add("before-resume", c.before_resume,
+           "shell command before --resume, on each host with an --out of its own: fetches "
+           "$SHALE_OUT/checkpoints; allows an --out on the disk of each host",
+           {.help = {.metavar = "COMMAND", .default_text = "none"}})
+      .may_change();
   spec.add("resume", c.resume,
            "auto: continue from the newest valid checkpoint in --out, if any; DIR: from that "
            "checkpoint or run; none: new run; layout, precision, device and batch may change",
@@ -388,7 +404,8 @@ void describe_needs(ConfigSpec& spec) {
   spec.needs("fp8-kept-blocks fp8-scaling", "--dtype fp8");
   spec.needs("tensorboard-histograms", "--tensorboard");
   spec.needs("trace-steps", "--trace");
-  spec.needs("patience", "--eval-every");
+  spec.needs("patience keep-best", "--eval-every");
+  spec.needs("before-resume", "--resume");
 }
 
 }  // namespace

@@ -154,6 +154,10 @@ struct RunConfig {
   double save_minutes = 0;  // minutes between checkpoints; 0: no limit; -1: derived, SaveSchedule
   bool no_save = false;
   int64_t keep = 2;             // number of newest checkpoints to keep; 0: all
+  int64_t keep_every = 0;       // also keep those of multiples of so many steps; 0: none
+  bool keep_best = false;       // also keep that of the lowest validation loss
+  std::string after_save;       // shell command after each save; empty: none
+  std::string before_resume;    // shell command before a resume; empty: none
   std::string resume = "none";  // "none", "auto" or a folder
   std::string optimizer_from;   // run or checkpoint whose optimizer states to start with; or empty
 

@@ -8,10 +8,13 @@
 namespace shale::models {
 
 // Decides when a run saves: every `every_steps` steps, and when `minutes` have passed since the
-// last save or the start of the run. Callers supply the time.
+// last save or the start of the run; after a failed save, in 1, 2, 4, ... minutes. Callers supply
+// the time.
 class SaveSchedule {
  public:
   using Time = std::chrono::steady_clock::time_point;
+  // Longest time of failures without a save in between.
+  static constexpr std::chrono::minutes kPatience{60};
 
   // A value of 0 disables its criterion. Negative minutes are derived from the saves and failures
   // that the caller reports; until then they are kFirstMinutes.
@@ -27,14 +30,27 @@ class SaveSchedule {
   bool is_auto() const { return is_auto_; }
   double minutes() const { return minutes_; }
   bool due_by_time(Time now) const {
-    return has_minutes() && seconds(saved_at_, now) >= 60 * minutes_;
+    return (fails() && now >= failed_at_ + delay_) ||
+           (has_minutes() && seconds(saved_at_, now) >= 60 * minutes_);
   }
-  // Restarts the time for `minutes`, because the state was saved now. The save blocked training
-  // from `begin` on.
+  // Restarts the time for `minutes`, because the state was copied to be saved now. This blocked
+  // training from `begin` on.
   void saved(Time begin, Time now) {
-    saved_at_ = now;
+    saved_at_ = failed_at_ = now;
     pause_s_ = seconds(begin, now);
   }
+
+  // ---- For failed saves ----
+
+  // A save has failed. written() tells of one that did not.
+  void failed(Time now) {
+    if (!fails()) fails_since_ = now;
+    delay_ = fails() ? 2 * delay_ : std::chrono::minutes(1);
+    failed_at_ = now;
+  }
+  bool fails() const { return delay_.count() > 0; }
+  bool is_hopeless(Time now) const { return fails() && now - fails_since_ >= kPatience; }
+  std::chrono::minutes delay() const { return delay_; }  // until the next try
 
   // ---- For automatic minutes ----
 
@@ -51,10 +67,11 @@ class SaveSchedule {
     const double elapsed_s = std::max(elapsed_s_ + seconds(started_, now), 60.);
     return 1 / (ranks_ / kOfDevice_s + failures_ / elapsed_s);
   }
-  // The last save is on the disk now. Derives the minutes by J. Young, "A first order approximation
-  // to the optimum checkpoint interval" (1974): sqrt(2 C M), with C the pause of training and M the
-  // time between failures; but at least a minute and twice the time of writing.
+  // The last save is on the disk now. Derives automatic minutes by J. Young, "A first order
+  // approximation to the optimum checkpoint interval" (1974): sqrt(2 C M), with C the pause of
+  // training and M the time between failures; but at least a minute and twice the time of writing.
   void written(Time now) {
+    delay_ = {};
     if (!is_auto_) return;
     const double best_s = std::sqrt(2 * pause_s_ * between_failures_s(now));
     const double least_s = std::max(60., 2 * seconds(saved_at_, now));
@@ -74,6 +91,8 @@ class SaveSchedule {
   double pause_s_ = 0;
   double failures_ = 0, elapsed_s_ = 0;
   int ranks_ = 1;
+  Time fails_since_, failed_at_;
+  std::chrono::minutes delay_{0};  // 0: the last save succeeded
 };
 
 }  // namespace shale::models

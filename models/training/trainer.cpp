@@ -114,7 +114,9 @@ Trainer::Trainer(const RunConfig& config, const ConfigSpec& spec, Task& task, co
   check_bandwidth(*group_, context_, world, static_cast<double>(config_.expect_bandwidth));
   if (check != nullptr) check(task_, context_, *group_);
   open_output();
-  checkpoints_ = std::make_unique<RunCheckpoints>(config_, *group_, timeline_.get());
+  checkpoints_ = std::make_unique<RunCheckpoints>(config_, world, *group_, timeline_.get());
+  if (checkpoints_->has_own_folder()) lock_ = std::make_unique<OutputLock>(config_.out);
+  if (lock_ != nullptr) checkpoints_->before_commit([this] { lock_->check(); });
   if (context_.device().type == DeviceType::kCuda) {
     peak_flops_ = measure_gemm_peak(context_, dtype_of_flag(config_.dtype, context_.device()));
   }
@@ -338,7 +340,7 @@ void Trainer::after_step(int64_t step) {
   if (const auto news = std::exchange(save_news_, std::nullopt)) {
     checkpoints_->hear(*news, done_steps_);
   }
-  if (checkpoints_->due(step) || last || out_of_patience()) save(step);
+  if (checkpoints_->due(step, validations_.best_step) || last || out_of_patience()) save(step);
 }
 
 // Saves and ends the run. All ranks call it after the same step.
@@ -392,6 +394,7 @@ ExitCode Trainer::train() {
   step_->with_anchors([this] { task_.finish(task_context()); });
   if (report_ != nullptr) report_->end(done_steps_);
   report_end(run_s.count());
+  checkpoints_->check_after_save();
   checkpoints_->tell(RunState::kDone, done_steps_, 0);
   return ExitCode::kOk;
 }

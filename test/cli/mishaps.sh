@@ -277,8 +277,13 @@ kill -STOP $job  # keeps it from creating the folder again
 mv moved elsewhere
 touch moved  # a regular file, in which no folder can be created
 kill -CONT $job
+until grep -q 'training goes on' output || ! kill -0 $job 2>/dev/null; do sleep 0.02; done
+rm moved  # from now on the folder can be made again
+until [[ -e moved/checkpoints/latest ]] || ! kill -0 $job 2>/dev/null; do sleep 0.02; done
+kill -TERM $job
 wait $job
-ended $? 74 'moved' 'an output folder that is moved away'
+ended $? 75 'next try is in 1 min' 'an output folder that is moved away'
+status moved saved 75
 # The supervisor writes the status that a killed run could not write.
 "$BIN_DIR/shale" run --max-restarts 0 -- "$train" "${small[@]}" --data text.txt --out killed \
   --steps 1000000 >output 2>&1 &

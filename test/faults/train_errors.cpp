@@ -1,10 +1,12 @@
 // Injects disk faults into train_lm, which writes checkpoints on a background thread. Whichever
-// rank is hit, the run must end with exit code 74 and a line that names path and reason (or
-// continue with a warning, if only something old could not be deleted), lose no committed
-// checkpoint, and be resumable by the same command.
+// rank is hit, the run must go on with a warning that names path and reason, and with the same
+// losses, if the disk recovers; else it must end with exit code 74 and an error that names them. It
+// must lose no committed checkpoint, and be resumable by the same command.
 
+#include <bit>
 #include <cerrno>
 #include <cstdlib>
+#include <filesystem>
 #include <string>
 #include <variant>
 #include <vector>
@@ -102,17 +104,34 @@ std::string line_with(const std::string& text, const std::string& word) {
   return text.substr(begin, text.find('\n', place) - begin);
 }
 
-std::string problem_of(const std::string& kind, int want_errno, int64_t at, int ranks,
-                       int faulty_rank) {
-  const TempDir dir;
+// Bits of the losses of all steps.
+std::string losses_of(const TempDir& dir) {
+  std::string bits;
+  const std::string path = dir.file("out/metrics.jsonl");
+  if (!std::filesystem::exists(path)) return bits;
+  for (const MetricsRow& row : read_metrics(path)) {
+    const auto* step = std::get_if<StepMetrics>(&row);
+    if (step != nullptr) bits += cat(step->step, ":", std::bit_cast<uint32_t>(step->loss), " ");
+  }
+  return bits;
+}
+
+void write_text(const TempDir& dir) {
   std::string text;
   for (int i = 0; i < 500; ++i) text += cat("line ", i, " of a text that is long enough\n");
   dir.write("text.txt", text);
+}
+
+// calls: number of calls that fail; want: the losses of a run without faults.
+std::string problem_of(const std::string& kind, int want_errno, int64_t at, int64_t calls,
+                       int ranks, int faulty_rank, const std::string& want) {
+  const TempDir dir;
+  write_text(dir);
   const CheckpointFolder checkpoints(dir.file("out/checkpoints"));
   const FaultyRun run = train({.dir = dir,
                                .ranks = ranks,
                                .faulty_rank = faulty_rank,
-                               .fault = {.under = {}, .kind = kind, .at = at}});
+                               .fault = {.under = {}, .kind = kind, .at = at, .calls = calls}});
   const auto fail = [&](const auto&... what) {
     return cat(kind, " at call ", at, " of rank ", faulty_rank, " of ", ranks, ": ", what...,
                "; it printed: ", run.errors, "\n");
@@ -123,44 +142,64 @@ std::string problem_of(const std::string& kind, int want_errno, int64_t at, int 
   if (!contains(line, cat("(errno ", want_errno, ")"))) return fail("no reason");
   const std::string problem = problem_with_checkpoints(checkpoints, last_saved(run.output));
   if (!problem.empty()) return fail(problem);
+  // A run that has begun goes on if the disk recovers.
+  const std::string losses = losses_of(dir);
+  if (run.code != 0 && kind != "full" && !losses.empty()) return fail("exit code ", run.code);
+  if (run.code == 0 && losses != want) return fail("other losses");
   const FaultyRun next = train({.dir = dir, .ranks = ranks});
   if (next.code != 0) return fail("the next run ends with ", next.code, ", ", next.errors);
   const std::string later = problem_with_checkpoints(checkpoints, kSteps) + leftover(checkpoints);
   return later.empty() ? "" : fail("after the next run: ", later);
 }
 
-// Number of calls that concern checkpoints in a run without faults and that the fault can affect.
-int64_t calls_of_a_run(const std::string& kind, int ranks, int rank) {
+// Makes every `stride`-th call of one rank fail in turn, from call `first` on, and the `calls` - 1
+// calls after it.
+std::string problems(const std::string& kind, int want_errno, int ranks, int faulty_rank,
+                     int64_t first, int64_t stride, int64_t calls = 1) {
   const TempDir dir;
-  dir.write("text.txt", std::string(5000, 'x'));
-  const FaultyRun run = train({.dir = dir, .ranks = ranks, .faulty_rank = rank});
+  write_text(dir);
+  const FaultyRun run = train({.dir = dir, .ranks = ranks, .faulty_rank = faulty_rank});
   CAPTURE(run.errors);
   REQUIRE(run.code == 0);
   REQUIRE(last_saved(run.output) == kSteps);
-  return last_call(run, kind);
-}
-
-// Makes every `stride`-th call of one rank fail in turn, from call `first` on.
-std::string problems(const std::string& kind, int want_errno, int ranks, int faulty_rank,
-                     int64_t first, int64_t stride) {
+  const std::string want = losses_of(dir);
+  const int64_t all_calls = last_call(run, kind);  // that the fault can affect
+  CHECK(all_calls > 10);
   std::string all;
-  const int64_t calls = calls_of_a_run(kind, ranks, faulty_rank);
-  CHECK(calls > 10);
-  for (int64_t at = first; at <= calls; at += stride) {
-    all += problem_of(kind, want_errno, at, ranks, faulty_rank);
+  for (int64_t at = first; at <= all_calls; at += stride) {
+    all += problem_of(kind, want_errno, at, calls, ranks, faulty_rank, want);
   }
   return all;
 }
 
 }  // namespace
 
-TEST_CASE("a disk error at some calls of train_lm ends it cleanly and loses nothing", "[faults]") {
-  CHECK(problems("eio", EIO, 1, 0, 5, 17) == "");
+TEST_CASE("train_lm goes on after a disk error at some calls, with the same losses", "[faults]") {
+  CHECK(problems("eio", EIO, 1, 0, 5, 23) == "");
+}
+
+TEST_CASE("train_lm goes on when several calls in a row find the disk broken or full", "[faults]") {
+  CHECK(problems("eio", EIO, 1, 0, 9, 40, 7) == "");
+  CHECK(problems("enospc", ENOSPC, 2, 0, 15, 60, 5) == "");
+  CHECK(problems("enospc", ENOSPC, 2, 1, 4, 25, 3) == "");
 }
 
 TEST_CASE("a full disk under one rank of two ends both cleanly and loses nothing", "[faults]") {
-  CHECK(problems("full", ENOSPC, 2, 0, 9, 40) == "");
-  CHECK(problems("full", ENOSPC, 2, 1, 3, 13) == "");
+  CHECK(problems("full", ENOSPC, 2, 0, 9, 60) == "");
+  CHECK(problems("full", ENOSPC, 2, 1, 3, 25) == "");
+}
+
+TEST_CASE("metrics that the disk does not take for a while are all written", "[faults]") {
+  const TempDir dir;
+  write_text(dir);
+  const std::string metrics = dir.file("out/metrics.jsonl");
+  // The second write of a row, and those after it.
+  const DiskFault fault{.under = metrics, .kind = "eio", .at = 4, .calls = 3};
+  const FaultyRun run = train({.dir = dir, .fault = fault});
+  CAPTURE(run.errors);
+  CHECK(run.code == 0);
+  CHECK(contains(run.errors, metrics + ": cannot be"));
+  CHECK(problem_with_metrics(metrics, kSteps) == "");
 }
 
 // Simulates crashes on the calls of all ranks, in the order in which they returned.
@@ -192,15 +231,15 @@ TEST_CASE("a power failure while two ranks train loses no committed checkpoint, 
   CHECK(problems == "");
 }
 
-TEST_CASE("a disk error at every call of train_lm ends it cleanly", "[.][faults_long]") {
+TEST_CASE("train_lm goes on after a disk error at every call", "[.][faults_long]") {
   CHECK(problems("eio", EIO, 1, 0, 1, 1) == "");
 }
 
-TEST_CASE("a disk error at every call of the first of two ranks ends both", "[.][faults_long]") {
+TEST_CASE("two ranks go on after a disk error at every call of the first", "[.][faults_long]") {
   CHECK(problems("eio", EIO, 2, 0, 1, 1) == "");
 }
 
-TEST_CASE("a disk error at every call of the last of two ranks ends both", "[.][faults_long]") {
+TEST_CASE("two ranks go on after a disk error at every call of the last", "[.][faults_long]") {
   CHECK(problems("eio", EIO, 2, 1, 1, 1) == "");
 }
 

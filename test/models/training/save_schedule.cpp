@@ -22,7 +22,7 @@ TEST_CASE("minutes count from the start of the run, then from the last save", "[
   CHECK_FALSE(schedule.due_by_time(kStart + seconds(599)));
   CHECK(schedule.due_by_time(kStart + seconds(600)));
   CHECK(schedule.due_by_time(kStart + minutes(60)));  // a save stays due until it happens
-  schedule.saved(kStart + minutes(12));
+  schedule.saved(kStart + minutes(12), kStart + minutes(12));
   CHECK_FALSE(schedule.due_by_time(kStart + minutes(12)));
   CHECK_FALSE(schedule.due_by_time(kStart + minutes(20)));
   CHECK(schedule.due_by_time(kStart + minutes(22)));
@@ -46,9 +46,33 @@ TEST_CASE("steps count from the first step of training, whatever the clock says"
   CHECK(schedule.due_by_steps(5));
   CHECK_FALSE(schedule.due_by_steps(6));
   // Saved for another reason; the schedule by steps is unaffected.
-  schedule.saved(kStart + minutes(9));
+  schedule.saved(kStart + minutes(9), kStart + minutes(9));
   CHECK(schedule.due_by_steps(10));
   CHECK_FALSE(SaveSchedule(0, 10, kStart).due_by_steps(5));
+}
+
+TEST_CASE("a save that failed is due in 1, 2, 4 minutes, and hopeless after an hour",
+          "[save_schedule]") {
+  SaveSchedule schedule(0, 0, kStart);
+  CHECK_FALSE(schedule.fails());
+  SaveSchedule::Time now = kStart;
+  int tries = 0;
+  for (minutes delay(1); !schedule.is_hopeless(now); delay *= 2, ++tries) {
+    schedule.failed(now);
+    CHECK(schedule.delay() == delay);
+    CHECK_FALSE(schedule.due_by_time(now + delay - seconds(1)));
+    now += delay;
+    CHECK(schedule.due_by_time(now));
+    schedule.saved(now, now);  // copied, and being written
+    CHECK_FALSE(schedule.due_by_time(now));
+  }
+  CHECK(tries == 6);
+  CHECK(now - kStart == minutes(63));
+  schedule.written(now);
+  CHECK_FALSE(schedule.due_by_time(now + std::chrono::hours(24)));
+  schedule.failed(now + std::chrono::hours(24));
+  CHECK_FALSE(schedule.is_hopeless(now + std::chrono::hours(24)));
+  CHECK(schedule.delay() == minutes(1));
 }
 
 TEST_CASE("--save-minutes takes fractions, refuses less than nothing, and is in the help",
