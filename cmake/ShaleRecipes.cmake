@@ -1,6 +1,7 @@
-# shale_add_recipes(<target>): embeds the files of deploy/recipes (models/training/recipes.h).
-function(shale_add_recipes target)
-  file(GLOB files CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/deploy/recipes/*.json)
+# shale_embed(<target> <folder> <type> <function> <header>): compiles the JSON files of a folder of
+# deploy/ into the target. function() returns them as a span of <type>: name, text.
+function(shale_embed target folder type function header)
+  file(GLOB files CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/deploy/${folder}/*.json)
   set(rows)
   foreach(file IN LISTS files)
     set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${file})
@@ -8,14 +9,14 @@ function(shale_add_recipes target)
     get_filename_component(name ${file} NAME_WLE)
     string(APPEND rows "    {\"${name}\", R\"shale(${text})shale\"},\n")
   endforeach()
-  set(source ${PROJECT_BINARY_DIR}/recipes.cpp)
+  set(source ${PROJECT_BINARY_DIR}/${folder}.cpp)
   file(GENERATE OUTPUT ${source} CONTENT
-"#include \"shale/models/training/recipes.h\"
+"#include \"shale/${header}\"
 
 namespace shale::models {
 
-std::span<const RecipeFile> recipe_files() {
-  static const RecipeFile files[] = {
+std::span<const ${type}> ${function}() {
+  static const ${type} files[] = {
 ${rows}  };
   return files;
 }
@@ -24,3 +25,6 @@ ${rows}  };
 ")
   target_sources(${target} PRIVATE ${source})
 endfunction()
+
+shale_embed(shale_models recipes RecipeFile recipe_files models/training/recipes.h)
+shale_embed(shale_planning clusters ClusterFile cluster_files models/plan/time/cluster.h)

@@ -25,6 +25,8 @@
 #include "shale/models/plan/time/layout_search.h"
 #include "shale/models/plan/time/measured_cluster.h"
 #include "shale/models/plan/time/planned_step.h"
+#include "shale/models/tools/plan_fit.h"
+#include "shale/models/tools/plan_text.h"
 #include "shale/models/tools/planned_task.h"
 #include "shale/models/tools/tools.h"
 #include "shale/models/training/recipes.h"
@@ -37,7 +39,6 @@ namespace {
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
-constexpr size_t kExplained = 25;  // number of rows that --explain prints
 constexpr int64_t kMostLayouts = 1000;
 constexpr const char* kHere = "here";  // value of --cluster for the CPUs of this host
 
@@ -47,12 +48,13 @@ struct PlanOptions {
   std::string check;
   bool layouts = false;
   int64_t top = 20;
-  double search_time = 60;
+  int64_t search_nodes = 48;  // number of layouts that a search plans; 0: no limit
   bool explain = false;
   bool json = false;
-  int64_t search_dry_runs = 0;  // maximum number of dry runs of a layout search; 0: no limit
   std::string write;            // file for the options of the fastest layout; empty: none
-  std::string cluster;          // cluster file, or kHere; empty: no cluster
+  std::string cluster;          // names or files of clusters, or kHere; empty: no cluster
+  std::string tokens;           // items of the whole run, for parse_items(); empty: unknown
+  double price = 0;             // of a device hour; 0: that of the cluster
   std::string kernel_times;     // cache file; empty: none
   bool measure = false;
   double device_mtbf_h = 0;  // mean hours between failures of a device; 0: ignore failures
@@ -76,11 +78,8 @@ void describe(ConfigSpec& spec, PlanOptions& options, const PlannedProgram& prog
            "and which exceed --device-memory; with --cluster: the fastest layouts that fit");
   spec.add("top", options.top, "number of fastest layouts to list",
            {.min = 1, .max = kMostLayouts});
-  spec.add("search-time", options.search_time,
-           "seconds after which the search stops with the fastest layout so far; 0: no limit",
-           {.min = 0, .help = {.metavar = "S"}});
-  spec.add("search-dry-runs", options.search_dry_runs,
-           "dry runs after which the search stops with the fastest layout so far; 0: no limit",
+  spec.add("search-nodes", options.search_nodes,
+           "layouts that the search plans, in the order of their estimated times; 0: no limit",
            {.min = 0});
   spec.add("write", options.write,
            "write the fastest layout and the given options to a file for train_lm --config",
@@ -89,9 +88,16 @@ void describe(ConfigSpec& spec, PlanOptions& options, const PlannedProgram& prog
   spec.add("json", options.json, "print one JSON line per planned rank, in bytes");
   spec.section("Time");
   spec.add("cluster", options.cluster,
-           "cluster file (docs/explanation/planning.md), or the word here, to measure this machine "
-           "with --ranks processes; adds the step time and its parts",
-           {.is_path = true, .help = {.metavar = "FILE|here", .default_text = "none"}});
+           cat("clusters to compare: names (", cluster_names(),
+               "), files (docs/explanation/planning.md), or the word here, to measure this machine "
+               "with --ranks processes; adds whether the run fits, the step time and its parts"),
+           {.is_path = true, .help = {.metavar = "NAME|FILE,...|here", .default_text = "none"}});
+  spec.add("tokens", options.tokens,
+           "tokens (or samples) of the whole run, such as 15T; adds its days, and with --price its "
+           "dollars",
+           {.help = {.metavar = "COUNT"}});
+  spec.add("price", options.price, "dollars per device hour; 0: those of the cluster",
+           {.min = 0, .help = {.metavar = "DOLLARS"}});
   spec.add("tensor-pieces", program.run.tensor_pieces,
            "maximum chunks of tensor-parallel transfers; 1: no overlap; 0: one per rank of "
            "--tensor, as in a run",
@@ -116,92 +122,13 @@ void describe(ConfigSpec& spec, PlanOptions& options, const PlannedProgram& prog
   program.describe(spec);
   describe(spec, options.recipe, /*program=*/"");
   spec.example("shale plan --model gpt2-1558m --seq-len 1024 --ranks 1024 --zero 3");
-  spec.example("shale plan --ranks 8 --cluster h100.json --layouts --write layout.json");
-  spec.example("shale plan --recipe vit-l16 --ranks 8");
+  spec.example("shale plan --ranks 8 --cluster h100 --layouts --write layout.json");
+  spec.example("shale plan --ranks 8 --cluster h100,a100 --tokens 15T --price 2.5");
+  spec.example("shale plan image --recipe vit-l16 --ranks 8");
   spec.example("shale plan --check out");
-  spec.needs("write top search-time search-dry-runs", "--layouts");
+  spec.needs("write top search-nodes", "--layouts");
   spec.needs("tensor-pieces", "--tensor or --layouts");
-  spec.needs("write top search-time search-dry-runs measure kernel-times", "--cluster");
-}
-
-std::string bytes_text(int64_t bytes) {
-  return bytes == 0 ? "-" : format_bytes(static_cast<double>(bytes));
-}
-
-std::string padded(std::string_view text, size_t width) {
-  return std::string(width > text.size() ? width - text.size() : 0, ' ') + std::string(text);
-}
-
-constexpr size_t kNameWidth = 24, kCellWidth = 13;
-
-std::string header() {
-  std::string line(kNameWidth, ' ');
-  for (int tag = 0; tag < kMemoryTags; ++tag) {
-    line += cat(" ", padded(memory_tag_name(MemoryTag(tag)), kCellWidth));
-  }
-  return cat(line, " ", padded("sum", kCellWidth), "\n");
-}
-
-std::string row(std::string_view name, const std::array<int64_t, kMemoryTags>& by_tag) {
-  std::string line(name);
-  line.resize(std::max(kNameWidth, line.size()), ' ');
-  int64_t sum = 0;
-  for (const int64_t bytes : by_tag) {
-    line += cat(" ", padded(bytes_text(bytes), kCellWidth));
-    sum += bytes;
-  }
-  return cat(line, " ", padded(bytes_text(sum), kCellWidth), "\n");
-}
-
-// Returns the unit that contains the module of a share; "outside units" if there is none.
-std::string unit_of(const MemoryLedger::Share& share, const std::vector<Module*>& units) {
-  const bool is_flat = share.tag == MemoryTag::kParameter || share.tag == MemoryTag::kGradient ||
-                       share.tag == MemoryTag::kOptimizer;
-  const std::string name = (is_flat ? share.what : share.place) + ".";
-  for (const Module* unit : units) {
-    const std::string prefix = unit->full_name();
-    if (name.starts_with(prefix + ".") || name.starts_with(prefix + " ")) return prefix;
-  }
-  return "outside units";
-}
-
-// Tabulates the memory in use at the peak, by unit in the model's order and by tag.
-std::string unit_table(const PlannedRank& rank, const std::vector<Module*>& units) {
-  std::map<std::string, std::array<int64_t, kMemoryTags>> by_unit;
-  for (const MemoryLedger::Share& share : rank.at_peak) {
-    by_unit[unit_of(share, units)][static_cast<size_t>(share.tag)] += share.bytes;
-  }
-  std::string text = header();
-  for (const Module* unit : units) {
-    const auto found = by_unit.find(unit->full_name());
-    if (found != by_unit.end()) text += row(found->first, found->second);
-  }
-  return text + row("outside units", by_unit["outside units"]) +
-         row("all", rank.memory.device.by_tag);
-}
-
-std::string title(const PlannedRank& rank) {
-  const RankMemory& memory = rank.memory;
-  std::string text = cat("rank ", memory.rank);
-  if (!rank.place.empty()) text += cat(" (", rank.place, ")");
-  text += cat(": ", bytes_text(memory.device.allocated), " in use at the peak, ",
-              bytes_text(memory.device.reserved), " held");
-  if (memory.host) {
-    text += cat("; of the host ", bytes_text(memory.host->allocated), " and ",
-                bytes_text(memory.host->reserved));
-  }
-  return text + "\n";
-}
-
-std::string explanation(const PlannedRank& rank) {
-  std::string text = "in use at the peak, largest first: bytes, blocks, tag, module, asker\n";
-  for (size_t i = 0; i < std::min(kExplained, rank.at_peak.size()); ++i) {
-    const MemoryLedger::Share& share = rank.at_peak[i];
-    text += cat("  ", padded(bytes_text(share.bytes), kCellWidth), " ",
-                padded(cat(share.blocks), 6), "  ", memory_tag_name(share.tag), ", ",
-                share.place.empty() ? "-" : share.place, ", ", share.what, "\n");
-  }
-  return text;
+  spec.needs("write top search-nodes measure kernel-times tokens price", "--cluster");
 }
 
 std::string failures_text(const PlanOptions& options) {
@@ -252,92 +179,140 @@ class Machines {
   std::optional<BusyNode> node_;
 };
 
-int plan(PlanOptions& options, const PlannedProgram& program, const Cluster* cluster) {
+// A planned run, and what it needs on one cluster.
+struct Planned {
+  std::unique_ptr<Task> task;
+  std::vector<TimedRank> ranks;
+  std::optional<PlannedStep> step;
+  PlanFit fit;
+  double seconds = 0;  // time that the plan took
+};
+
+Planned plan_on(const PlanOptions& options, const ConfigSpec& spec, const PlannedProgram& program,
+                const Cluster* cluster) {
   RunConfig& run = program.run;
   Machines machines(options, cluster, run);
   run.epochs = 0;  // without data, --steps says how often each kind of step comes
   program.resolve(options.ranks);
-  const std::unique_ptr<Task> task = program.make_task();
+  int64_t most_bytes = std::exchange(run.device_memory, 0);
+  if (most_bytes == 0 && cluster != nullptr) most_bytes = int64_t(cluster->memory);
+  Planned planned{.task = program.make_task()};
   const auto start = Clock::now();
-  const std::vector<int> ranks = options.rank >= 0 ? std::vector<int>{options.rank}
-                                                   : first_ranks_of_stages(run, options.ranks);
-  std::vector<TimedRank> planned;
-  for (const int rank : ranks) {
-    // Every rank needs a new task, because planning leaves its parameters without memory.
-    const std::unique_ptr<Task> of_rank = program.make_task();
-    planned.push_back(machines.get() != nullptr
-                          ? plan_time(run, *of_rank, rank, options.ranks, *machines.get())
-                          : TimedRank{plan_rank(run, *of_rank, rank, options.ranks), {}});
-    run.memory_profile.clear();  // only the first rank's profile is written
+  if (options.rank < 0) {
+    planned.ranks = plan_stages(run, program.make_task, options.ranks, machines.get());
+  } else {
+    const RunConfig shorter = shortened(run, options.ranks, options.measure);
+    const std::unique_ptr<Task> task = program.make_task();
+    planned.ranks.push_back(
+        machines.get() != nullptr
+            ? plan_time(shorter, *task, options.rank, options.ranks, *machines.get())
+            : TimedRank{plan_rank(shorter, *task, options.rank, options.ranks), {}});
   }
-  const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  planned.seconds = std::chrono::duration<double>(Clock::now() - start).count();
   machines.keep_times();
-  std::optional<PlannedStep> step;
+  run.memory_profile.clear();  // only the run's own plan writes one
   if (machines.get() != nullptr && options.rank < 0) {
-    step = planned_step(run, task->unit(), machines.cluster(), planned, options.ranks);
+    planned.step = planned_step(run, planned.task->unit(), machines.cluster(), planned.ranks,
+                                options.ranks);
+  }
+  planned.fit = plan_fit(program, options.ranks, planned.ranks, most_bytes,
+                         spec.was_set("global-batch"));
+  return planned;
+}
+
+RunSize size_of(const PlanOptions& options, const Cluster& cluster) {
+  return {.items = options.tokens.empty() ? 0 : parse_items(options.tokens),
+          .price = options.price > 0 ? options.price : cluster.price_per_hour};
+}
+
+int exit_code(const PlanFit& fit) {
+  return fit.fits ? 0 : static_cast<int>(ExitCode::kOutOfMemory);
+}
+
+int plan(const PlanOptions& options, const ConfigSpec& spec, const PlannedProgram& program,
+         const Cluster* cluster) {
+  const Planned planned = plan_on(options, spec, program, cluster);
+  const std::vector<int> firsts = options.rank >= 0
+                                      ? std::vector<int>{options.rank}
+                                      : first_ranks_of_stages(program.run, options.ranks);
+  std::string text = options.json ? "" : describe(planned.fit);
+  if (!options.json) {
+    for (const std::string& line : planned.task->summary()) text += line + "\n";
+  }
+  std::string alike;  // stages with the plan of an earlier one
+  for (size_t i = 0; i < firsts.size(); ++i) {
+    const TimedRank& rank = planned.ranks[i];
+    if (options.json) {
+      text += to_json(rank.memory) + "\n";
+    } else if (rank.memory.rank == firsts[i]) {
+      text += "\n" + describe(rank, planned.task->units(), options.explain);
+      if (!program.run.no_save) {
+        text += cat("host, for saves: ", bytes_text(rank.checkpoint_bytes), "\n");
+      }
+    } else {
+      alike += cat(alike.empty() ? "\n" : "; ", "rank ", firsts[i], ": at most as rank ",
+                   rank.memory.rank);
+    }
   }
   if (options.json) {
-    for (const PlannedRank& rank : planned) std::printf("%s\n", to_json(rank.memory).c_str());
-    if (step) std::printf("%s\n", to_json(*step).c_str());
-    return 0;
+    if (planned.step) text += to_json(*planned.step) + "\n";
+    std::fputs(text.c_str(), stdout);
+    return exit_code(planned.fit);
   }
-  std::string text;
-  for (const std::string& line : task->summary()) text += line + "\n";
-  for (const PlannedRank& rank : planned) {
-    text += cat("\n", title(rank), unit_table(rank, task->units()));
-    if (rank.memory.host) text += row("host", rank.memory.host->by_tag);
-    if (!run.no_save) text += cat("host, for saves: ", bytes_text(rank.checkpoint_bytes), "\n");
-    if (options.explain) text += explanation(rank);
-  }
-  if (step) {
-    text += cat("\n", describe(*step, machines.cluster(), task->unit(), options.ranks));
+  if (!alike.empty()) text += alike + "\n";
+  if (planned.step) {
+    const SampleUnit unit = planned.task->unit();
+    text += cat("\n", describe(*planned.step, *cluster, unit, options.ranks),
+                describe(*planned.step, size_of(options, *cluster), *cluster, unit, options.ranks));
   }
   text += cat("\n", failures_text(options));
   std::printf("%splanned %zu of %d ranks in %.2f s, %d threads of a kernel\n", text.c_str(),
-              planned.size(), options.ranks, seconds, run.threads);
-  return 0;
+              firsts.size(), options.ranks, planned.seconds, program.run.threads);
+  return exit_code(planned.fit);
+}
+
+// Prints a row for each cluster. Returns 0 if the run fits one of them.
+int compare_clusters(const PlanOptions& options, const ConfigSpec& spec,
+                     const PlannedProgram& program, const std::vector<Cluster>& clusters) {
+  const RunConfig given = program.run;
+  const bool has_prices = std::ranges::any_of(
+      clusters, [&](const Cluster& c) { return size_of(options, c).price > 0; });
+  std::string text;
+  int code = static_cast<int>(ExitCode::kOutOfMemory);
+  for (const Cluster& cluster : clusters) {
+    program.run = given;
+    const Planned planned = plan_on(options, spec, program, &cluster);
+    RunSize size = size_of(options, cluster);
+    if (text.empty()) {
+      text = cluster_row(nullptr, nullptr, nullptr, {size.items, double(has_prices)}, 0);
+    }
+    text += cluster_row(&cluster, &*planned.step, &planned.fit, size, options.ranks);
+    if (planned.fit.fits) code = 0;
+  }
+  std::fputs(text.c_str(), stdout);
+  return code;
 }
 
 // ---- Layouts ----
 
-// Names the reasons why a step takes longer than its GEMMs: the two largest waits, and memory.
-std::string limits_of(const PlannedLayout& layout, int64_t most_bytes) {
-  const PlannedStep& step = *layout.step;
-  std::vector<std::pair<double, std::string_view>> waits{{step.exposed_data, "data"},
-                                                         {step.exposed_model, "layers"},
-                                                         {step.bubble, "stages"},
-                                                         {step.slowed, "slower kernels"}};
-  std::ranges::sort(waits, std::greater());
-  std::string text;
-  for (const auto& [seconds, name] : {waits[0], waits[1]}) {
-    const auto percent = std::lround(100 * seconds / step.seconds);
-    if (percent > 0) text += cat(text.empty() ? "" : ", ", name, " ", percent, "%");
-  }
-  if (most_bytes > 0) {
-    text += cat(text.empty() ? "" : ", ", "memory ",
-                std::lround(100.0 * double(layout.device.reserved) / double(most_bytes)), "%");
-  }
-  return text.empty() ? "-" : text;
+// Returns false if a model of fewer layers says less of the whole one.
+MakeShorterTask shorter_tasks(const TrainConfig& config) {
+  if (!config.language.init.empty() || config.run.dtype == Precision::kFp8) return {};
+  return [config](int64_t layers) {
+    TrainConfig shorter = config;
+    shorter.language.layers = layers;
+    return make_language_task(shorter);
+  };
 }
 
-std::string text_of_search(const FoundLayouts& found, int64_t most_bytes) {
-  std::string text = cat(padded("a step", kCellWidth), "    MFU ",
-                         padded("device held", kCellWidth), "  flags; what limits it\n");
-  for (const PlannedLayout& layout : found.best) {
-    text += cat(padded(cat(format_number(1e3 * layout.step->seconds), " ms"), kCellWidth), " ",
-                padded(cat(std::lround(100 * layout.step->mfu()), "%"), 6), " ",
-                padded(bytes_text(layout.device.reserved), kCellWidth), "  ", layout.flags, "; ",
-                limits_of(layout, most_bytes), "\n");
+void show_progress(const FoundLayouts& found) {
+  std::string best = "none fits yet";
+  if (!found.best.empty()) {
+    const PlannedLayout& first = found.best.front();
+    best = cat("fastest ", format_number(1e3 * first.step->seconds), " ms: ", first.flags);
   }
-  text += cat(found.candidates, " layouts: ", found.planned, " planned, ", found.slower,
-              " cannot be faster, ", found.too_large, " need more memory, ", found.refused,
-              " are refused by the model");
-  if (found.left == 0) return text;
-  return text + cat(", ", found.left, " were not evaluated, which take at least ",
-                    format_number(1e3 * found.least_seconds),
-                    " ms. The search reached its limit after ", found.dry_runs,
-                    " dry runs. --search-time 0 --search-dry-runs ", found.dry_runs,
-                    " repeats this result, --search-dry-runs 0 evaluates all layouts");
+  std::fprintf(stderr, "%s of %s layouts planned; %s\n", cat(found.planned).c_str(),
+               cat(found.candidates).c_str(), best.c_str());
 }
 
 int search(const PlanOptions& options, const ConfigSpec& spec, const Machines& machines) {
@@ -349,14 +324,15 @@ int search(const PlanOptions& options, const ConfigSpec& spec, const Machines& m
       .top = size_t(options.top),
       .keep_micro_batch = spec.was_set("micro-batch"),
       .keep_recompute = spec.was_set("recompute"),
-      .most_seconds = options.search_time,
-      .most_dry_runs = options.search_dry_runs};
+      .most_nodes = options.search_nodes,
+      .make_shorter = shorter_tasks(config),
+      .progress = show_progress};
   const FoundLayouts found = search_layouts(
       run, [&] { return make_language_task(config); }, options.ranks, *machines.get(), search);
-  std::printf("%s; %.1f s\n", text_of_search(found, search.most_bytes).c_str(),
+  std::printf("%s; %.1f s\n", describe(found, search.most_bytes).c_str(),
               std::chrono::duration<double>(Clock::now() - start).count());
   check_found(found, search, "--layouts",
-              "raise --search-time or --search-dry-runs, or set both to 0 for no limit");
+              "raise --search-nodes, or set it to 0 for no limit");
   if (options.write.empty()) return 0;
   write_file_atomically(options.write, layout_options(options.train, spec, found.best.front()));
   std::printf("%s has the first\n", options.write.c_str());
@@ -458,12 +434,19 @@ int check(ConfigSpec& spec, PlanOptions& options) {
 
 int run_plan(int argc, const char* const* argv) {
   PlanOptions options;
-  ConfigSpec spec("shale plan", "plans memory and time of a train_lm run, without the machines");
+  ConfigSpec spec("shale plan", "plans memory and time of a run, without the machines");
   const Json recipe = find_recipe(argc, argv);
-  const std::string name = recipe.is_object() ? recipe["program"].text() : "train_lm";
+  std::string name = recipe.is_object() ? recipe["program"].text() : "train_lm";
+  std::vector<const char*> arguments(argv, argv + argc);
+  // As in shale train: lm, image or diffusion.
+  if (argc > 1 && argv[1][0] != '-') {
+    name = cat("train_", argv[1]);
+    arguments.erase(arguments.begin() + 1);
+  }
   const PlannedProgram program = planned_program(name, options.train);
   describe(spec, options, program);
-  const ParseResult parsed = parse_with_recipe(spec, argc, argv);
+  const ParseResult parsed =
+      parse_with_recipe(spec, static_cast<int>(arguments.size()), arguments.data());
   if (parsed.should_exit) {
     std::fputs(parsed.output.c_str(), stdout);
     return 0;
@@ -476,12 +459,18 @@ int run_plan(int argc, const char* const* argv) {
   RunConfig& run = program.run;
   if (run.threads == 0) run.threads = std::max(1, cpu_counts().bound / options.ranks);
   const auto planned = [&](const Cluster* cluster) {
-    return options.layouts ? list_layouts(options, spec, cluster) : plan(options, program, cluster);
+    return options.layouts ? list_layouts(options, spec, cluster)
+                           : plan(options, spec, program, cluster);
   };
   if (options.cluster.empty()) return planned(nullptr);
   if (options.cluster != kHere) {
-    const Cluster cluster = read_cluster(options.cluster);
-    return planned(&cluster);
+    const std::vector<Cluster> clusters = read_clusters(options.cluster);
+    if (clusters.size() == 1) return planned(&clusters.front());
+    if (options.layouts || options.json || options.rank >= 0) {
+      throw ConfigError(cat("--cluster with ", clusters.size(),
+                            " clusters prints one table; leave out --layouts, --json and --rank"));
+    }
+    return compare_clusters(options, spec, program, clusters);
   }
   return comm::run(0, nullptr, [&](comm::World& world) {
     if (world.size() != options.ranks) {

@@ -11,10 +11,10 @@ namespace shale::models {
 
 inline constexpr size_t kPlanThreads = 2;  // number of plans computed at a time
 
-// Returns `work(item)` for every item, computed on up to kPlanThreads threads. If any call throws,
+// Returns `work(item)` for every item, computed on up to `threads` threads. If any call throws,
 // rethrows the exception of the first such item.
 template <typename Item, typename Work>
-auto at_once(const std::vector<Item>& items, const Work& work) {
+auto at_once(const std::vector<Item>& items, const Work& work, size_t threads = kPlanThreads) {
   std::vector<decltype(work(items.front()))> results(items.size());
   std::vector<std::exception_ptr> errors(items.size());
   std::atomic<size_t> next = 0;
@@ -27,7 +27,7 @@ auto at_once(const std::vector<Item>& items, const Work& work) {
       }
     }
   };
-  std::vector<std::jthread> others(std::min(kPlanThreads, items.size()) - (items.empty() ? 0 : 1));
+  std::vector<std::jthread> others(std::min(threads, items.size()) - (items.empty() ? 0 : 1));
   for (std::jthread& other : others) other = std::jthread(run);
   run();
   others.clear();

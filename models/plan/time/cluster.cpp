@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <filesystem>
 #include <string_view>
 #include <utility>
 
@@ -130,12 +131,40 @@ bool Cluster::is_one_node(std::span<const int> ranks) const {
   });
 }
 
+std::string cluster_names() {
+  std::string names;
+  for (const ClusterFile& file : cluster_files()) {
+    names += cat(names.empty() ? "" : ", ", file.name);
+  }
+  return names;
+}
+
+std::vector<Cluster> read_clusters(const std::string& list) {
+  std::vector<Cluster> clusters;
+  for (size_t begin = 0; begin <= list.size();) {
+    const size_t end = std::min(list.find(',', begin), list.size());
+    clusters.push_back(read_cluster(list.substr(begin, end - begin)));
+    begin = end + 1;
+  }
+  return clusters;
+}
+
 Cluster read_cluster(const std::string& path) {
   Cluster cluster;
   ConfigSpec spec("cluster", "the machines of a planned run");
   describe(spec, cluster);
-  const MappedFile file(path);
-  cluster.links = take_links(spec, file.text(), path);
+  const auto known = std::ranges::find(cluster_files(), path, &ClusterFile::name);
+  const bool is_name = path.find_first_of("./") == std::string::npos;
+  if (known == cluster_files().end() && is_name && !std::filesystem::exists(path)) {
+    throw MissingInputError(cat(path, ": expected a file or one of ", cluster_names()));
+  }
+  std::string text;
+  if (known != cluster_files().end()) {
+    text = known->text;
+  } else {
+    text = MappedFile(path).text();
+  }
+  cluster.links = take_links(spec, text, path);
   for (const auto& [name, text] : spec.values()) {
     const double figure = parse_real(text).value_or(0);
     if (figure <= 0 || figure >= kLeastFigure) continue;

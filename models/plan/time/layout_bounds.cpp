@@ -7,8 +7,6 @@
 #include <utility>
 
 #include "shale/base/error.h"
-#include "shale/models/plan/time/at_once.h"
-#include "shale/models/training/batch_ramp.h"
 #include "shale/models/training/make_optimizer.h"
 #include "shale/models/training/parallel_setup.h"
 
@@ -16,12 +14,50 @@ namespace shale::models {
 namespace {
 
 constexpr int64_t kSteps = 2;  // all optimizer states exist in the second step
+constexpr double kNever = std::numeric_limits<double>::max();
 
 double tagged(const TimedRank& rank, MemoryTag tag) {
   return double(rank.memory.device.by_tag[static_cast<size_t>(tag)]);
 }
 
+// Bytes that a rank holds besides its parameters, gradients, states and activations: workspace,
+// buffers, and memory that the allocator holds free.
+double rest(const TimedRank& rank) {
+  double bytes = double(rank.memory.device.reserved);
+  for (const MemoryTag tag : {MemoryTag::kParameter, MemoryTag::kGradient, MemoryTag::kOptimizer,
+                              MemoryTag::kActivation}) {
+    bytes -= tagged(rank, tag);
+  }
+  return bytes;
+}
+
 }  // namespace
+
+LayoutBounds::Work& LayoutBounds::Work::add(const Work& other, double times) {
+  for (double Work::*part : {&Work::micro_s, &Work::update_s, &Work::parameters, &Work::gradients,
+                             &Work::states, &Work::activations, &Work::rest}) {
+    this->*part += times * other.*part;
+  }
+  return *this;
+}
+
+LayoutBounds::LayoutBounds(const MakeTask& make_task, const MakeShorterTask& make_shorter,
+                           int ranks, const PlanMachines& machines)
+    : make_task_(make_task),
+      make_shorter_(make_shorter),
+      ranks_(ranks),
+      machines_{machines.cluster, machines.kernels, /*lists_memory=*/false, /*threads=*/1},
+      task_(make_task()),
+      pieces_(task_->pieces()) {
+  layers_ = std::max(1.0, double(task_->units().size()));
+  for (Module* unit : task_->units()) {
+    for (const Parameter* parameter : unit->parameters()) in_units_ += double(parameter->numel());
+  }
+  for (const Parameter* parameter : task_->model().parameters()) {
+    in_all_ += double(parameter->numel());
+    if (parameter->sharding.is_of_experts) in_experts_ += double(parameter->numel());
+  }
+}
 
 LayoutBounds::Key LayoutBounds::key_of(const RunConfig& layout) {
   return {layout.tensor, layout.context, layout.expert, layout.micro_batch, layout.recompute};
@@ -33,11 +69,9 @@ void LayoutBounds::add(const RunConfig& layout) {
   if (is_new) of.layout = layout;
   of.micro_batch = std::max(of.micro_batch, layout.micro_batch);
   of.recompute = std::min(of.recompute, layout.recompute);
-  of_step_.try_emplace(step_key(layout), layout);
-}
-
-LayoutBounds::StepKey LayoutBounds::step_key(const RunConfig& layout) {
-  return {layout.tensor, layout.expert, layout.offload != OffloadKind::kNone};
+  if (layout.offload != OffloadKind::kNone) {
+    of_host_.try_emplace({layout.tensor, layout.expert}, layout);
+  }
 }
 
 const LayoutBounds::Class& LayoutBounds::class_of(const RunConfig& layout) const {
@@ -45,26 +79,22 @@ const LayoutBounds::Class& LayoutBounds::class_of(const RunConfig& layout) const
 }
 
 void LayoutBounds::rehearse_classes() {
-  const std::unique_ptr<Task> task = make_task_();
-  for (Module* unit : task->units()) {
-    for (const Parameter* parameter : unit->parameters()) in_units_ += double(parameter->numel());
-  }
-  for (const Parameter* parameter : task->model().parameters()) {
-    in_all_ += double(parameter->numel());
-    if (parameter->sharding.is_of_experts) in_experts_ += double(parameter->numel());
-  }
   std::vector<Key> keys;
   for (const auto& [key, of] : classes_) {
     const auto& [tensor, context, expert] = key;
     keys.emplace_back(tensor, context, expert, of.micro_batch, of.recompute);
   }
   std::erase_if(keys, [this](const Key& key) { return knows(key); });
-  const auto found = at_once(keys, [this](const Key& key) { return rehearse(key); });
+  const size_t threads = machines_.kernels.measures() ? 1 : kPlanThreads;
+  const auto found = at_once(keys, [this](const Key& key) { return rehearse(key); }, threads);
   for (size_t i = 0; i < keys.size(); ++i) learn(keys[i], found[i]);
   std::vector<const RunConfig*> layouts;
-  for (const auto& [key, layout] : of_step_) layouts.push_back(&layout);
-  const auto steps = at_once(layouts, [this](const RunConfig* of) { return step_bound(*of); });
-  for (size_t i = 0; i < layouts.size(); ++i) steps_[step_key(*layouts[i])] = steps[i];
+  for (const auto& [key, layout] : of_host_) layouts.push_back(&layout);
+  const auto seconds =
+      at_once(layouts, [this](const RunConfig* of) { return host_seconds(*of); }, threads);
+  for (size_t i = 0; i < layouts.size(); ++i) {
+    host_s_[{layouts[i]->tensor, layouts[i]->expert}] = seconds[i];
+  }
 }
 
 double LayoutBounds::expert_share(const RunConfig& layout) const {
@@ -78,15 +108,17 @@ LayoutBound LayoutBounds::coarse(const RunConfig& layout) {
   if (!knows(key)) rehearse_classes();
   Rehearsed least = rehearsed_.at(key);
   if (!least.is_possible) return {};  // the dry run failed, perhaps only for its larger micro-batch
-  least.micro_s *= double(layout.micro_batch) / double(of.micro_batch);
-  least.activations = 0;
+  for (Work* part : {&least.layer, &least.outside}) {
+    part->micro_s *= double(layout.micro_batch) / double(of.micro_batch);
+    part->activations = 0;
+  }
   return bound_of(layout, least);
 }
 
-LayoutBound LayoutBounds::fine(const RunConfig& layout) const {
+LayoutBound LayoutBounds::fine(const RunConfig& layout) {
   const Rehearsed& found = rehearsed_.at(key_of(layout));
   return found.is_possible ? bound_of(layout, found)
-                           : LayoutBound{.likely_bytes = std::numeric_limits<double>::max()};
+                           : LayoutBound{.likely_seconds = kNever, .likely_bytes = kNever};
 }
 
 LayoutBounds::Rehearsed LayoutBounds::rehearse(const Key& key) const {
@@ -96,19 +128,27 @@ LayoutBounds::Rehearsed LayoutBounds::rehearse(const Key& key) const {
   layout.recompute = recompute;
   layout.offload = OffloadKind::kNone;
   layout.offload_to = "none";
-  try {
-    const std::unique_ptr<Task> task = make_task_();
-    const TimedRank rank = planned(std::move(layout), *task, /*steps=*/1);
+  const auto work = [&](const std::unique_ptr<Task>& task) -> Work {
+    const TimedRank rank = planned(layout, *task, kSteps);
     const RankTime& time = rank.time;
     // Context-parallel and expert-parallel ranks reduce gradients during backward. That time
     // belongs to data parallelism.
     const double data_s = time.slowed + time.exposed[size_t(comm::Lane::kData)];
-    return {.is_possible = true,
-            .micro_s = time.acting - data_s - time.exposed_host,
+    return {.micro_s = time.acting - data_s - time.exposed_host,
             .update_s = std::max(time.total - time.acting - data_s, 0.0),
             .parameters = tagged(rank, MemoryTag::kParameter),
             .gradients = tagged(rank, MemoryTag::kGradient),
-            .activations = tagged(rank, MemoryTag::kActivation)};
+            .states = tagged(rank, MemoryTag::kOptimizer),
+            .activations = tagged(rank, MemoryTag::kActivation),
+            .rest = rest(rank)};
+  };
+  try {
+    if (make_shorter_ == nullptr) {
+      return {.is_possible = true, .layer = Work().add(work(make_task_()), 1 / layers_)};
+    }
+    const Work one = work(make_shorter_(1)), two = work(make_shorter_(2));
+    const Work layer = Work(two).add(one, -1);
+    return {.is_possible = true, .layer = layer, .outside = Work(one).add(layer, -1)};
   } catch (const ConfigError&) {
     // The model cannot be split like this, or an option requires a part that this dry run leaves
     // out, such as --zero 2. Only the plan of the layout itself can tell.
@@ -130,45 +170,97 @@ TimedRank LayoutBounds::planned(RunConfig layout, Task& task, int64_t steps) con
   return plan_time(layout, task, 0, model_ranks * data, machines_);
 }
 
-LayoutBounds::StepBound LayoutBounds::step_bound(const RunConfig& layout) const {
+double LayoutBounds::host_seconds(const RunConfig& layout) const {
   try {
-    const TimedRank rank = planned(layout, *make_task_(), kSteps);
-    const RankTime& time = rank.time;
-    return {.states = tagged(rank, MemoryTag::kOptimizer),
-            .host_s = std::max({time.to_host, time.from_host, time.on_host})};
+    const RankTime time = planned(layout, *make_task_(), kSteps).time;
+    return std::max({time.to_host, time.from_host, time.on_host});
   } catch (const ConfigError&) {  // the model cannot be split like this
-    return {};
+    return 0;
   }
 }
 
-LayoutBound LayoutBounds::bound_of(const RunConfig& layout, const Rehearsed& of) const {
-  const StepBound& step = steps_.at(step_key(layout));
-  const double held = least_bytes(layout, of, step);
-  // The first stage keeps activations of as many micro-batches as there are stages.
-  const double likely = held + of.activations;
-  return {.seconds = least_seconds(layout, of, step),
-          .bytes = static_cast<int64_t>(layout.pipeline == 1 ? likely : held),
-          .likely_bytes = likely};
+const LayoutBounds::Split& LayoutBounds::split_of(const RunConfig& layout) {
+  const int chunks = std::max(1, layout.pipeline_chunks);
+  Split& split = splits_[{layout.pipeline, chunks}];
+  if (!split.cost.empty()) return split;
+  split.layers.resize(size_t(layout.pipeline));
+  split.cost.resize(size_t(layout.pipeline));
+  if (layout.pipeline == 1) return split = {.layers = {layers_}, .cost = {1}};
+  double all = 0;
+  size_t at = 0, stage = 0;
+  for (const int count : comm::split_by_cost(pieces_, layout.pipeline * chunks)) {
+    const size_t rank = stage++ % size_t(layout.pipeline);
+    for (int i = 0; i < count; ++i, ++at) {
+      all += pieces_[at].cost;
+      split.cost[rank] += pieces_[at].cost;
+      split.layers[rank] += pieces_[at].unit != nullptr;
+    }
+  }
+  for (double& cost : split.cost) cost /= all;
+  return split;
 }
 
-// Excludes activations. The largest stage holds at least the mean of all stages.
-double LayoutBounds::least_bytes(const RunConfig& layout, const Rehearsed& of,
-                                 const StepBound& step) const {
-  const double shared = most_shares(layout), stages = layout.pipeline;
-  const auto part = [&](double bytes, int stage) {
-    return bytes / stages / (layout.zero >= stage ? shared : 1.0);
+LayoutBound LayoutBounds::bound_of(const RunConfig& layout, const Rehearsed& of) {
+  const Work all = Work(of.outside).add(of.layer, layers_);
+  const Sharing sharing = sharing_seconds(layout, all);
+  const Split& split = split_of(layout);
+  LayoutBound bound{.seconds = least_seconds(layout, all, sharing),
+                    .bytes = static_cast<int64_t>(least_bytes(layout, all))};
+  bound.likely_seconds = std::max(bound.seconds, likely_seconds(layout, all, sharing, split));
+  bound.likely_bytes = std::max(double(bound.bytes), likely_bytes(layout, of, split));
+  return bound;
+}
+
+double LayoutBounds::sharded(const RunConfig& layout, double bytes, int stage) const {
+  return bytes / (layout.zero >= stage ? most_shares(layout) : 1.0);
+}
+
+// The largest stage holds at least the mean of all stages. Its activations, of as many micro-batches
+// as there are stages, are left out if there are several stages, as gradients are: with --zero 2 or
+// 3 they need not exist at the peak.
+double LayoutBounds::least_bytes(const RunConfig& layout, const Work& all) const {
+  double held = sharded(layout, all.states, 1);
+  if (layout.offload != OffloadKind::kNone) held = 0;
+  if (layout.offload != OffloadKind::kParameters) held += sharded(layout, all.parameters, 3);
+  if (layout.zero < 2) held += all.gradients;
+  return held / layout.pipeline + (layout.pipeline == 1 ? all.activations : 0);
+}
+
+// Rank r of p holds the activations of p - r micro-batches of its layers; with v chunks, those of
+// (v - 1) p + 2 (p - r - 1) + 1 micro-batches of a chunk.
+double LayoutBounds::likely_bytes(const RunConfig& layout, const Rehearsed& of,
+                                  const Split& split) const {
+  const double p = layout.pipeline, chunks = std::max(1, layout.pipeline_chunks);
+  const double all_chunks = chunks * double(micro_batches(layout, ranks_));
+  const auto state_of = [&](const Work& work) {
+    double held = layout.offload == OffloadKind::kNone ? sharded(layout, work.states, 1) : 0;
+    if (layout.offload != OffloadKind::kParameters) held += sharded(layout, work.parameters, 3);
+    if (layout.offload == OffloadKind::kNone || layout.zero < 2) {
+      held += sharded(layout, work.gradients, 2);
+    }
+    return held;
   };
-  double held = part(step.states, 1);
-  if (layout.offload != OffloadKind::kParameters) held += part(of.parameters, 3);
-  // From ZeRO-2 on, offload also moves gradients to host memory.
-  const bool offloads = layout.offload != OffloadKind::kNone;
-  if (!offloads || layout.zero < 2) held += part(of.gradients, 2);
-  return held;
+  // ZeRO-2 and 3 hold whole gradients, and parameters, of the layer that runs.
+  double whole = of.outside.rest;
+  if (layout.zero >= 2) whole += of.layer.gradients + of.outside.gradients;
+  if (layout.zero == 3) whole += 2 * of.layer.parameters + of.outside.parameters;
+  double most = 0;
+  for (size_t rank = 0; rank < split.layers.size(); ++rank) {
+    const double layers = split.layers[rank], behind = p - 1 - double(rank);
+    const double in_flight = chunks == 1 ? behind + 1 : (chunks - 1) * p + 2 * behind + 1;
+    double bytes = layers * (state_of(of.layer) + of.layer.rest) +
+                   std::min(in_flight, all_chunks) * layers / chunks * of.layer.activations;
+    // The embedding is in the first stage, the head in the last.
+    const double ends = double(rank == 0) + double(behind == 0);
+    bytes += ends / 2 * state_of(of.outside) + (behind == 0 ? of.outside.activations : 0);
+    most = std::max(most, bytes);
+  }
+  return most + whole;
 }
 
-double LayoutBounds::least_seconds(const RunConfig& layout, const Rehearsed& of,
-                                   const StepBound& step) const {
-  const double micros = double(micro_batches(layout)), stages = layout.pipeline;
+double LayoutBounds::least_seconds(const RunConfig& layout, const Work& all,
+                                   const Sharing& sharing) const {
+  const double micros = double(micro_batches(layout, ranks_)), stages = layout.pipeline;
   const double shared = layout.zero > 0 ? most_shares(layout) : 1;
   // A stage waits for its first micro-batch until all stages before it have run its forward, and
   // they run its backward after this stage. If stage s takes t_s per micro-batch, a step takes at
@@ -178,22 +270,50 @@ double LayoutBounds::least_seconds(const RunConfig& layout, const Rehearsed& of,
                           ? 1 / stages
                           : 1 / (micros * (1 - std::pow(1 - 1 / micros, stages)));
   // The host runs the optimizer step, overlapped with the device.
-  const double update_s = layout.offload == OffloadKind::kNone ? of.update_s : 0;
-  const double update = update_s / stages / shared;
-  const double computing = micros * of.micro_s * part + update;
-  const Sharing sharing = sharing_seconds(layout, of);
+  const bool offloads = layout.offload != OffloadKind::kNone;
+  const double update = offloads ? 0 : all.update_s / stages / shared;
+  const double computing = micros * all.micro_s * part + update;
   // With ZeRO-0 and 1 reductions overlap only the last micro-batch and the update, and all-gathers
   // of parameters only the update and the first micro-batch; in pipelines also other stages' work.
   const bool is_late = layout.zero <= 1 && layout.pipeline == 1;
   const auto waits = [&](double seconds) {
-    return is_late ? std::max(seconds - of.micro_s - update, 0.0) : 0.0;
+    return is_late ? std::max(seconds - all.micro_s - update, 0.0) : 0.0;
   };
+  const double host_s = offloads ? host_s_.at({layout.tensor, layout.expert}) : 0;
   return std::max({computing + waits(sharing.sums) + waits(sharing.gathers),
-                   sharing.sums + sharing.gathers, step.host_s / stages / shared});
+                   sharing.sums + sharing.gathers, host_s / stages / shared});
+}
+
+double LayoutBounds::likely_seconds(const RunConfig& layout, const Work& all,
+                                    const Sharing& sharing, const Split& split) const {
+  const double micros = double(micro_batches(layout, ranks_)), stages = layout.pipeline;
+  const double shared = layout.zero > 0 ? most_shares(layout) : 1;
+  const double slowest = all.micro_s * std::ranges::max(split.cost);
+  const double bubble = (stages - 1) / std::max(1, layout.pipeline_chunks) * all.micro_s / stages;
+  const double update =
+      layout.offload == OffloadKind::kNone ? all.update_s * std::ranges::max(split.cost) / shared : 0;
+  const double host = layout.offload == OffloadKind::kNone
+                          ? 0
+                          : host_s_.at({layout.tensor, layout.expert}) / stages / shared;
+  const double computing = micros * slowest + bubble + update + host;
+  const double sums = sharing.sums + sharing.replicas;
+  // ZeRO-3 gathers parameters for forward and again for backward.
+  const double traffic = sums + (layout.zero == 3 ? 2 : 1) * sharing.gathers;
+  if (layout.zero <= 1) {
+    const auto waits = [&](double seconds) { return std::max(seconds - slowest - update, 0.0); };
+    const double hidden = std::min(traffic, 2 * (slowest + update));
+    return computing + waits(sums) + waits(sharing.gathers) +
+           machines_.cluster.overlap_tax * hidden;
+  }
+  // The first layer's gather, the last one's reduction and those of parameters outside of layers
+  // overlap little.
+  const double exposed = traffic / micros * (1 / layers_ + (in_all_ - in_units_) / in_all_ / 2);
+  return std::max(computing, traffic) +
+         machines_.cluster.overlap_tax * std::min(computing, traffic) + exposed;
 }
 
 LayoutBounds::Sharing LayoutBounds::sharing_seconds(const RunConfig& layout,
-                                                    const Rehearsed& of) const {
+                                                    const Work& all) const {
   // A shard group has one rank of each tensor group. As a tensor group fits in a node, the shard
   // group has ranks on every node up to its last one.
   const int64_t ranks = shard_ranks(layout);
@@ -202,7 +322,7 @@ LayoutBounds::Sharing LayoutBounds::sharing_seconds(const RunConfig& layout,
   // Expert parameters are sharded over fewer ranks: those that hold the same experts.
   const GroupSpread of_experts = expert_group(layout);
   const double experts = layout.expert > 1 ? expert_share(layout) : 0;
-  const double stages = layout.pipeline, micros = double(micro_batches(layout));
+  const double stages = layout.pipeline, micros = double(micro_batches(layout, ranks_));
   const auto seconds = [&](comm::CollectiveOp op, double bytes) {
     double sum = bandwidth_seconds(op, (1 - experts) * bytes / stages, group);
     if (experts > 0 && of_experts.ranks > 1) {
@@ -212,17 +332,23 @@ LayoutBounds::Sharing LayoutBounds::sharing_seconds(const RunConfig& layout,
   };
   const bool is_coded = layout.quantize_gathers != CodedBits::kNone ||
                         layout.quantize_reductions != CodedBits::kNone || gathers_fp8(layout) ||
-                        layout.grad_dtype != DType::kF32 || layout.outer_every > 0 ||
-                        layout.optimizer == OptimizerKind::kOneBitAdam;
-  if (is_coded || ranks == 1) return {};
+                        layout.outer_every > 0 || layout.optimizer == OptimizerKind::kOneBitAdam;
+  if (is_coded) return {};
   using enum comm::CollectiveOp;
-  const double gathers = seconds(kAllGather, of.parameters);
-  const double sums = seconds(kReduceScatterSum, of.gradients);
+  const double gradients = layout.grad_dtype == DType::kF32
+                               ? all.gradients
+                               : std::min(all.gradients, all.parameters);
+  const double gathers = seconds(kAllGather, all.parameters);
+  const double sums = seconds(kReduceScatterSum, gradients);
   if (layout.zero == 0) return {.sums = 2 * sums};
-  if (layout.zero == 1) return {.sums = sums, .gathers = gathers};
+  const int64_t replicas = parallel_sizes(layout, ranks_).replica;
+  const double shard = gradients / stages / double(ranks);
+  const double further = bandwidth_seconds(kAllReduceSum, shard, {.ranks = replicas, .nodes = replicas});
+  if (layout.zero == 1) return {.sums = sums, .gathers = gathers, .replicas = further};
   const bool is_freed = layout.zero == 3 && layout.expert == 1;
   return {.sums = micros * sums,
-          .gathers = (is_freed ? micros * in_units_ / in_all_ : 1) * gathers};
+          .gathers = (is_freed ? micros * in_units_ / in_all_ : 1) * gathers,
+          .replicas = micros * further};
 }
 
 // The ranks that hold the same experts are `layout.expert` ranks apart.
@@ -245,11 +371,6 @@ double LayoutBounds::bandwidth_seconds(comm::CollectiveOp op, double bytes,
     seconds = std::min(seconds, bytes / link.bandwidth);
   }
   return std::max(seconds, 0.0);
-}
-
-int64_t LayoutBounds::micro_batches(const RunConfig& layout) const {
-  const comm::ParallelSizes sizes = parallel_sizes(layout, ranks_);
-  return batch_layout(layout, int64_t(sizes.replica) * sizes.shard).micro_batches(0);
 }
 
 double LayoutBounds::most_shares(const RunConfig& layout) const {

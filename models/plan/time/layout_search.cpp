@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <map>
 #include <optional>
 #include <set>
@@ -11,21 +10,14 @@
 
 #include "shale/base/error.h"
 #include "shale/comm/parallel/expert/expert_parallel.h"
-#include "shale/models/plan/time/at_once.h"
-#include "shale/models/plan/time/layout_bounds.h"
-#include "shale/models/training/batch_ramp.h"
 #include "shale/models/training/parallel_setup.h"
 
 namespace shale::models {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-using MakeTask = std::function<std::unique_ptr<Task>()>;
-
-constexpr int kMostStages = 16;          // maximum pipeline ranks
+constexpr int kMostStages = 64;          // maximum pipeline ranks
 constexpr int kMostContext = 16;         // maximum context-parallel ranks
 constexpr int64_t kMostMicroBatch = 64;  // maximum samples per micro-batch
-constexpr std::array kChunks{1, 2, 4};   // chunks per pipeline rank
 struct OffloadChoice {
   OffloadKind kind;
   const char* flag;  // value of --offload
@@ -33,10 +25,8 @@ struct OffloadChoice {
 constexpr std::array<OffloadChoice, 3> kOffloads{{{OffloadKind::kNone, "none"},
                                                   {OffloadKind::kOptimizer, "optimizer"},
                                                   {OffloadKind::kParameters, "params"}}};
-constexpr int64_t kMicroBatches = 3;  // the time of the middle one stands for each further one
-constexpr int64_t kSteps = 2;         // all optimizer states exist in the second step
-constexpr double kLast = 1e9;         // expected time in seconds that sorts a layout last
-constexpr size_t kWave = 8;           // plans made between two updates of the expected times
+constexpr double kLast = 1e9;  // expected time in seconds that sorts a layout last
+constexpr size_t kWave = 8;    // plans made between two updates of the expected times
 
 struct Candidate {
   RunConfig config;
@@ -77,7 +67,7 @@ class Search {
          const PlanMachines& machines, const LayoutSearchOptions& options)
       : make_task_(make_task),
         ranks_(ranks),
-        machines_{machines.cluster, machines.kernels, /*lists_memory=*/false},
+        machines_{machines.cluster, machines.kernels, /*lists_memory=*/false, /*threads=*/1},
         options_(options),
         start_(config),
         task_(make_task()),
@@ -85,7 +75,7 @@ class Search {
         experts_(comm::number_of_experts(task_->model())),
         knows_host_(machines.cluster.is_gpu && machines.cluster.host_bandwidth > 0 &&
                     machines.cluster.host_memory_bandwidth > 0),
-        bounds_(make_task, ranks, machines) {
+        bounds_(make_task, options.make_shorter, ranks, machines) {
     start_.ranks_per_process = 1;
     start_.device_memory = 0;
     start_.shard_ranks = start_.reshard_ranks = 0;
@@ -116,17 +106,13 @@ class Search {
     // Waves make the result independent of thread timing.
     for (Wave wave = next_wave(); !wave.empty(); wave = next_wave()) {
       run(wave);
-      if (is_late()) break;
+      if (options_.progress != nullptr) options_.progress(found_);
     }
     count_rest();
     return std::move(found_);
   }
 
  private:
-  bool is_late() const {
-    const std::chrono::duration<double> taken = Clock::now() - begin_;
-    return options_.most_seconds > 0 && taken.count() > options_.most_seconds;
-  }
   // Counts the candidates that are still in the queue.
   void count_rest() {
     for (const auto& [expected, index] : queue_) {
@@ -135,8 +121,13 @@ class Search {
         candidates_[index].bound = bounds_.fine(config);
       }
       if (!may_be_best(candidates_[index])) continue;
-      const double seconds = candidates_[index].bound.seconds;
-      if (found_.left++ == 0 || seconds < found_.least_seconds) found_.least_seconds = seconds;
+      const LayoutBound& bound = candidates_[index].bound;
+      const auto lower = [&](double& least, double seconds) {
+        least = found_.left == 0 ? seconds : std::min(least, seconds);
+      };
+      lower(found_.least_seconds, bound.seconds);
+      lower(found_.likely_seconds, bound.likely_seconds);
+      ++found_.left;
     }
   }
 
@@ -167,9 +158,7 @@ class Search {
     const std::vector<int> sizes = options_.keep_micro_batch
                                        ? std::vector<int>(samples % given == 0, int(given))
                                        : divisors(samples, kMostMicroBatch);
-    for (const int chunks : kChunks) {
-      if (chunks > 1 && config.pipeline == 1) break;
-      if (config.pipeline > 1 && size_t(config.pipeline * chunks) > pieces_.size()) break;
+    for (const int chunks : chunks_of(config.pipeline)) {
       config.pipeline_chunks = chunks > 1 ? chunks : 0;
       for (const int size : sizes) {
         config.micro_batch = size;
@@ -180,6 +169,16 @@ class Search {
         }
       }
     }
+  }
+
+  // Chunks per pipeline rank: powers of two, and as many as there are pieces.
+  std::vector<int> chunks_of(int pipeline) const {
+    if (pipeline == 1) return {1};
+    const int most = int(pieces_.size()) / pipeline;
+    std::vector<int> result;
+    for (int chunks = 1; chunks < most; chunks *= 2) result.push_back(chunks);
+    if (most > 0) result.push_back(most);
+    return result;
   }
 
   void add(RunConfig config) {
@@ -208,21 +207,39 @@ class Search {
     std::string refusal = {};
   };
 
-  // Order of evaluation. Layouts that probably do not fit the device come last, so that a search
-  // that ends early has found one that fits; until one is found, the smallest layouts come first.
-  // All others are sorted by expected time: the bound times the ratio of plan to bound, from plans
-  // with the same number of ranks along each axis, or else the best ratio of all. Only bounds
-  // exclude layouts.
-  using Ratio = std::tuple<int, int, int, int>;
+  // Order of evaluation. First the best layouts of usual kinds, one each. Layouts that probably do
+  // not fit the device come last, so that a search that ends early has found one that fits; until
+  // one is found, the smallest layouts come first. All others are sorted by expected time: the
+  // estimate times the ratio of plan to estimate, from plans with the same number of ranks along
+  // each axis, ZeRO stage and offload, or else the best ratio of all. Only bounds exclude layouts.
+  using Ratio = std::tuple<int, int, int, int, int, OffloadKind>;
   static Ratio ratio_of(const RunConfig& config) {
-    return {config.tensor, config.context, config.expert, config.pipeline};
+    return {config.tensor, config.context, config.expert,
+            config.pipeline, config.zero, config.offload};
   }
   double expected(const Candidate& candidate) const {
     const auto found = ratios_.find(ratio_of(candidate.config));
     const double seconds =
-        candidate.bound.seconds * (found == ratios_.end() ? least_ratio_ : found->second);
-    if (probably_fits(candidate)) return seconds;
-    return kLast + (found_.best.empty() ? likely_bytes(candidate) : seconds);
+        candidate.bound.likely_seconds * (found == ratios_.end() ? least_ratio_ : found->second);
+    if (!probably_fits(candidate)) {
+      return kLast + (found_.best.empty() ? likely_bytes(candidate) : seconds);
+    }
+    return is_usual(candidate.config) && !tried_.contains(kind_of(candidate.config))
+               ? seconds - kLast
+               : seconds;
+  }
+  // Layouts that most published runs use: ZeRO-3 alone, and pipelines with ZeRO-1, with and without
+  // a node's tensor parallelism; with no or selective recomputation.
+  bool is_usual(const RunConfig& config) const {
+    const bool has_pipeline = config.pipeline > 1;
+    return config.context == 1 && config.shard_ranks == 0 && config.offload == OffloadKind::kNone &&
+           config.recompute != Recompute::kFull && config.zero == (has_pipeline ? 1 : 3) &&
+           (config.tensor == 1 ||
+            (has_pipeline && config.tensor == machines_.cluster.devices_per_node));
+  }
+  using Kind = std::tuple<bool, bool, Recompute>;
+  static Kind kind_of(const RunConfig& config) {
+    return {config.tensor > 1, config.pipeline > 1, config.recompute};
   }
   // Estimated memory, plus the least excess over the estimate among plans with the same
   // activations.
@@ -237,35 +254,27 @@ class Search {
 
   // Takes the candidates with the least expected time. Candidates that may be among the best by
   // their coarse bound get a fine bound, and are planned if they still may be. Returns an empty
-  // wave at the limit of dry runs.
+  // wave once as many layouts as allowed are planned.
   Wave next_wave() {
     Wave wave;
-    const size_t most = options_.most_dry_runs == 0
-                            ? kWave
-                            : std::min(kWave, size_t(options_.most_dry_runs - found_.dry_runs));
-    // Until a layout fits, half of each wave is for plans, so that fine bounds do not use all of
-    // it.
-    const size_t most_keys = found_.best.empty() ? (most + 1) / 2 : most;
-    while (!queue_.empty() && wave.size() < most) {
+    const auto nodes = options_.most_nodes == 0 ? kWave : size_t(options_.most_nodes - nodes_);
+    while (!queue_.empty() && wave.size() < kWave && wave.plans.size() < nodes) {
       const auto [before, index] = queue_.extract(queue_.begin()).value();
       Candidate& candidate = candidates_[index];
       if (expected(candidate) > before) {  // later plans raised the expectation
         enqueue(index);
         continue;
       }
-      if (wave.keys.size() == most_keys && !probably_fits(candidate)) {
-        enqueue(index);
-        break;
-      }
       if (!may_be_best(candidate)) continue;
       if (candidate.is_fine || options_.exhaustive) {
+        if (is_usual(candidate.config)) tried_.insert(kind_of(candidate.config));
         wave.plans.push_back(&candidate);
         continue;
       }
       const LayoutBounds::Key key = LayoutBounds::key_of(candidate.config);
       if (!bounds_.knows(key)) {
         const bool is_new = std::ranges::find(wave.keys, key) == wave.keys.end();
-        if (is_new && wave.keys.size() < most_keys) wave.keys.push_back(key);
+        if (is_new) wave.keys.push_back(key);
         wave.waiting.push_back(index);
         continue;
       }
@@ -286,11 +295,12 @@ class Search {
     for (size_t i = 0; i < wave.plans.size(); ++i) {
       work.emplace_back([&, i] { planned[i] = plan(wave.plans[i]->config); });
     }
-    at_once(work, [](const std::function<void()>& one) {
+    const auto run_one = [](const std::function<void()>& one) {
       one();
       return 0;
-    });
-    found_.dry_runs += std::ssize(work);
+    };
+    at_once(work, run_one, machines_.kernels.measures() ? 1 : kPlanThreads);
+    nodes_ += std::ssize(wave.plans);
     const bool found_none = found_.best.empty();
     for (size_t i = 0; i < wave.keys.size(); ++i) bounds_.learn(wave.keys[i], rehearsed[i]);
     for (size_t i = 0; i < planned.size(); ++i) {
@@ -304,12 +314,13 @@ class Search {
   }
 
   void learn(const Candidate& candidate, const PlannedLayout& planned) {
-    if (candidate.bound.seconds <= 0) return;
+    if (candidate.bound.likely_seconds <= 0) return;
     const double excess = double(planned.device.reserved) - candidate.bound.likely_bytes;
     const LayoutBounds::Key key = LayoutBounds::key_of(candidate.config);
     double& least = least_excess_.try_emplace(key, excess).first->second;
     least = std::min(least, excess);
-    const double ratio = planned.step->seconds / candidate.bound.seconds;
+    const double ratio = planned.step->seconds / candidate.bound.likely_seconds;
+    if (getenv("DBG")) fprintf(stderr, "DBG s %.4f est %.4f bound %.4f  GB %.1f est %.1f  data %.3f model %.3f bub %.3f slow %.3f | %s\n", planned.step->seconds, candidate.bound.likely_seconds, candidate.bound.seconds, planned.device.reserved/1e9, candidate.bound.likely_bytes/1e9, planned.step->exposed_data, planned.step->exposed_model, planned.step->bubble, planned.step->slowed, planned.flags.c_str());
     const auto [at, is_new] = ratios_.try_emplace(ratio_of(candidate.config), ratio);
     at->second = std::min(at->second, ratio);
     least_ratio_ = ratios_.size() == 1 ? ratio : std::min(least_ratio_, ratio);
@@ -352,16 +363,10 @@ class Search {
   }
 
   Outcome plan(const RunConfig& config) const {
-    const int64_t all = micro_batches(config);
-    const int64_t few = std::min(all, std::max<int64_t>(kMicroBatches, 2 * config.pipeline));
-    RunConfig shorter = config;
-    shorter.global_batch = config.global_batch / all * few;
-    shorter.steps = kSteps;
     try {
-      std::vector<TimedRank> stages = plan_stages(shorter, few);
+      const std::vector<TimedRank> stages = plan_stages(config, make_task_, ranks_, &machines_);
       PlannedLayout layout{.flags = flags_of(config), .config = config};
-      for (TimedRank& stage : stages) {
-        if (few < all) stage.time = with_micro_batches(std::move(stage.time), few, all);
+      for (const TimedRank& stage : stages) {
         if (stage.memory.device.reserved > layout.device.reserved) {
           layout.device = stage.memory.device;
         }
@@ -376,61 +381,6 @@ class Search {
     }
   }
 
-  // Stages with equal pieces and equal links have equal steps. Only the first of them is planned:
-  // it holds most, as its forward is furthest ahead of its backward.
-  std::vector<TimedRank> plan_stages(const RunConfig& config, int64_t micro_batches) const {
-    std::map<std::vector<double>, TimedRank> planned;
-    std::vector<TimedRank> stages;
-    for (const int rank : first_ranks_of_stages(config, ranks_)) {
-      const std::vector<double> work =
-          config.pipeline > 1 ? work_of_stage(config, micro_batches, rank, int(stages.size()))
-                              : std::vector<double>();
-      auto found = planned.find(work);
-      if (found == planned.end()) {
-        const std::unique_ptr<Task> task = make_task_();
-        found = planned.emplace(work, plan_time(config, *task, rank, ranks_, machines_)).first;
-      }
-      stages.push_back(found->second);
-    }
-    return stages;
-  }
-
-  // Placement of the ranks of the stage that begins with `rank`, as far as stages differ in it. If
-  // the stages and their replicas are aligned with nodes, only this matters: whether the neighbour
-  // stages are in the same node.
-  std::vector<double> place_of_stage(const RunConfig& config, int rank) const {
-    const comm::ParallelSizes sizes = parallel_sizes(config, ranks_);
-    const int of_node = int(machines_.cluster.devices_per_node);
-    const int of_stage = sizes.shard * sizes.context * sizes.tensor;
-    const int of_replica = of_stage * sizes.pipeline;
-    const auto fits = [&](int count) { return count % of_node == 0 || of_node % count == 0; };
-    const bool is_aligned = fits(of_stage) && (sizes.replica == 1 || fits(of_replica));
-    const auto is_beside = [&](int other) { return double(other / of_node == rank / of_node); };
-    return {is_aligned ? -1.0 : double(rank % of_node), is_beside(rank + of_stage),
-            rank < of_stage ? 0.0 : is_beside(rank - of_stage)};
-  }
-
-  // Key of stages with equal work: the placement, and by chunk the costs of its pieces and whether
-  // it has the model's first and last piece.
-  std::vector<double> work_of_stage(const RunConfig& config, int64_t micro_batches, int rank,
-                                    int stage) const {
-    const comm::StagePlan plan =
-        comm::make_stage_plan(pieces_, pipeline_schedule(config, micro_batches));
-    std::vector<double> work = place_of_stage(config, rank);
-    for (int chunk = 0; chunk < plan.placement().chunks; ++chunk) {
-      const auto [first, end] = plan.pieces_of(stage, chunk);
-      work.insert(work.end(), {-1, double(first == 0), double(size_t(end) == pieces_.size())});
-      for (int i = first; i < end; ++i) work.push_back(pieces_[size_t(i)].cost);
-    }
-    return work;
-  }
-
-  int64_t micro_batches(const RunConfig& config) const {
-    const comm::ParallelSizes sizes = parallel_sizes(config, ranks_);
-    return batch_layout(config, int64_t(sizes.replica) * sizes.shard).micro_batches(0);
-  }
-
-  const Clock::time_point begin_ = Clock::now();
   const MakeTask& make_task_;
   const int ranks_;
   const PlanMachines machines_;
@@ -443,8 +393,10 @@ class Search {
   LayoutBounds bounds_;
   std::vector<Candidate> candidates_;
   std::set<std::pair<double, size_t>> queue_;  // sorted by expected time; indices of candidates
-  std::map<Ratio, double> ratios_;  // by axis sizes, least ratio of planned time to bound
+  std::map<Ratio, double> ratios_;  // by axis sizes, least ratio of planned time to estimate
   double least_ratio_ = 1;
+  std::set<Kind> tried_;  // usual kinds with a plan
+  int64_t nodes_ = 0;     // layouts whose plan was tried
   std::map<LayoutBounds::Key, double> least_excess_;  // in bytes
   FoundLayouts found_;
 };

@@ -2,12 +2,12 @@
 
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "shale/base/error.h"
+#include "shale/models/plan/time/layout_bounds.h"
 #include "shale/models/plan/time/layouts.h"
 
 namespace shale::models {
@@ -16,11 +16,11 @@ struct LayoutSearchOptions {
   int64_t most_bytes = 0;  // memory limit of a rank's device; 0: none
   size_t top = 20;         // number of fastest layouts to find
   bool keep_micro_batch = false, keep_recompute = false;  // options that the search keeps
-  // Limits of the search, which then returns the best layouts so far; 0: no limit. Results depend
-  // on the machine's load only if `most_seconds` ends the search.
-  double most_seconds = 0;
-  int64_t most_dry_runs = 0;
+  int64_t most_nodes = 0;   // number of layouts to plan; 0: all that may be among the fastest
   bool exhaustive = false;  // excludes no layout by bounds; for tests of the bounds
+  MakeShorterTask make_shorter = {};  // makes bounds and estimates cheap; null: whole models
+  // Called with the results so far, after each few plans.
+  std::function<void(const struct FoundLayouts&)> progress = {};
 };
 
 // The search reached its limit before it found a layout. The program ends with exit code 1.
@@ -39,22 +39,20 @@ struct FoundLayouts {
   int64_t planned = 0;              // candidates whose step was planned
   int64_t left = 0;                 // candidates not evaluated when the search reached its limit
   double least_seconds = 0;         // lower bound of the step time of these `left` candidates
-  // Dry runs made. Given as `most_dry_runs`, this number reproduces a search that ended early.
-  int64_t dry_runs = 0;
+  double likely_seconds = 0;        // least estimate of their step time
   std::string refusal;  // error of the first refused layout
 };
 
 // Finds the fastest layouts that fit the memory, at the run's global batch on `ranks` ranks.
 // Searches every combination of --tensor (within a node), --context, --expert, --pipeline,
-// --pipeline-chunks, --zero, --shard-ranks, --micro-batch and --recompute that train_lm accepts. A
-// combination is excluded without a plan only by a lower bound of its memory or time
-// (layout_bounds.h). Other combinations are planned with just enough micro-batches to extrapolate
-// the rest, and pipeline stages with equal work are planned once. `config` is resolved, with
-// `threads` set; its own values of these flags and its device memory budget are ignored. make_task:
-// makes the run's task; one plan uses one task.
-FoundLayouts search_layouts(const RunConfig& config,
-                            const std::function<std::unique_ptr<Task>()>& make_task, int ranks,
-                            const PlanMachines& machines, const LayoutSearchOptions& options);
+// --pipeline-chunks, --zero, --shard-ranks, --micro-batch and --recompute that train_lm accepts.
+// Layouts are planned (stages.h) in the order of their estimated times (layout_bounds.h), after the
+// best ones of a few usual kinds. A layout is excluded without a plan only by a lower bound of its
+// memory or time. Results do not depend on the machine or its load, unless kernels are measured.
+// `config` is resolved, with `threads` set; its own values of these flags and its device memory
+// budget are ignored. make_task: makes the run's task; one plan uses one task.
+FoundLayouts search_layouts(const RunConfig& config, const MakeTask& make_task, int ranks, const PlanMachines& machines,
+                            const LayoutSearchOptions& options);
 
 // Throws if `best` is empty. IncompleteSearchError: some layouts were not evaluated; `remedy` says
 // what to do. OutOfMemoryError: all were evaluated or excluded by a bound; none fits. ConfigError:

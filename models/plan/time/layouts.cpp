@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "shale/base/error.h"
-#include "shale/models/training/parallel_setup.h"
 
 namespace shale::models {
 namespace {
@@ -81,13 +80,10 @@ std::vector<Combination> combinations(const Combination& start, std::span<const 
   return all;
 }
 
-using MakeTask = std::function<std::unique_ptr<Task>()>;
-
 PlannedLayout plan_combination(const Combination& of, const MakeTask& make_task, int ranks) {
   PlannedLayout layout{.flags = of.flags, .config = of.config};
-  for (const int rank : first_ranks_of_stages(of.config, ranks)) {
-    const std::unique_ptr<Task> task = make_task();
-    const RankMemory memory = plan_rank(of.config, *task, rank, ranks).memory;
+  for (const TimedRank& stage : plan_stages(of.config, make_task, ranks, /*machines=*/nullptr)) {
+    const RankMemory& memory = stage.memory;
     if (memory.device.reserved <= layout.device.reserved) continue;
     layout.device = memory.device;
     layout.host_bytes = memory.host ? memory.host->reserved : 0;
@@ -106,17 +102,6 @@ bool is_taken(Combination& combination, int ranks) {
 }
 
 }  // namespace
-
-std::vector<int> first_ranks_of_stages(const RunConfig& config, int ranks) {
-  const comm::MeshLayout mesh = parallel_layout(config, ranks);
-  std::vector<int> firsts;
-  for (int rank = 0; rank < ranks; ++rank) {
-    if (mesh.coordinate("pipeline", rank) == static_cast<int>(firsts.size())) {
-      firsts.push_back(rank);
-    }
-  }
-  return firsts;
-}
 
 std::vector<PlannedLayout> plan_layouts(const RunConfig& config, const MakeTask& make_task,
                                         int ranks) {

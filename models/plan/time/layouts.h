@@ -1,13 +1,12 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "shale/models/plan/time/planned_step.h"
+#include "shale/models/plan/time/stages.h"
 
 namespace shale::models {
 
@@ -26,10 +25,6 @@ struct PlannedLayout {
 // of these flags and its device memory budget are ignored. make_task: makes the run's task; one
 // plan uses one task.
 std::vector<PlannedLayout> plan_layouts(const RunConfig& config,
-                                        const std::function<std::unique_ptr<Task>()>& make_task,
-                                        int ranks);
-
-// First rank of each pipeline stage; the ranks of a stage have equal needs.
-std::vector<int> first_ranks_of_stages(const RunConfig& config, int ranks);
+                                        const MakeTask& make_task, int ranks);
 
 }  // namespace shale::models

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "shale/models/plan/time/at_once.h"
 #include "shale/models/plan/time/step_clock.h"
 
 namespace shale::models {
@@ -9,6 +10,7 @@ struct PlanMachines {
   const Cluster& cluster;
   KernelTimes& kernels;
   bool lists_memory = true;  // fill in PlannedRank::at_peak, which takes time
+  size_t threads = kPlanThreads;  // number of stages planned at a time
 };
 
 struct TimedRank : PlannedRank {

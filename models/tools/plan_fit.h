@@ -1,0 +1,32 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "shale/models/plan/time/plan_time.h"
+#include "shale/models/tools/planned_task.h"
+
+namespace shale::models {
+
+// Whether a planned run fits its devices, and what to change.
+struct PlanFit {
+  int rank = 0;              // the most loaded rank
+  int64_t bytes = 0;         // held by its device
+  int64_t most_bytes = 0;    // memory of a device; 0: unknown
+  bool fits = true;          // true if most_bytes is unknown
+  int64_t micro_batch = 0;   // largest micro-batch that fits; 0: none, or unknown
+  std::vector<std::string> changes;  // options with which a run fits that does not; each is enough
+};
+
+// program: its options are resolved, without a limit of memory. planned: the ranks of the run.
+// keeps_batch: the micro-batch must divide the run's global batch.
+PlanFit plan_fit(const PlannedProgram& program, int ranks, std::span<const TimedRank> planned,
+                 int64_t most_bytes, bool keeps_batch);
+
+// "fits: 61.2 GiB of 80.0 GiB per device; largest micro-batch that fits: 4"; empty if the memory of
+// a device is unknown.
+std::string describe(const PlanFit& fit);
+
+}  // namespace shale::models
