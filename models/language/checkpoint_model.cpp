@@ -22,8 +22,9 @@ namespace fs = std::filesystem;
 LanguageModelConfig model_of(const CheckpointReader& reader) {
   const Json shape = checkpoint_fact(reader, "model shape");
   if (shape.is_null()) {
-    throw DataError(
-        cat(reader.path(), ": 'model shape' is missing; expected a checkpoint of train_lm"));
+    throw DataError(cat(reader.path(),
+                        ": 'model shape' is missing; expected a checkpoint of train_lm (shale "
+                        "classify and evaluate take those of train_image)"));
   }
   return parse_model_shape(shape.dump(), cat(reader.path(), ": model shape"));
 }

@@ -170,9 +170,7 @@ void shorten(RunConfig& run, int64_t data_ranks) {
   run.global_batch = std::min(run.global_batch, most * run.micro_batch * data_ranks);
 }
 
-}  // namespace
-
-MemoryNeeds memory_needs(const PlannedRun& planned) {
+MemoryNeeds plan_needs(const PlannedRun& planned) {
   RunConfig run = planned.run;
   run.memory_profile.clear();
   run.eval_every = 0;
@@ -194,6 +192,33 @@ MemoryNeeds memory_needs(const PlannedRun& planned) {
   const bool is_on_disk = !planned.run.offload_folder.empty();
   if (found.memory.host && !is_on_disk) needs.host += found.memory.host->reserved;
   return needs;
+}
+
+}  // namespace
+
+// What a rank needs grows linearly with its micro-batch. Plans of large ones would take long where
+// layers loop over the samples.
+MemoryNeeds memory_needs(const PlannedRun& planned) {
+  const RunConfig& run = planned.run;
+  const int64_t few = 512 * run.tensor, many = 2 * few;
+  if (run.micro_batch <= many) return plan_needs(planned);
+  const auto with = [&](int64_t samples) {
+    PlannedRun other = planned;
+    other.run.device_memory = 0;
+    other.run.global_batch = run.global_batch / run.micro_batch * samples;
+    other.run.micro_batch = samples;
+    return plan_needs(other);
+  };
+  const MemoryNeeds less = with(few), more = with(many);
+  const double steps = static_cast<double>(run.micro_batch - many) / static_cast<double>(few);
+  const auto bytes = [&](int64_t with_few, int64_t with_many) {
+    const double all = static_cast<double>(with_many) + steps * double(with_many - with_few);
+    return static_cast<int64_t>(std::min(all, double(kBeyondAddresses)));
+  };
+  const MemoryNeeds needs{.device = bytes(less.device, more.device),
+                          .host = bytes(less.host, more.host)};
+  if (run.device_memory == 0 || needs.device <= run.device_memory) return needs;
+  throw OutOfMemoryError("plan: beyond --device-memory");
 }
 
 Remedies find_remedies(const PlannedRun& planned, MemoryPool pool, int64_t limit_bytes,

@@ -29,8 +29,9 @@ struct MemoryNeeds {
   int64_t in(MemoryPool pool) const { return pool == MemoryPool::kDevice ? device : host; }
 };
 
-// Plans the rank (plan_rank.h) without validations. Throws what plan_rank() throws, such as
-// DeviceOutOfMemory beyond RunConfig::device_memory.
+// Plans the rank (plan_rank.h) without validations. Extrapolates to micro-batches above 1024
+// samples (times RunConfig::tensor), so that no plan takes longer than that of 1024. Throws what
+// plan_rank() throws, such as DeviceOutOfMemory beyond RunConfig::device_memory.
 MemoryNeeds memory_needs(const PlannedRun& planned);
 
 // Flags that reduce a rank's memory.

@@ -209,6 +209,11 @@ const RunData& RunReader::read() {
 }
 
 void RunReader::read_metrics() {
+  if (!fs::exists(metrics_)) {
+    throw MissingInputError(cat(run_,
+                                ": found no metrics.jsonl; expected the folder of a run, which "
+                                "training programs have as --out"));
+  }
   const MappedFile file(metrics_, {.pattern = AccessPattern::kSequential, .allow_empty = true});
   const std::string_view text = file.text();
   if (text.size() < read_ || !text.substr(0, read_).ends_with(newest_line_)) {

@@ -115,7 +115,7 @@ expect 'a-run-with-a-name-of-some-length validation 2.5'
 expect 'one screen'
 expect '|failed, exit code 76|1200 of 1200|'
 expect 'a-run-with-a-name-of-some-length: rank 7 of 1024 on node-0123456789.cluster'
-expect '|5.774 GiB|70.55G|1024|1024 GPUs, cuda 9.0|16m 19s|'
+expect '|5.774 GiB|70.55G|1024, cuda 9.0|16m 19s|'
 
 # One run, without what only some have.
 mkdir short && head -n 40 a-run-with-a-name-of-some-length/metrics.jsonl >short/metrics.jsonl

@@ -50,10 +50,10 @@ function stepOf(run) {
 }
 
 const lastStart = (run) => run.about.starts.newest.at(-1);
-// "8 GPUs, cuda 9.0", or "cpu".
-function devicesOf(run) {
-  const {device = '', ranks} = lastStart(run) ?? {};
-  return /^(cuda|emu)/.test(device) ? `${ranks} GPU${ranks > 1 ? 's' : ''}, ${device}` : device;
+// "8, cuda 9.0"
+function ranksAndDevice(run) {
+  const start = lastStart(run), ranks = newest(run, 'ranks') ?? start?.ranks;
+  return [ranks === undefined ? '' : quantity(ranks, ''), start?.device].filter(Boolean).join(', ');
 }
 
 function summary(runs) {
@@ -74,8 +74,7 @@ function summary(runs) {
     'MFU, median': (run) => some(median(valuesOf(run, 'mfu')), 'percent'),
     'Device memory': (run) => some(valuesOf(run, 'device_peak_bytes').at(-1), 'bytes'),
     'Parameters': (run) => some(lastStart(run)?.parameters || undefined),
-    'Ranks': (run) => some(newest(run, 'ranks') ?? lastStart(run)?.ranks),
-    'Devices': devicesOf,
+    'Ranks, device': ranksAndDevice,
     'Time of steps': (run) => run.columns.step_ms ? duration(run.columns.step_ms.sum / 1000) : '',
     'Checkpoint': ({about}) => about.checkpoints.length ? `step ${about.checkpoints.at(-1)}` : '',
     'Restarts': ({about: {starts: {newest: list, left_out: older}}}) =>

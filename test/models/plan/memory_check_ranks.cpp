@@ -73,8 +73,8 @@ TEST_CASE("ranks that share a GPU need its memory together", "[memory_check]") {
   if (ranks == 1) {
     CHECK(shared.empty());
   } else {
-    CHECK(test::contains(shared, "on GPU 0 of " + host_name() + " " + ranks_text(ranks) +
-                                     ", found 96.0 MiB free"));
+    CHECK(test::contains(
+        shared, "on GPU 0 of " + host_name() + " " + ranks_text(ranks) + ", found 96.0 MiB free"));
   }
   const std::string small = problem("4", GpuMemory{own, kFree / 3});
   CHECK(test::contains(small, "of " + host_name() + " (1 rank), found 32.0 MiB free; "));

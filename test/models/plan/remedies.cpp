@@ -1,5 +1,6 @@
 #include "shale/models/plan/remedies.h"
 
+#include <ctime>
 #include <string>
 #include <vector>
 
@@ -151,6 +152,26 @@ TEST_CASE("a far smaller micro-batch is found without many plans, and uses most 
     CHECK(smaller.bytes <= limit);
     CHECK(smaller.bytes > limit / 4);
   }
+}
+
+TEST_CASE("the plan of a run of 32 layers takes less than a second") {
+  const Planned planned({"--model", "llama3.1-8b", "--seq-len", "4096"}, 1);
+  const std::clock_t start = std::clock();
+  CHECK(memory_needs(planned.run).device > int64_t{100} << 30);
+  CHECK(std::clock() - start < CLOCKS_PER_SEC);
+}
+
+TEST_CASE("what a large micro-batch needs is extrapolated") {
+  const auto needs = [](const char* samples) {
+    return memory_needs(Planned({"--model", "nano", "--micro-batch", samples}, 1).run);
+  };
+  const MemoryNeeds planned = needs("1024"), more = needs("4096");
+  CHECK(more.device ==
+        Approx(bytes_within(0, {"--model", "nano", "--micro-batch", "4096"}, "", 1)).epsilon(0.01));
+  // Three batches of 1,024 sequences of 256 tokens, inputs and targets; the checkpoint is the same.
+  const int64_t batches = 3 * 1024 * 256 * 8;
+  CHECK((more.host - more.device) - (planned.host - planned.device) == 3 * batches);
+  CHECK(needs("1073741824").device == int64_t{1} << 46);
 }
 
 TEST_CASE("host memory counts batches, checkpoints and offloaded states") {

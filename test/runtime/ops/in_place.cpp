@@ -127,15 +127,21 @@ TEST_CASE("to() moves values to another context and gradients back") {
     CHECK(&on_host.context() == &host);
     CHECK(on_host.contiguous());
     CHECK(&to(x, device).context() == &device);
-    const Tensor back = to(mul(on_host, b), device);
+    bool records = true;
+    Tensor watched = scale(on_host.detach(), 1);
+    record("watched", {on_host}, {&watched}, [&records](BackwardArgs& args) {
+      records = args.dy().context().autograd().enabled;
+      return Grads{args.dy()};
+    });
+    const Tensor back = to(mul(watched, b), device);
     backward(sum(mul(back, x)));  // the sum of x 2 x^T b, elementwise
     CHECK(to_host<float>(back) == Floats{2, 6, 8, 16});
     CHECK(to_host<float>(x.grad()) == Floats{4, 18, 12, 32});
     CHECK(to_host<float>(b.grad()) == Floats{2, 12, 12, 32});
+    CHECK_FALSE(records);  // backward records nothing in either context
     // The loss may be in the other context.
     backward(sum(to(x, host)));
     CHECK(to_host<float>(x.grad()) == Floats{5, 19, 13, 33});
-    // Nothing is recorded of what another context does in backward.
     CHECK(host.autograd().enabled);
     const NoGrad no_grad(host);
     CHECK_FALSE(to(x, host).requires_grad());
