@@ -4,6 +4,7 @@
 #include "shale/bindings/c/memory.h"
 #include "shale/bindings/c/session.h"
 #include "shale/comm/parallel/data/fully_shard.h"
+#include "shale/runtime/tensor/op_recorder.h"
 
 namespace shale::c {
 namespace {
@@ -45,7 +46,9 @@ using namespace shale::c;
 shale_status shale_tensor_to_dlpack(shale_tensor x, int32_t legacy, void** out) {
   return call("shale_tensor_to_dlpack", [&] {
     wanted(out, "out");
-    *out = export_tensor(tensor_of(x, "x"), legacy != 0);
+    const shale::Tensor tensor = tensor_of(x, "x");
+    if (shale::OpRecorder* recorder = shale::recorder_of(tensor)) recorder->read(tensor);
+    *out = export_tensor(tensor, legacy != 0);
   });
 }
 

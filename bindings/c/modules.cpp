@@ -10,6 +10,7 @@
 #include "shale/comm/parallel/data/sharded_parameter.h"
 #include "shale/models/language/config.h"
 #include "shale/models/language/family.h"
+#include "shale/runtime/export/onnx.h"
 
 namespace shale::c {
 namespace {
@@ -169,6 +170,29 @@ models::LanguageModelConfig language_config(const char* name,
   return config;
 }
 
+// Checked arguments of a call that runs a module's body.
+struct Run {
+  Run(shale_module handle, shale_body its_body, int32_t input_count, const shale_tensor* tensors,
+      int32_t output_count)
+      : module(module_of(handle)), body(its_body), outputs(static_cast<size_t>(output_count)) {
+    if (body == nullptr) fail_argument("body is NULL");
+    check_count("input_count", input_count, 1);
+    check_count("output_count", output_count, 1);
+    wanted(tensors, "inputs");
+    for (int32_t i = 0; i < input_count; ++i) inputs.push_back(tensor_of(tensors[i], "inputs"));
+  }
+  std::vector<Tensor> operator()(const std::vector<Tensor>& in, void* user) const {
+    ProgramModule& own = program_module(*module);
+    return own.call(in, [&](const std::vector<Tensor>& given) {
+      return call_body(own, body, user, given, outputs);
+    });
+  }
+  std::shared_ptr<ModuleObject> module;
+  shale_body body;
+  size_t outputs;
+  std::vector<Tensor> inputs;
+};
+
 }  // namespace
 }  // namespace shale::c
 
@@ -221,20 +245,25 @@ shale_status shale_module_run(shale_module module, shale_body body, void* user, 
                               const shale_tensor* inputs, int32_t output_count,
                               shale_tensor* outputs) {
   return call("shale_module_run", [&] {
-    const auto object = module_of(module);
-    if (body == nullptr) fail_argument("body is NULL");
-    check_count("input_count", input_count, 1);
-    check_count("output_count", output_count, 1);
-    wanted(inputs, "inputs");
+    const Run run(module, body, input_count, inputs, output_count);
     wanted(outputs, "outputs");
-    std::vector<Tensor> in;
-    for (int32_t i = 0; i < input_count; ++i) in.push_back(tensor_of(inputs[i], "inputs"));
-    const auto count = static_cast<size_t>(output_count);
-    ProgramModule& own = program_module(*object);
-    const std::vector<Tensor> results = own.call(in, [&](const std::vector<Tensor>& given) {
-      return call_body(own, body, user, given, count);
-    });
-    for (size_t i = 0; i < count; ++i) give_tensor(results[i], &outputs[i]);
+    const std::vector<Tensor> results = run(run.inputs, user);
+    for (size_t i = 0; i < results.size(); ++i) give_tensor(results[i], &outputs[i]);
+  });
+}
+
+shale_status shale_module_export_onnx(shale_module module, shale_body body, void* user,
+                                      int32_t input_count, const shale_tensor* inputs,
+                                      int32_t output_count, const char* path, char* text,
+                                      size_t capacity) {
+  return call("shale_module_export_onnx", [&] {
+    check_not_in_callback();
+    const Run run(module, body, input_count, inputs, output_count);
+    const std::string to = wanted(path, "path");
+    const auto forward = [&](const std::vector<Tensor>& in) { return run(in, user); };
+    const shale::OnnxExport done = shale::export_onnx(*run.module->module, forward, run.inputs,
+                                                      to.empty() ? to : checked_path(path, "path"));
+    give_text(done.fixed_batch.substr(0, capacity > 0 ? capacity - 1 : 0), text, capacity, "text");
   });
 }
 

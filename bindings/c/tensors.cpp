@@ -7,6 +7,7 @@
 #include "shale/runtime/ops/shape.h"
 #include "shale/runtime/tensor/dlpack.h"
 #include "shale/runtime/tensor/foreign_memory.h"
+#include "shale/runtime/tensor/op_recorder.h"
 #include "shale/runtime/tensor/tensor_impl.h"
 
 namespace shale::c {
@@ -184,6 +185,7 @@ shale_status shale_tensor_read(shale_tensor x, void* to, size_t bytes) {
     const Tensor tensor = tensor_of(x, "x");
     check_bytes(tensor, bytes);
     if (bytes == 0) return;
+    if (shale::OpRecorder* recorder = shale::recorder_of(tensor)) recorder->read(tensor);
     const shale::NoGrad no_grad(tensor.context());
     const Tensor dense = contiguous(tensor);
     dense.context().copy(wanted(to, "to"), dense.data(), dense.bytes());

@@ -385,6 +385,17 @@ typedef shale_status (*shale_body)(void* user, const shale_tensor* inputs, int32
 SHALE_API shale_status shale_module_run(shale_module module, shale_body body, void* user,
                                         int32_t input_count, const shale_tensor* inputs,
                                         int32_t output_count, shale_tensor* outputs);
+/* Runs the body of a module up to four times in inference mode, with `inputs` and with these
+ * repeated along the first dimension, and writes what it computes to an ONNX file, with inputs
+ * "input", "input_0" and so on, and outputs alike. Ops of this interface are recorded; ops without
+ * a counterpart in ONNX, and values that the body reads, give SHALE_ERROR_CONFIG. Needs float32
+ * parameters, and stage 0 to 2. An empty path writes nothing: of several ranks one should write.
+ * `text`: empty if the file is for any batch size, else why it is for that of the inputs.
+ * Collective for sharded modules. Since 1.2. */
+SHALE_API shale_status shale_module_export_onnx(shale_module module, shale_body body, void* user,
+                                                int32_t input_count, const shale_tensor* inputs,
+                                                int32_t output_count, const char* path, char* text,
+                                                size_t capacity);
 
 /* A language model by preset, as in train_lm ("nano", "gpt2-124m", "llama-nano"). Zero means the
  * preset's value. Limits are those of train_lm's options (docs/reference/flags.md). */

@@ -46,23 +46,21 @@ Description description_at(const std::string& path) {
 // Reads the values of parameters and buffers, in f32.
 class Values {
  public:
-  Values(const std::string& path, const Description& of, const ImageModel& model, bool ema)
-      : ema_(ema) {
+  Values(const std::string& path, const Description& of, const ImageModel& model) {
     if (of.checkpoint.empty()) {
       weights_.emplace(path, model, /*new_head=*/false);
     } else {
       reader_.emplace(of.checkpoint);
     }
   }
-  std::vector<float> read(const std::string& name, const Shape& shape) {
-    if (reader_) return read_values(*reader_, name, shape, ema_);
+  std::vector<float> read(const std::string& name, const Shape& shape, bool averages) {
+    if (reader_) return read_values(*reader_, name, shape, averages);
     std::vector<float> values(static_cast<size_t>(shape.numel()));
     weights_->read(name, make_view(values.data(), shape));
     return values;
   }
 
  private:
-  const bool ema_;
   std::optional<ImageWeights> weights_;
   std::optional<CheckpointReader> reader_;
 };
@@ -94,19 +92,25 @@ ImageClassifier::ImageClassifier(const std::string& path, std::shared_ptr<Contex
     throw MissingInputError(cat(path, ": expected a run or checkpoint of train_image, or a folder ",
                                 "that its --export wrote, found no ", found.file));
   }
+  if (ema && found.checkpoint.empty()) {
+    throw ConfigError(cat(path, ": averages of weights are in checkpoints, found an export"));
+  }
   ImageModelConfig config;
   std::tie(config, classes_, augmentation_) = read_timm_config(found.file);
   model_ = make_image_model(config);
-  Values values(path, found, *model_, ema);
+  Values values(path, found, *model_);
   materialize(*model_, *context_, dtype_, /*seed=*/0);
-  const auto fill = [&](const std::string& name, const Shape& shape, const Tensor& to) {
-    const std::vector<float> from = values.read(name, shape);
+  const auto fill = [&](const std::string& name, const Shape& shape, const Tensor& to,
+                        bool averages) {
+    const std::vector<float> from = values.read(name, shape, averages);
     kernels::axpby(context_->exec(), {.a = from_host<float>(*context_, from, shape), .y = to});
   };
   for (Parameter* parameter : model_->parameters()) {
-    fill(parameter->full_name(), parameter->shape, parameter->value);
+    fill(parameter->full_name(), parameter->shape, parameter->value, ema);
   }
-  for (Buffer* buffer : model_->buffers()) fill(buffer->full_name(), buffer->shape, buffer->value);
+  for (Buffer* buffer : model_->buffers()) {
+    fill(buffer->full_name(), buffer->shape, buffer->value, /*averages=*/false);
+  }
   context_->synchronize();
 }
 

@@ -34,7 +34,7 @@ bool is_image_classifier(const std::string& path);
 class ImageClassifier {
  public:
   // path: as is_image_classifier(). Throws as ImageWeights and CheckpointReader do; DataError for a
-  // model that is not known. ema: use the moving average of a checkpoint's weights, if it has one.
+  // model that is not known. ema: use the moving average of a checkpoint's weights.
   ImageClassifier(const std::string& path, std::shared_ptr<Context> context, DType dtype,
                   bool ema = false);
 

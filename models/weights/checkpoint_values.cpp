@@ -13,12 +13,12 @@ Json checkpoint_fact(const CheckpointReader& reader, const char* name) {
 
 std::vector<float> read_values(CheckpointReader& reader, const std::string& name,
                                const Shape& shape, bool ema) {
-  std::string stored = name + (ema ? "/ema" : "");
-  if (ema && reader.find(stored) == nullptr) stored = name;
+  const std::string stored = name + (ema ? "/ema" : "");
   const CheckpointTensor* const found = reader.find(stored);
   if (found == nullptr || found->dtype != DType::kF32 || !(Shape(found->shape) == shape)) {
-    throw DataError(cat(reader.path(), ": expected the tensor '", name, "', fp32", to_string(shape),
-                        ", found ", found == nullptr ? "none" : "another"));
+    throw DataError(cat(reader.path(), ": expected the tensor '", stored, "', fp32", shape,
+                        ", found ", found == nullptr ? "none" : "another",
+                        ema ? "; only runs with --ema have averages" : ""));
   }
   std::vector<float> values(static_cast<size_t>(shape.numel()));
   reader.read(stored, 0, std::as_writable_bytes(std::span(values)));

@@ -11,8 +11,8 @@ namespace shale::models {
 // Returns a fact that the run stored (RunDescription); null if it is missing.
 Json checkpoint_fact(const CheckpointReader& reader, const char* name);
 
-// Reads a parameter or buffer whole, f32. ema: its moving average, if the checkpoint has one.
-// Throws DataError if the checkpoint has no such tensor of that shape.
+// Reads a parameter or buffer whole, f32. ema: the moving average of a parameter. Throws DataError
+// if the checkpoint has no such tensor of that shape.
 std::vector<float> read_values(CheckpointReader& reader, const std::string& name,
                                const Shape& shape, bool ema = false);
 

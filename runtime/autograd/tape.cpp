@@ -285,14 +285,14 @@ void link(const char* op, const std::vector<Tensor>& inputs, const std::vector<T
 void record(const char* op, const std::vector<Tensor>& inputs, const std::vector<Tensor*>& outputs,
             BackwardFn backward) {
   check_same_device(op, *outputs.front(), inputs);
+  const bool wanted = std::any_of(inputs.begin(), inputs.end(),
+                                  [](const Tensor& input) { return input.requires_grad(); });
   const AutogradState& state = outputs.front()->context().autograd();
   if (state.recorder != nullptr) {
     std::vector<Tensor> results;
     for (const Tensor* y : outputs) results.push_back(*y);
     state.recorder->check(op, inputs, results);
   }
-  const bool wanted = std::any_of(inputs.begin(), inputs.end(),
-                                  [](const Tensor& input) { return input.requires_grad(); });
   if (!state.enabled || !wanted) return;
   check_one_context(op, inputs, *outputs.front());
   link(op, inputs, outputs, std::move(backward));

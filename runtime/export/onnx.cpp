@@ -8,6 +8,7 @@
 #include "shale/runtime/autograd/tape.h"
 #include "shale/runtime/export/onnx_internal.h"
 #include "shale/runtime/ops/shape.h"
+#include "shale/runtime/tensor/tensor_impl.h"
 
 namespace shale {
 namespace {
@@ -15,13 +16,16 @@ namespace {
 using onnx::Graph;
 using onnx::Recording;
 
-// Repeats the inputs that have the batch size of the first input.
-std::vector<Tensor> repeated(const std::vector<Tensor>& inputs, int count) {
-  const int64_t batch = inputs.front().size(0);
+// Copies the inputs, `count` times those that have the batch size of the first input. Copies differ
+// from each other, from parameters, and from tensors that forward uses without being given them.
+std::vector<Tensor> copies(const std::vector<Tensor>& inputs, int count) {
+  const auto rows = [](const Tensor& x) { return x.ndim() > 0 ? x.size(0) : -1; };
   std::vector<Tensor> results;
   for (const Tensor& x : inputs) {
-    const bool has_batch = x.ndim() > 0 && x.size(0) == batch;
-    results.push_back(has_batch ? concat(std::vector<Tensor>(size_t(count), x), 0) : x);
+    const bool has_batch = rows(x) >= 0 && rows(x) == rows(inputs.front());
+    const Tensor list = rows(x) >= 0 ? x : reshape(x, {1});
+    const Tensor copy = concat(std::vector<Tensor>(has_batch ? size_t(count) : 1, list), 0);
+    results.push_back(rows(x) >= 0 ? copy : reshape(copy, {}));
   }
   return results;
 }
@@ -55,6 +59,12 @@ void build(Graph& graph, OnnxOptions& options) {
                            .attributes = {}});
   }
   graph.remove_unused(options.output_names);
+  for (const std::string& name : options.input_names) {
+    const auto uses = [&](const onnx::Node& n) { return std::ranges::count(n.inputs, name) > 0; };
+    if (std::ranges::any_of(graph.nodes, uses)) continue;
+    throw ConfigError(cat("export_onnx: the outputs do not depend on '", name,
+                          "', expected a forward that uses the inputs it is given"));
+  }
   for (const auto* names : {&options.input_names, &options.output_names}) {
     for (const std::string& name : *names) {
       if (!graph.initializers.contains(name)) continue;
@@ -72,6 +82,12 @@ OnnxExport export_onnx(const Module& module, const onnx::Forward& forward,
                        const OnnxOptions& options) {
   if (inputs.empty()) throw ConfigError("export_onnx: found no inputs, expected at least one");
   for (const Tensor& x : inputs) check_defined("export_onnx", "an input", x);
+  for (const Parameter* parameter : module.parameters()) {
+    if (parameter->value.impl().storage != nullptr) continue;
+    throw ConfigError(cat("export_onnx: ", parameter->full_name(),
+                          " has no memory outside its "
+                          "module's forward, expected materialize(), or ZeRO stage 0 to 2"));
+  }
   const Inference inference(inputs.front().context());
   forward(inputs);  // makes what is made on first use, such as tables
   OnnxExport result;
@@ -79,7 +95,7 @@ OnnxExport export_onnx(const Module& module, const onnx::Forward& forward,
   std::optional<Recording> recording;
   std::optional<Graph> graph;
   const auto write = [&] {
-    onnx::write_graph(*graph, path, names);
+    if (!path.empty()) onnx::write_graph(*graph, path, names);
     result.nodes = std::ssize(graph->nodes);
     for (const auto& [name, x] : graph->initializers) {
       if (x.tensor.defined()) result.weight_bytes += x.tensor.bytes();
@@ -90,8 +106,8 @@ OnnxExport export_onnx(const Module& module, const onnx::Forward& forward,
     const int64_t batch = inputs.front().ndim() > 0 ? inputs.front().size(0) : 0;
     if (!options.free_batch || batch == 0) throw onnx::BatchError("a free batch was not asked for");
     recording =
-        onnx::merge_batches(onnx::record_forward(module, forward, repeated(inputs, 2)),
-                            onnx::record_forward(module, forward, repeated(inputs, 3)), batch);
+        onnx::merge_batches(onnx::record_forward(module, forward, copies(inputs, 2)),
+                            onnx::record_forward(module, forward, copies(inputs, 3)), batch);
     build(graph.emplace(*recording), names = options);
     return write();
   } catch (const onnx::BatchError& error) {
@@ -99,7 +115,7 @@ OnnxExport export_onnx(const Module& module, const onnx::Forward& forward,
   } catch (const ShapeError& error) {  // forward expects the batch size of the inputs
     result.fixed_batch = error.what();
   }
-  recording = onnx::record_forward(module, forward, inputs);
+  recording = onnx::record_forward(module, forward, copies(inputs, 1));
   build(graph.emplace(*recording), names = options);
   return write();
 }

@@ -17,7 +17,8 @@ struct OnnxOptions {
   // Makes the first dimension free for all inputs whose first size is that of the first input.
   bool free_batch = true;
   std::map<std::string, std::string> metadata{};  // texts that the file carries, by name
-  // Files above this size, in bytes, get their weights in a second file, PATH.data. At most 2^31.
+  // Files above this size, in bytes, get their weights in a second file, PATH.data. Files of
+  // 2 GiB always do: protocol buffers have no larger messages.
   int64_t max_file_bytes = int64_t{1} << 30;
 };
 
@@ -37,7 +38,9 @@ struct OnnxExport {
 // tensors must be f32, i32 or u8 on one device, and layouts stay Shale's: images are [N, H, W, C].
 // Control flow of forward is that of the recorded call.
 //
-// The file appears complete or not at all. Throws ConfigError for an op or a dtype that cannot be
+// The file appears complete or not at all; with an empty path there is none, for ranks that share
+// a module's forward with a rank that writes. A parameter must have memory outside its module's
+// forward, so ZeRO stage 3 is refused. Throws ConfigError for an op or a dtype that cannot be
 // exported, for values that forward reads on the host, and for tensors whose origin is unknown;
 // DataError for weights that are NaN; DiskError.
 OnnxExport export_onnx(

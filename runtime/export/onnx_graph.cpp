@@ -35,6 +35,7 @@ enum : uint32_t { kDims = 1, kType, kName = 8, kRaw, kExternal = 13, kLocation }
 }
 
 constexpr int64_t kIr = 8, kOpset = 17;
+constexpr int64_t kMaxMessage = (int64_t{1} << 31) - (int64_t{1} << 20);  // with room for heads
 
 // A StringStringEntryProto, or a type with one text.
 ProtoMessage pair(std::string_view key, std::string_view value) {
@@ -281,7 +282,8 @@ void write_graph(const Graph& graph, const std::string& path, const OnnxOptions&
   const std::string nodes = graph_head(graph, options).bytes();
   int64_t weights = 0;
   for (const auto& [name, x] : graph.initializers) weights += bytes_of(x);
-  const bool is_external = weights + std::ssize(nodes) > options.max_file_bytes;
+  const int64_t most = std::min(options.max_file_bytes, kMaxMessage);
+  const bool is_external = weights + std::ssize(nodes) > most;
   const std::string data_path = path + ".data";
   std::optional<Output> data;
   if (is_external) data.emplace(data_path);

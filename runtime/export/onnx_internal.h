@@ -95,7 +95,7 @@ struct Initializer {
 // Nodes in order, and the initializers they use by name.
 class Graph {
  public:
-  explicit Graph(const Recording& recording) : recording(recording) {}
+  explicit Graph(const Recording& of) : recording(of) {}
 
   // Adds a node; returns the name of its result.
   std::string node(const char* type, std::vector<std::string> inputs,

@@ -316,6 +316,7 @@ void compare(const Op& o) {
 }
 
 void cast(const Op& o) {
+  onnx_type(o.result().dtype, "the result of cast");
   if (o.result().dtype != DType::kF32) o.refuse("another dtype than fp32 as its result");
   o.set(o.converted(0, DType::kF32));
 }

@@ -34,7 +34,7 @@ uint32_t checksum(const Tensor& x) {
 
 class ForwardRecorder : public OpRecorder {
  public:
-  explicit ForwardRecorder(const Module& module) {
+  ForwardRecorder(const Module& module, const Context& context) : context_(context) {
     for (const Parameter* parameter : module.parameters()) {
       own_[&parameter->value.impl()] = parameter->full_name();
     }
@@ -67,6 +67,12 @@ class ForwardRecorder : public OpRecorder {
       added.inputs.push_back(
           {.value = x.tensor.defined() ? find(op, x.tensor) : -1, .number = x.value});
     }
+    if (op == std::string_view("cast") && value(added.inputs[0].value).is_constant) {
+      // A constant too, such as the result of arange(), which begins in f64.
+      add_value(outputs[0],
+                {.producer = op, .is_constant = true, .checksum = checksum(outputs[0])});
+      return;
+    }
     for (const Tensor& y : outputs) {
       added.outputs.push_back(add_value(y, {.producer = op}));
       if (inputs.empty()) recording_.values.back().checksum = checksum(y);
@@ -83,11 +89,12 @@ class ForwardRecorder : public OpRecorder {
     for (const Tensor& y : outputs) {
       const auto known = known_.find(key_of(y));
       const bool is_own = known != known_.end() && value(known->second).producer == std::string(op);
-      // A module's hooks pass tensors on.
+      // A module's hooks pass views of tensors on.
       const bool passes_on = std::ranges::any_of(inputs, [&](const Tensor& x) {
-        return x.defined() && x.impl().storage != nullptr && key_of(x) == key_of(y);
+        return x.defined() && x.impl().storage != nullptr && &x.impl() != &y.impl() &&
+               key_of(x) == key_of(y);
       });
-      if (is_own || (known != known_.end() && passes_on)) continue;
+      if (is_own || passes_on) continue;
       throw ConfigError(cat("export_onnx: the op ", op, " cannot be exported"));
     }
   }
@@ -116,7 +123,7 @@ class ForwardRecorder : public OpRecorder {
 
   int find(std::string_view user, const Tensor& x) {
     if (const auto known = known_.find(key_of(x)); known != known_.end()) return known->second;
-    if (allocated_.contains(x.storage().get())) {
+    if (allocated_.contains(x.storage().get()) || &x.context() != &context_) {
       throw ConfigError(cat("export_onnx: ", user, ": ", x,
                             " was made or changed in place by code that is not recorded, expected "
                             "the result of an op that can be exported"));
@@ -125,6 +132,7 @@ class ForwardRecorder : public OpRecorder {
     return add_value(x, {.name = own != own_.end() ? own->second : "", .is_constant = true});
   }
 
+  const Context& context_;
   Recording recording_;
   std::map<Key, int> known_;
   std::map<const TensorImpl*, std::string> own_;  // names of the module's parameters and buffers
@@ -176,8 +184,8 @@ std::string host_bytes(const Tensor& x) {
 
 Recording record_forward(const Module& module, const Forward& forward,
                          const std::vector<Tensor>& inputs) {
-  ForwardRecorder recorder(module);
   Context& context = inputs.front().context();
+  ForwardRecorder recorder(module, context);
   for (const Tensor& x : inputs) recorder.add_input(x);
   std::vector<Tensor> outputs;
   {

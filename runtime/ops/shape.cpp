@@ -237,9 +237,9 @@ void copy_(const Tensor& to, const Tensor& x) {
   check_shape("copy_", "x", x, to.shape());
   check_dtype("copy_", "x", x, to.dtype());
   check_same_device("copy_", to, {&x, 1});
+  if (OpRecorder* seen = recorder_of(to)) seen->check("copy_", {}, {to});
   const bool records = needs_grad(to.context(), {to, x});
   if (records) check_recordable(to);
-  if (OpRecorder* seen = recorder_of(to)) seen->check("copy_", {}, {to});
   kernels::copy(to.exec(), {.x = x, .y = to});
   to.bump_version();
   if (records) record_copy(to, x);

@@ -94,8 +94,8 @@ Context::~Context() {
 }
 
 std::shared_ptr<Storage> Context::allocate(int64_t bytes, MemoryTag tag, std::string_view what) {
-  auto storage = std::make_shared<Storage>(
-      memory_, allocator().allocate(bytes, tag, exec_.stream, what), bytes);
+  auto storage =
+      std::make_shared<Storage>(memory_, allocator().allocate(bytes, tag, exec_.stream, what), bytes);
   if (autograd_->recorder != nullptr) autograd_->recorder->allocated(storage.get());
   return storage;
 }

@@ -8,6 +8,7 @@ import array
 import ctypes
 import gc
 import math
+import pathlib
 import subprocess
 import sys
 import tempfile
@@ -442,6 +443,32 @@ class Exits(unittest.TestCase):
                 [sys.executable, "-c", f"import os, sys, shale\nshale.init('cpu')\n{text}"],
                 capture_output=True, text=True)
             self.assertEqual((done.returncode, done.stderr), (0, ""))
+
+
+class OnnxTest(unittest.TestCase):
+    def test_a_module_is_exported_for_any_batch_size(self):
+        class Reading(Mlp):
+            def forward(self, x):
+                return super().forward(x) if self.read(x) > 0 else x
+
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "mlp.onnx"
+            model = Mlp().shard(seed=1)
+            x = shale.tensor([[1.0, 2.0], [3.0, -4.0]])
+            self.assertEqual(model.export_onnx(path, x), "")
+            text = path.read_bytes()
+            for name in (b"first.weight", b"second.bias", b"Gemm", b"Tanh", b"batch"):
+                self.assertIn(name, text)
+            self.assertEqual(model(x).shape, (2, 1))
+            path.unlink()
+            for read in (lambda x: x.sum().item(), lambda x: memoryview(x.tobytes())[0]):
+                other = Reading().shard(seed=1)
+                other.read = read
+                with self.assertRaisesRegex(shale.ConfigError, "reads the values of"):
+                    other.export_onnx(path, x)
+            with self.assertRaisesRegex(shale.ConfigError, "first.weight has no memory"):
+                Mlp().shard(3, seed=1).export_onnx(path, x)
+            self.assertEqual(list(pathlib.Path(folder).iterdir()), [])
 
 
 class Mlp(shale.Module):

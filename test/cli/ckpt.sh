@@ -100,6 +100,8 @@ expect 64 "--jsom" "--json" -- ckpt inspect "$last" --jsom
 expect 64 "--ranks" "0" -- ckpt reshard "$last" --ranks 0 --out "$work/six"
 expect 64 "--out" -- ckpt reshard "$last" --ranks 2
 expect 64 "--dtype" "fp8" -- ckpt export "$last" --out "$work/x" --dtype fp8
+expect 64 "needs a run of train_image or train_diffusion" "--to hf" -- \
+  ckpt export "$last" --out "$work/x.onnx" --to onnx
 expect 66 "nowhere" -- ckpt inspect "$work/nowhere"
 expect 66 "exported" -- ckpt verify "$work/exported"
 expect 66 "nowhere" -- ckpt diff "$last" "$work/nowhere"

@@ -48,6 +48,21 @@ run_training 2 resumed --ema 0.5 --resume "$work/plain/checkpoints/step_00000002
 [[ $code -eq 0 && $(bits resumed) == $(bits plain | tail -n 2) ]] || fail "resumed: other losses"
 cmp -s "$work"/{plain,resumed}/samples/step_00000004.png || fail "resumed: other samples"
 
+# ---- ONNX files ----
+# onnx CODE WORDS FLAGS...: shale ckpt export --to onnx ends with CODE and prints WORDS.
+onnx() {
+  local code=0 expected=$1 words=$2
+  shift 2
+  "$BIN_DIR/shale" ckpt export "$@" --to onnx >"$work/stdout" 2>"$work/stderr" || code=$?
+  [[ $code -eq $expected ]] && grep -q "$words" "$work/stdout" "$work/stderr" ||
+    fail "onnx $*: exit code $code, expected $expected"
+}
+onnx 0 'nodes, .* of weights, any batch size' "$work/plain" --out "$work/plain.onnx"
+onnx 64 'needs --dtype fp32' "$work/plain" --out "$work/x.onnx" --dtype bf16
+onnx 0 'any batch size' "$work/plain" --out "$work/average.onnx" --ema
+cmp -s "$work"/{plain,average}.onnx && fail "onnx: averages are as the weights"
+[[ ! -e $work/x.onnx ]] || fail "onnx: a refused export left a file"
+
 # ---- DDPM with learned variances, in bf16 ----
 runs ddpm 1 --process ddpm --learned-variance --dtype bf16 --no-save --eval-every 4 --samples 1
 [[ -s $work/ddpm/samples/step_00000004.png ]] || fail "ddpm: no samples"

@@ -90,6 +90,23 @@ grep -q 'encoder.layers.encoder_layer_0.self_attention.in_proj_weight' "$work/tv
 run_training 1 timm "${vit_out[@]}" --init "$work/tv" --export "$work/timm"
 cmp -s "$work/timm/model.safetensors" "$work/small_out/model.safetensors" || fail "timm: other weights"
 
+# ---- ONNX files ----
+# onnx CODE WORDS FLAGS...: shale ckpt export --to onnx ends with CODE and prints WORDS.
+onnx() {
+  local code=0 expected=$1 words=$2
+  shift 2
+  "$BIN_DIR/shale" ckpt export "$@" --to onnx >"$work/stdout" 2>"$work/stderr" || code=$?
+  [[ $code -eq $expected ]] && grep -q "$words" "$work/stdout" "$work/stderr" ||
+    fail "onnx $*: exit code $code, expected $expected"
+}
+onnx 0 'nodes, .* of weights, any batch size' "$work/plain" --out "$work/plain.onnx"
+onnx 64 'needs --dtype fp32' "$work/plain" --out "$work/x.onnx" --dtype bf16
+onnx 0 'any batch size' "$work/plain_end" --out "$work/again.onnx"
+cmp -s "$work"/{plain,again}.onnx || fail "onnx: the export of a run and of its checkpoint differ"
+onnx 65 'only runs with --ema have averages' "$work/plain" --out "$work/x.onnx" --ema
+onnx 74 'creating the file failed' "$work/plain" --out "$work/missing/x.onnx"
+[[ ! -e $work/x.onnx ]] || fail "onnx: a refused export left a file"
+
 # ---- A vision transformer in bf16, from a folder with a damaged file ----
 mkdir -p "$work/folder/a" "$work/folder/b"
 for i in 1 2 3 4 5 6; do

@@ -1,4 +1,4 @@
-// Exports ResNet, ViT and DiT to ONNX. test/oracles/onnx.py runs the files in onnxruntime.
+// Exports ResNet, ViT and DiT to ONNX. test/oracles/onnx_files.py runs the files in onnxruntime.
 #include <cmath>
 
 #include "shale/kernels/elementwise.h"
@@ -63,10 +63,11 @@ TEST_CASE("image classifiers are exported with their parameters") {
     const auto model = models::make_image_model(config_of(name));
     fill(*model, context);
     const int64_t pixels = model->config().pixels;
-    const auto [result, file] =
+    const auto [result, file, frozen] =
         check_export(name, *model, [&](const Tensors& in) { return Tensors{model->logits(in[0])}; },
                      {made(context, "images", {2, pixels, pixels, 3}, 0, 3)});
     CHECK(result.fixed_batch == "");
+    CHECK(result.nodes == frozen);
     for (const Parameter* p : model->parameters()) {
       CAPTURE(p->full_name());
       CHECK(file.initializers.contains(p->full_name()));
@@ -97,7 +98,7 @@ TEST_CASE("a diffusion transformer is exported with its three inputs") {
                        .learned_variance = learned});
     fill(model, context);
     const auto times = models::time_features(std::vector<double>{0.3, 700}, model.config().variant);
-    const auto [result, file] =
+    const auto [result, file, frozen] =
         check_export(learned ? "dit_variance" : "dit", model,
                      [&](const Tensors& in) { return Tensors{model.forward(in[0], in[1], in[2])}; },
                      {made(context, "x", {2, 8, 8, 3}, 0, 3),
@@ -105,6 +106,7 @@ TEST_CASE("a diffusion transformer is exported with its three inputs") {
                       from_host<int32_t>(context, std::vector<int32_t>{4, 5}, {2})},
                      {.input_names = {"x", "times", "labels"}});
     CHECK(result.fixed_batch == "");
+    CHECK(result.nodes == frozen);
     CHECK(file.inputs.at("labels").type == 6);
     CHECK(file.inputs.at("times").dims == std::vector<int64_t>{-1, models::kTimeFeatures});
     CHECK(file.outputs.at("output").dims == std::vector<int64_t>{-1, 8, 8, learned ? 6 : 3});

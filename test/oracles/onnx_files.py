@@ -3,12 +3,11 @@
 The tests of the export (test_runtime and test_models with the variable SHALE_ONNX_OUT) write each
 file with its inputs and outputs, for two batch sizes where the batch is free. The checker of the
 package onnx checks each file with shape inference. Then train_image and train_diffusion each train
-a few steps, `shale ckpt export --to onnx` writes their models, and `shale classify` gives the
-probabilities to compare with. Prints for each file the number of its nodes, and 1 if all outputs
-agree to 1e-5, relative to values above 1.
+two steps, and `shale ckpt export --to onnx` must write the weights that --export writes; and a module
+of a Python program is exported. Prints for each file the number of its nodes, and 1 if all outputs
+agree to 1e-5, relative to values above 1; and for each run the number of equal weights.
 """
 
-import json
 import os
 import pathlib
 import subprocess
@@ -18,10 +17,13 @@ import tempfile
 import numpy as np
 import onnx
 import onnxruntime
+from safetensors.numpy import load_file
 
 TESTS = pathlib.Path(__file__).resolve().parents[1]
 BUILD = next(p for p in (TESTS.parent / "build" / preset for preset in ("release", "dev"))
              if (p / "test" / "test_models").exists())
+sys.path.insert(0, str(TESTS.parent / "bindings" / "python"))
+os.environ["SHALE_LIBRARY"] = str(BUILD / "lib" / "libshale_c.so.1")
 DTYPES = {"fp32": "float32", "int32": "int32", "uint8": "uint8"}
 
 
@@ -69,17 +71,43 @@ def check_tests(work):
 
 
 def check_runs(work):
-    common = ["--threads", 1, "--device", "cpu", "--steps", 4, "--save-every", 4, "--data", "shapes",
-              "--made-images", 64]
-    run("bin/train_image", *common, "--pixels", 16, "--model", "resnet18-small", "--out", work / "image",
-        "--global-batch", 8)
-    path = work / "image.onnx"
-    run("bin/shale", "ckpt", "export", work / "image", "--to", "onnx", "--out", path)
-    pictures = sorted((TESTS / "fixtures" / "images").glob("*.png"))[:2]
-    classified = [json.loads(line) for line in
-                  run("bin/shale", "classify", work / "image", *pictures, "--json").splitlines()]
-    print(f"classified {len(classified)}")
+    """Compares the weights of exported runs with those that the programs themselves write."""
+    common = ["--threads", 1, "--device", "cpu", "--steps", 2, "--save-every", 2, "--data", "shapes",
+              "--made-images", 64, "--pixels", 16, "--global-batch", 8]
+    for program, model in (("train_image", "resnet18-small"), ("train_image", "vit-nano"),
+                           ("train_diffusion", "dit-nano")):
+        out, path, exported = (work / f"{model}{ending}" for ending in ("_run", ".run.onnx", "_export"))
+        run(f"bin/{program}", *common, "--model", model, "--out", out, "--export", exported)
+        run("bin/shale", "ckpt", "export", out, "--to", "onnx", "--out", path)
+        session(path)
+        found = {x.name: onnx.numpy_helper.to_array(x) for x in onnx.load(str(path)).graph.initializer}
+        expected = load_file(exported / "model.safetensors")
+        names = [name for name in expected if not name.endswith(("pos_embed", "num_batches_tracked"))]
+        print(f"{model}_weights {sum(np.array_equal(found[x], expected[x]) for x in names)}")
+
+
+def check_python():
+    """A module of a Python program."""
+    import shale
+
+    class Block(shale.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm = shale.LayerNorm(self, "norm", 8)
+            self.up, self.down = shale.Linear(self, "up", 8, 32), shale.Linear(self, "down", 32, 8)
+
+        def forward(self, x):
+            return self.down(shale.gelu(self.up(self.norm(x))), x)
+
+    with shale.init("cpu"), tempfile.TemporaryDirectory() as folder:
+        block, path = Block().shard(seed=1), pathlib.Path(folder) / "block.onnx"
+        x = np.random.default_rng(1).standard_normal((3, 5, 8), dtype="float32")
+        block.export_onnx(path, shale.tensor(x[:2]))
+        expected = np.asarray(block(shale.tensor(x)).detach())
+        report("python", path, [error(session(path).run(None, {"input": x})[0], expected)])
 
 
 with tempfile.TemporaryDirectory() as folder:
     check_tests(pathlib.Path(folder))
+    check_runs(pathlib.Path(folder))
+check_python()

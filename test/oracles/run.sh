@@ -13,7 +13,7 @@ venv=../../build/oracles/venv
 if [[ ! -x $venv/bin/python ]]; then
   python3 -m venv "$venv"
   "$venv/bin/pip" install --quiet jax safetensors jinja2==3.1.6 transformers==5.24.0 torch \
-    pyarrow==26.0.1 datasets==5.2.0 webdataset==1.0.2 \
+    pyarrow==26.0.1 datasets==5.2.0 webdataset==1.0.2 onnx==1.23.2 onnxruntime==1.32.0 \
     xllamacpp==2026.10.11549
 fi
 status=0

@@ -9,6 +9,7 @@
 #include "shale/base/protobuf.h"
 #include "shale/runtime/autograd/tape.h"
 #include "shale/runtime/ops/shape.h"
+#include "shale/test/support/fixtures.h"
 #include "shale/test/support/temp_dir.h"
 
 namespace shale::test {
@@ -155,6 +156,11 @@ CheckedExport check_export(
   const std::string path = cat(folder, "/", name, ".onnx");
   CheckedExport checked{.result = export_onnx(module, forward, inputs, path, options), .file = {}};
   checked.file = read_onnx(path);
+  std::ifstream frozen(fixture_path("../oracles/onnx_files.txt"));
+  int64_t nodes = 0;
+  for (std::string key; frozen >> key >> nodes;) {
+    if (key == name + "_nodes") checked.frozen_nodes = nodes;
+  }
   if (kept == nullptr) return checked;
   const Inference inference(inputs.front().context());
   const auto write = [&](const std::string& suffix, const std::vector<shale::Tensor>& in) {

@@ -33,11 +33,14 @@ struct OnnxFile {
 OnnxFile read_onnx(const std::string& path);
 
 // Exports a forward and reads the file. With the variable SHALE_ONNX_OUT, the file is kept in that
-// folder as NAME.onnx, next to raw inputs and outputs for test/oracles/onnx.py: NAME.txt lists
-// them. The outputs are also computed for one sample more, if the batch size is free.
+// folder as NAME.onnx, next to raw inputs and outputs for test/oracles/onnx_files.py: NAME.txt
+// lists them. The outputs are also computed for one sample more, if the batch size is free.
 struct CheckedExport {
   OnnxExport result;
   OnnxFile file;
+  // Nodes of the file of this name that onnxruntime has run (test/oracles/onnx_files.txt); -1:
+  // none.
+  int64_t frozen_nodes = -1;
 };
 CheckedExport check_export(
     const std::string& name, const Module& module,

@@ -155,7 +155,7 @@ _FUNCTIONS = {
     "mse_loss": "ttH", "bce_with_logits_loss": "ttH", "all_gather": "tH",
     "reduce_scatter_sum": "tH", "all_reduce_sum": "tH", "backward": "t", "set_inference": "hi",
     "module_create": "hmsH", "module_destroy": "m", "module_declare": "msiLp",
-    "module_run": "mbpiHiH", "language_model_create": "hspH", "language_model_loss": "mttH",
+    "module_run": "mbpiHiH", "module_export_onnx": "mbpiHispz", "language_model_create": "hspH", "language_model_loss": "mttH",
     "module_shard": "mp", "module_begin_backward": "mi", "mean_over_ranks": "mtdH",
     "clip_grad_norm": "mfF", "zero_grad": "m", "module_parameter_count": "mL",
     "module_parameter": "mlp", "module_value": "msH", "parameter_read": "mspl",

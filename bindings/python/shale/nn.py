@@ -3,6 +3,7 @@
 import ctypes
 import itertools
 import math
+import os
 
 from . import _library, _runtime, functions
 from ._library import call, result
@@ -73,25 +74,38 @@ class Module:
         raise NotImplementedError(f"{type(self).__name__} has no forward()")
 
     def __call__(self, *arguments):
+        outputs = (_library.Handle * self.outputs)()
+        self._run("module_run", arguments, outputs)
+        results = tuple(Tensor(handle) for handle in outputs)
+        return results[0] if self.outputs == 1 else results
+
+    def export_onnx(self, path, *arguments):
+        """Writes what a call with these arguments computes in inference mode to an ONNX file, with
+        inputs "input", or "input_0" and so on, and outputs alike. Returns "" if the file is for any
+        batch size, the first dimension, else the reason why it is for that of the arguments. Needs
+        float32 parameters, and stage 0 to 2. On several ranks, rank 0 writes. Collective."""
+        text = ctypes.create_string_buffer(256)
+        writes = _runtime.runtime().rank == 0
+        self._run("module_export_onnx", arguments, os.fsencode(path) if writes else b"", text,
+                  len(text))
+        return text.value.decode(errors="replace")
+
+    def _run(self, function, arguments, *rest):
         tensors = [x for x in arguments if isinstance(x, Tensor)]
         if not tensors:
             raise TypeError(f"{type(self).__name__}: found no shale.Tensor among the arguments, "
                             "expected one: shale.tensor(x) copies x")
         handles = _library.handles(tensors, type(self).__name__)
-        outputs = (_library.Handle * self.outputs)()
         number = next(_run_numbers)
         run = _runs[number] = _Run(self, arguments)
         try:
-            call("module_run", self._handle, _body, number, len(tensors), handles, self.outputs,
-                 outputs)
+            call(function, self._handle, _body, number, len(tensors), handles, self.outputs, *rest)
         except _library.Error:
             if run.error is not None:
                 raise run.error from None
             raise
         finally:
             del _runs[number]
-        results = tuple(Tensor(handle) for handle in outputs)
-        return results[0] if self.outputs == 1 else results
 
     # ---- Ranks ----
 

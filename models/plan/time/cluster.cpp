@@ -153,7 +153,6 @@ Cluster read_cluster(const std::string& path) {
   Cluster cluster;
   ConfigSpec spec("cluster", "the machines of a planned run");
   describe(spec, cluster);
-<<<<<<< ours
   const auto known = std::ranges::find(cluster_files(), path, &ClusterFile::name);
   const bool is_name = path.find_first_of("./") == std::string::npos;
   if (known == cluster_files().end() && is_name && !std::filesystem::exists(path)) {
@@ -166,16 +165,6 @@ Cluster read_cluster(const std::string& path) {
     text = MappedFile(path).text();
   }
   cluster.links = take_links(spec, text, path);
-=======
-  if (!std::filesystem::exists(path)) {
-    throw MissingInputError(cat("--cluster ", path,
-                                ": no such file; expected here, for this "
-                                "machine, or a file such as deploy/clusters/h100.json of Shale's "
-                                "sources"));
-  }
-  const MappedFile file(path);
-  cluster.links = take_links(spec, file.text(), path);
->>>>>>> theirs
   for (const auto& [name, text] : spec.values()) {
     const double figure = parse_real(text).value_or(0);
     if (figure <= 0 || figure >= kLeastFigure) continue;

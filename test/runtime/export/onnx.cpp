@@ -1,5 +1,5 @@
-// Exports forwards to ONNX and checks the files with a reader of their own. test/oracles/onnx.py
-// runs the files of these tests in onnxruntime.
+// Exports forwards to ONNX and checks the files with a reader of their own.
+// test/oracles/onnx_files.py runs the files of these tests in onnxruntime.
 #include "shale/runtime/export/onnx.h"
 
 #include <cmath>
@@ -162,6 +162,10 @@ std::vector<Case> cases(Context& c) {
              index_select(in[0], 2, from_host<int32_t>(c, std::vector<int32_t>{4, 0}, {2}));
          return Tensors{scatter_add(in[0], 1, in[1], picked), some};
        }},
+      {"twice", {x, x}, [](const Tensors& in) { return Tensors{sub(in[0], div(in[1], 2.f))}; }},
+      {"scalar",
+       {x, full(c, {}, DType::kF32, 3)},
+       [](const Tensors& in) { return Tensors{mul(in[0], in[1])}; }},
       {"mask",
        {from_host<uint8_t>(c, std::vector<uint8_t>{0, 1, 1, 0, 1, 0}, {2, 3})},
        of_one([](const Tensor& in) { return mul(add(in, 1.f), 0.5f); })},
@@ -236,19 +240,22 @@ TEST_CASE("every op of the table is exported for any batch size") {
   const Module none;
   for (const Case& one : cases(context)) {
     CAPTURE(one.name);
-    const auto [result, file] = check_export(one.name, none, one.forward, one.inputs);
+    const auto [result, file, frozen] = check_export(one.name, none, one.forward, one.inputs);
     CHECK(result.fixed_batch == "");
+    CHECK(result.nodes == frozen);
     CHECK(result.nodes == std::ssize(file.nodes));
     CHECK(file.ir == 8);
     CHECK(file.opset == 17);
     CHECK(file.inputs.size() == one.inputs.size());
-    for (const auto& [name, input] : file.inputs) CHECK(input.dims.front() == -1);
+    for (const auto& [name, input] : file.inputs) {
+      CHECK((input.dims.empty() || input.dims.front() == -1));
+    }
   }
 }
 
 TEST_CASE("parameters keep their names, and images are transposed once") {
   Fixture f;
-  const auto [result, file] = check_export("classifier", f.model, f.forward(), {f.image});
+  const auto [result, file, frozen] = check_export("classifier", f.model, f.forward(), {f.image});
   CHECK(result.fixed_batch == "");
   for (const Parameter* parameter : f.model.parameters()) {
     const std::string name = parameter->full_name();
@@ -275,7 +282,8 @@ TEST_CASE("a batch size that the graph depends on is fixed, and the result says 
   Context context(small_context());
   const Module none;
   const auto fixed = [&](const std::string& name, const Forward& forward) {
-    const auto [result, file] = check_export(name, none, forward, {floats(context, {2, 4})});
+    const auto [result, file, frozen] =
+        check_export(name, none, forward, {floats(context, {2, 4})});
     CHECK(file.inputs.at("input").dims == std::vector<int64_t>{2, 4});
     return result.fixed_batch;
   };
@@ -288,6 +296,11 @@ TEST_CASE("a batch size that the graph depends on is fixed, and the result says 
   CHECK_THAT(
       fixed("fixed_number", of_one([](const Tensor& x) { return mul(x, 1 / float(x.size(0))); })),
       Contains("the op mul depends on the batch size"));
+  const Tensor held = floats(context, {2, 4});
+  const auto [captured, file, frozen] = check_export(
+      "fixed_captured", none, of_one([&](const Tensor& x) { return sub(x, held); }), {held});
+  CHECK(captured.fixed_batch != "");
+  CHECK(file.initializers.size() == 1);
   CHECK_THAT(fixed("fixed_slice",
                    of_one([](const Tensor& x) { return contiguous(slice(x, 0, 1, x.size(0))); })),
              Contains("slice depends on the batch size"));
@@ -330,7 +343,7 @@ TEST_CASE("ops and values that cannot be exported are refused by name, without a
     kernels::axpby(in.exec(), {.a = in, .y = y, .alpha = 2});
     return add(in, y);
   });
-  refuse("cast cannot be exported with another dtype",
+  refuse("the result of cast is bf16, expected fp32, int32 or uint8; use a model in fp32",
          [](const Tensor& in) { return cast(in, DType::kBF16); });
   refuse("the op attention cannot be exported with lengths", [&](const Tensor& in) {
     const Tensor q = reshape(in, {in.size(0), 2, 1, 2});
@@ -338,6 +351,7 @@ TEST_CASE("ops and values that cannot be exported are refused by name, without a
         from_host<int32_t>(context, std::vector<int32_t>(size_t(in.size(0)), 1), {in.size(0)});
     return attention(q, q, q, {.causal = false, .k_lengths = lengths});
   });
+  refuse("the outputs do not depend on 'input'", [&](const Tensor&) { return neg(x); });
   refuses<ConfigError>(context, of_one([](const Tensor& in) { return neg(in); }), {},
                        "found no inputs");
 }
