@@ -1,5 +1,6 @@
 #include "shale/runtime/data/batch_uploads.h"
 
+#include <algorithm>
 #include <cstring>
 #include <exception>
 
@@ -47,20 +48,22 @@ void BatchUploads::upload(const std::vector<Field>& fields) {
   for (const Field& field : fields) bytes += room_of(field);
   slot.landed.synchronize();
   grow(slot, bytes);
-  std::byte* pinned = slot.pinned;
-  for (const Field& field : fields) {
-    std::memcpy(pinned, field.from, static_cast<size_t>(field.bytes));
-    pinned += room_of(field);
-  }
   slot.taken.hold_back(stream_.handle());
   DeviceBackend& device = context_.backend();
-  device.copy(slot.landing->data(), slot.pinned, static_cast<size_t>(bytes), stream_.handle());
+  auto* const landing = static_cast<std::byte*>(slot.landing->data());
+  int64_t at = 0;
+  for (const Field& field : fields) {
+    std::memcpy(slot.pinned + at, field.from.data(),
+                std::min(field.from.size(), static_cast<size_t>(field.bytes)));
+    device.copy(landing + at, slot.pinned + at, static_cast<size_t>(field.bytes), stream_.handle());
+    at += room_of(field);
+  }
   slot.landed = stream_.mark();
   slot.landed.hold_back(context_.exec().stream);
-  const auto* landed = static_cast<const std::byte*>(slot.landing->data());
+  at = 0;
   for (const Field& field : fields) {
-    context_.copy(field.to, landed, field.bytes);
-    landed += room_of(field);
+    context_.copy(field.to, landing + at, field.bytes);
+    at += room_of(field);
   }
   slot.taken = Event(device, context_.exec().stream);
 }

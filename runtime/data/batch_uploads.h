@@ -3,6 +3,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "shale/runtime/tensor/context.h"
@@ -17,9 +18,10 @@ namespace shale {
 class BatchUploads {
  public:
   struct Field {
-    void* to;          // device memory, used on the compute stream
-    const void* from;  // any host memory, which has been read when upload() returns
+    void* to;  // device memory, used on the compute stream
     int64_t bytes;
+    // Any host memory, which has been read when upload() returns; shorter than `bytes` in dry runs.
+    std::span<const std::byte> from;
   };
 
   explicit BatchUploads(Context& context) : context_(context), stream_(context.backend()) {}

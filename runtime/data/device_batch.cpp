@@ -35,12 +35,12 @@ void DeviceBatch::upload(Context& context, const Batch& batch, Memory memory,
                            describe(fields_[i].name, to.dtype(), to.shape()),
                            " as in the first batch"));
     }
-    copies.push_back({to.data(), from.bytes.data(), to.bytes()});
+    copies.push_back({.to = to.data(), .bytes = to.bytes(), .from = from.bytes});
   }
   if (uploads != nullptr && context.device().type != DeviceType::kCpu) {
     return uploads->upload(copies);
   }
-  for (const auto& [to, from, bytes] : copies) context.copy(to, from, bytes);
+  for (const auto& [to, bytes, from] : copies) context.copy(to, from.data(), bytes);
 }
 
 const Tensor& DeviceBatch::operator[](std::string_view name) const {
