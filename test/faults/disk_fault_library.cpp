@@ -11,6 +11,8 @@
 //                              (this and all later calls find no space for new data or names);
 //                              kill (the process dies instead); lost (every rename is done, but
 //                              ends with ENOENT, as when an NFS server's answer was lost)
+//   SHALE_FAULT_WHILE=FILE     while this file exists, all calls that need space for data or names
+//                              fail, as enospc or eio
 //   SHALE_FAULT_DELAY_MS=N     delays every open by N ms, as throttled storage does
 //
 // Intercepts only functions that Shale uses. Calls inside other libraries (stdio) are not seen.
@@ -49,6 +51,7 @@ std::string variable(const char* name) {
 struct Settings {
   std::string under = variable("SHALE_FAULT_UNDER");
   std::string kind = variable("SHALE_FAULT_KIND");
+  std::string fault_while = variable("SHALE_FAULT_WHILE");
   long fault_at = std::atol(variable("SHALE_FAULT_AT").c_str());
   long fault_calls = std::max(std::atol(variable("SHALE_FAULT_CALLS").c_str()), 1L);
   long delay_ms = std::atol(variable("SHALE_FAULT_DELAY_MS").c_str());
@@ -111,8 +114,12 @@ class Call {
       error_ = ENOSPC;
     }
     if (kind == "lost" && op == DiskOp::kRename) lost_error_ = ENOENT;
+    const std::string& switch_file = settings().fault_while;
+    const bool is_on = !switch_file.empty() && takes_room(op) &&
+                       ::syscall(SYS_faccessat, AT_FDCWD, switch_file.c_str(), F_OK) == 0;
     const long since = number - settings().fault_at;
-    if (settings().fault_at == 0 || since < 0 || since >= settings().fault_calls) return;
+    const bool is_next = settings().fault_at > 0 && since >= 0 && since < settings().fault_calls;
+    if (!is_next && !is_on) return;
     if (kind == "enospc") error_ = ENOSPC;
     if (kind == "eio") error_ = EIO;
     if (kind == "eintr") error_ = EINTR;

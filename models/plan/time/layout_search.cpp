@@ -320,7 +320,6 @@ class Search {
     double& least = least_excess_.try_emplace(key, excess).first->second;
     least = std::min(least, excess);
     const double ratio = planned.step->seconds / candidate.bound.likely_seconds;
-    if (getenv("DBG")) fprintf(stderr, "DBG s %.4f est %.4f bound %.4f  GB %.1f est %.1f  data %.3f model %.3f bub %.3f slow %.3f | %s\n", planned.step->seconds, candidate.bound.likely_seconds, candidate.bound.seconds, planned.device.reserved/1e9, candidate.bound.likely_bytes/1e9, planned.step->exposed_data, planned.step->exposed_model, planned.step->bubble, planned.step->slowed, planned.flags.c_str());
     const auto [at, is_new] = ratios_.try_emplace(ratio_of(candidate.config), ratio);
     at->second = std::min(at->second, ratio);
     least_ratio_ = ratios_.size() == 1 ? ratio : std::min(least_ratio_, ratio);
