@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <exception>
 #include <utility>
 
+#include "shale/base/log.h"
 #include "shale/base/text.h"
 #include "shale/comm/sums/ordered_sum.h"
 
@@ -49,6 +51,18 @@ StepSummary StepExchange::take() {
     save.progress.failed = std::max(save.progress.failed, failed);
   }
   return summary;
+}
+
+StopVotes::~StopVotes() {
+  // An exception that unwinds the stack makes the handle cancel the vote instead.
+  if (std::uncaught_exceptions() == 0) {
+    try {
+      work_.wait();
+    } catch (const std::exception& error) {
+      log_warning("last vote on stopping: ", error.what());
+    }
+  }
+  drop_event();
 }
 
 void StopVotes::set_step(double step_s, int64_t micro_batches) {

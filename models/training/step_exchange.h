@@ -68,7 +68,7 @@ class StopVotes {
   // Both arguments must outlive this.
   StopVotes(comm::ProcessGroup& group, Context& context)
       : group_(group.host()), context_(context) {}
-  ~StopVotes() { drop_event(); }
+  ~StopVotes();  // waits for the last vote
   StopVotes(const StopVotes&) = delete;
   StopVotes& operator=(const StopVotes&) = delete;
 

@@ -75,6 +75,45 @@ TEST_CASE("a save that failed is due in 1, 2, 4 minutes, and hopeless after an h
   CHECK(schedule.delay() == minutes(1));
 }
 
+TEST_CASE("automatic minutes follow from the pause of a save and the rate of failures",
+          "[save_schedule]") {
+  SaveSchedule schedule(0, -1, kStart);
+  CHECK(schedule.is_auto());
+  CHECK(schedule.minutes() == 10);  // before a save was measured
+  // Eight failures in ten hours, at the end of the ten hours: 4,500 s between them.
+  schedule.set_failures(8, 36000, /*ranks=*/1);
+  CHECK(schedule.between_failures_s(kStart) == Approx(4500).epsilon(0.001));
+  // A pause of 4 s: sqrt(2 * 4 * 4500) = 190 s.
+  schedule.saved(kStart, kStart + seconds(4));
+  schedule.written(kStart + seconds(14));
+  CHECK(schedule.minutes() == Approx(190 / 60.).epsilon(0.01));
+  CHECK_FALSE(schedule.due_by_time(kStart + seconds(4 + 185)));
+  CHECK(schedule.due_by_time(kStart + seconds(4 + 195)));
+  // A write that takes longer than the interval sets it.
+  schedule.saved(kStart, kStart + seconds(4));
+  schedule.written(kStart + seconds(304));
+  CHECK(schedule.minutes() == 10);
+  // Without a failure: that of Llama 3's devices, 16,384 of which failed every 11,135 s.
+  schedule.set_failures(0, 36000, 16384);
+  CHECK(schedule.between_failures_s(kStart) == Approx(54 * 86400. / 419));
+  // One device fails so seldom that the longest interval counts, and a quick save at least a
+  // minute.
+  schedule.set_failures(0, 0, 1);
+  schedule.saved(kStart, kStart + seconds(4));
+  schedule.written(kStart + seconds(5));
+  CHECK(schedule.minutes() == 120);
+  schedule.set_failures(1000, 1000, 1);
+  schedule.written(kStart + seconds(5));
+  CHECK(schedule.minutes() == 1);
+}
+
+TEST_CASE("given minutes stay as they are", "[save_schedule]") {
+  SaveSchedule schedule(0, 10, kStart);
+  schedule.saved(kStart, kStart + seconds(4));
+  schedule.written(kStart + seconds(5));
+  CHECK(schedule.minutes() == 10);
+}
+
 TEST_CASE("--save-minutes takes fractions, refuses less than nothing, and is in the help",
           "[save_schedule]") {
   const auto parse = [](TrainConfig& config, std::vector<const char*> arguments) {
@@ -88,11 +127,13 @@ TEST_CASE("--save-minutes takes fractions, refuses less than nothing, and is in 
   parse(config, {"--save-minutes", "2.5"});
   CHECK(config.run.save_minutes == 2.5);
   CHECK_THROWS_AS(parse(config, {"--save-minutes", "-1"}), ConfigError);
+  parse(config, {"--save-minutes", "auto"});
+  CHECK(config.run.save_minutes == -1);
   const ParseResult help = parse(config, {"--help", "all"});
   const size_t place = help.output.find("--save-minutes");
   REQUIRE(place != std::string::npos);
-  CHECK(test::contains(help.output.substr(place, 200), "write a checkpoint if the last one"));
-  CHECK(test::contains(help.output.substr(place, 200), "0: off"));
+  CHECK(test::contains(help.output.substr(place, 320), "write a checkpoint if the last one"));
+  CHECK(test::contains(help.output.substr(place, 320), "0: off"));
 }
 
 }  // namespace shale::models

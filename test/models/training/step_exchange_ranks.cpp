@@ -4,6 +4,7 @@
 
 #include "shale/base/text.h"
 #include "shale/comm/sums/ordered_sum.h"
+#include "shale/runtime/tensor/context.h"
 #include "shale/test/support/ranks/harness.h"
 
 namespace shale::test {
@@ -16,6 +17,7 @@ TEST_CASE("the end of a step gives all ranks the same sum, times and requests to
   models::StepExchange exchange(*group);
   exchange.start({.losses = losses,
                   .busy_s = 0.5 + rank,
+                  .step_s = 2.0 + rank,
                   .stop = rank == last,
                   .save = {.is_time = rank == 0,
                            .progress = {.finished = 7 - rank, .failed = rank == last ? 8 : 0}}});
@@ -23,6 +25,7 @@ TEST_CASE("the end of a step gives all ranks the same sum, times and requests to
   CHECK(news.loss_sum == comm::ordered_sum(*group, losses));
   REQUIRE(news.busy_s.size() == static_cast<size_t>(group->size()));
   for (int r = 0; r <= last; ++r) CHECK(news.busy_s[static_cast<size_t>(r)] == 0.5 + r);
+  CHECK(news.step_s == 2.0 + last);
   CHECK(news.ranks_to_stop == std::vector<int>{last});
   CHECK(news.save.is_time);
   CHECK(news.save.progress.finished == 7 - last);
@@ -47,12 +50,23 @@ TEST_CASE("of ranks that work on one micro-batch the losses of one count, in the
   CHECK(exchange.take().loss_sum == comm::ordered_sum(rows, 2, 3));
 }
 
-TEST_CASE("a request to stop before the first step, to any rank, is known to all") {
+TEST_CASE("ranks agree on the micro-batch at which they stop, at most one vote late") {
   const auto group = world().group({.timeout_s = 60});
-  CHECK_FALSE(models::anyone_stops(*group, false));
-  for (int asked = 0; asked < group->size(); ++asked) {
-    CHECK(models::anyone_stops(*group, group->rank() == asked));
-  }
+  Context context({.threads = 1});
+  const bool is_last = group->rank() == group->size() - 1;
+  models::StopVotes votes(*group, context);
+  CHECK_FALSE(votes.stops(0, false));  // before the length of a step is known: at each micro-batch
+  CHECK_FALSE(votes.stops(1, is_last));
+  CHECK(votes.stops(2, is_last));
+  CHECK(models::StopVotes(*group, context).stops(0, is_last));  // at the start of a step: at once
+  votes.set_step(/*step_s=*/16, /*micro_batches=*/128);         // two micro-batches take 0.25 s
+  CHECK(votes.stops(4, false));                                 // what was asked before
+  CHECK_FALSE(votes.stops(5, is_last));
+  CHECK_FALSE(votes.stops(6, is_last));
+  CHECK_FALSE(votes.stops(7, is_last));
+  CHECK(votes.stops(8, is_last));
+  votes.set_step(0.5, 128);  // the end of such a step comes soon enough
+  CHECK_FALSE(votes.stops(0, is_last));
 }
 
 TEST_CASE("ranks whose loss is not finite are named on all ranks") {
