@@ -58,7 +58,7 @@ TEST_CASE("a run that its hosts cannot hold is refused on all ranks, with option
   CHECK(test::contains(text, " on " + host_name() + " " + ranks_text(ranks) + ", found "));
   CHECK(test::contains(text, " free; each of these options is enough:\n  --micro-batch "));
   // More than the address space, which a plan cannot have either.
-  CHECK(test::contains(problem("40000000000", {}), "needs "));
+  CHECK(test::contains(problem("1073741824", {}), "needs "));
   // A limit of its own holds for the device, and the rest still counts.
   CHECK(problem("65536", {}, {"--device-memory", "64MiB"}).empty());
   CHECK(test::contains(problem("4194304", {}, {"--device-memory", "64MiB"}), "needs "));
