@@ -33,6 +33,7 @@ BatchUploads::~BatchUploads() {
 
 void BatchUploads::grow(Slot& slot, int64_t bytes) {
   if (bytes <= slot.bytes) return;
+  slot.landed.synchronize();
   MemoryProvider& host = context_.backend().host_memory();
   if (slot.pinned != nullptr) host.free(slot.pinned, static_cast<size_t>(slot.bytes));
   slot.pinned = static_cast<std::byte*>(host.allocate(static_cast<size_t>(bytes)));
@@ -46,8 +47,9 @@ void BatchUploads::upload(const std::vector<Field>& fields) {
   Slot& slot = slots_[next_++ % slots_.size()];
   int64_t bytes = 0;
   for (const Field& field : fields) bytes += room_of(field);
+  // Both slots, so that the first upload takes all the memory.
+  for (Slot& any : slots_) grow(any, bytes);
   slot.landed.synchronize();
-  grow(slot, bytes);
   slot.taken.hold_back(stream_.handle());
   DeviceBackend& device = context_.backend();
   auto* const landing = static_cast<std::byte*>(slot.landing->data());
