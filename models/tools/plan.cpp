@@ -212,11 +212,11 @@ Planned plan_on(const PlanOptions& options, const ConfigSpec& spec, const Planne
   machines.keep_times();
   run.memory_profile.clear();  // only the run's own plan writes one
   if (machines.get() != nullptr && options.rank < 0) {
-    planned.step = planned_step(run, planned.task->unit(), machines.cluster(), planned.ranks,
-                                options.ranks);
+    planned.step =
+        planned_step(run, planned.task->unit(), machines.cluster(), planned.ranks, options.ranks);
   }
-  planned.fit = plan_fit(program, options.ranks, planned.ranks, most_bytes,
-                         spec.was_set("global-batch"));
+  planned.fit =
+      plan_fit(program, options.ranks, planned.ranks, most_bytes, spec.was_set("global-batch"));
   return planned;
 }
 
@@ -331,8 +331,7 @@ int search(const PlanOptions& options, const ConfigSpec& spec, const Machines& m
       run, [&] { return make_language_task(config); }, options.ranks, *machines.get(), search);
   std::printf("%s; %.1f s\n", describe(found, search.most_bytes).c_str(),
               std::chrono::duration<double>(Clock::now() - start).count());
-  check_found(found, search, "--layouts",
-              "raise --search-nodes, or set it to 0 for no limit");
+  check_found(found, search, "--layouts", "raise --search-nodes, or set it to 0 for no limit");
   if (options.write.empty()) return 0;
   write_file_atomically(options.write, layout_options(options.train, spec, found.best.front()));
   std::printf("%s has the first\n", options.write.c_str());

@@ -12,7 +12,8 @@
 namespace shale::models {
 namespace {
 
-constexpr int kTries = 4;            // micro-batches to plan, from the estimated largest one
+constexpr int kTries = 4;           // micro-batches to plan, from the estimated largest one
+constexpr int64_t kMostTimes = 16;  // largest micro-batch to plan, relative to the run's
 constexpr size_t kMostChanges = 3;
 
 // Returns what the most loaded rank holds with these options; nothing if that is more than
@@ -47,7 +48,7 @@ int64_t largest_micro_batch(const PlannedProgram& program, int ranks, const Memo
   const double room = double(most_bytes - most.reserved) + activations;
   if (room <= 0 || activations <= 0) return 0;
   const int64_t samples = run.micro_batch * micros;
-  auto size = int64_t(double(run.micro_batch) * room / activations);
+  auto size = int64_t(double(run.micro_batch) * std::min(room / activations, double(kMostTimes)));
   if (keeps_batch) size = std::min(size, samples);
   for (int tries = 0; size > 0 && tries < kTries; --size) {
     if (keeps_batch && samples % size != 0) continue;
@@ -56,7 +57,6 @@ int64_t largest_micro_batch(const PlannedProgram& program, int ranks, const Memo
     if (!keeps_batch) other.global_batch = size * micros * data;
     if (fitting(program, ranks, std::move(other), most_bytes)) return size;
     ++tries;
-    if (!keeps_batch) size -= size / 16;
   }
   return 0;
 }
@@ -71,8 +71,8 @@ std::vector<std::string> changes_of(const PlannedProgram& program, int ranks, in
     if (bytes) changes.push_back(cat(flags, " (", format_bytes(double(*bytes)), ")"));
   };
   const RunConfig& run = program.run;
-  for (const auto& [name, level] : {std::pair("selective", Recompute::kSelective),
-                                    std::pair("full", Recompute::kFull)}) {
+  for (const auto& [name, level] :
+       {std::pair("selective", Recompute::kSelective), std::pair("full", Recompute::kFull)}) {
     if (run.recompute >= level) continue;
     try_change(cat("--recompute ", name), [level = level](RunConfig& c) { c.recompute = level; });
     if (!changes.empty()) break;  // the weakest level that is enough

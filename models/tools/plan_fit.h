@@ -12,11 +12,12 @@ namespace shale::models {
 
 // Whether a planned run fits its devices, and what to change.
 struct PlanFit {
-  int rank = 0;              // the most loaded rank
-  int64_t bytes = 0;         // held by its device
-  int64_t most_bytes = 0;    // memory of a device; 0: unknown
-  bool fits = true;          // true if most_bytes is unknown
-  int64_t micro_batch = 0;   // largest micro-batch that fits; 0: none, or unknown
+  int rank = 0;            // the most loaded rank
+  int64_t bytes = 0;       // held by its device
+  int64_t most_bytes = 0;  // memory of a device; 0: unknown
+  bool fits = true;        // true if most_bytes is unknown
+  int64_t micro_batch =
+      0;  // largest micro-batch that fits, of up to 16 times the run's; 0: unknown
   std::vector<std::string> changes;  // options with which a run fits that does not; each is enough
 };
 

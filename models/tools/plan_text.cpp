@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdio>
 #include <map>
 #include <utility>
 
@@ -136,8 +137,8 @@ std::string describe(const FoundLayouts& found, int64_t most_bytes) {
               " are refused by the model");
   if (found.left == 0) return text;
   return text + cat(", ", found.left, " were not evaluated, which take at least ",
-                    format_number(1e3 * found.least_seconds),
-                    " ms, and an estimated ", format_number(1e3 * found.likely_seconds),
+                    format_number(1e3 * found.least_seconds), " ms, and an estimated ",
+                    format_number(1e3 * found.likely_seconds),
                     " ms; --search-nodes 0 evaluates all layouts");
 }
 
@@ -146,6 +147,20 @@ namespace {
 // Most plans are this close to the speed that was measured (bench/results/planned_runs.md).
 double usual_error(const Cluster& cluster) {
   return cluster.is_gpu ? 0.15 : 0.1;
+}
+
+// Three digits, and a suffix as parse_items() reads it: "87.4B".
+std::string rounded(double value) {
+  std::string suffix;
+  for (const char* const next : {"k", "M", "B", "T"}) {
+    if (value < 9999.5) break;
+    value /= 1000;
+    suffix = next;
+  }
+  const int digits = value < 9.995 ? 2 : value < 99.95 ? 1 : 0;
+  std::array<char, 32> text;
+  std::snprintf(text.data(), text.size(), "%.*f", digits, value);
+  return text.data() + suffix;
 }
 
 double days_of(const PlannedStep& step, double items) {
@@ -160,17 +175,16 @@ double price_of(const PlannedStep& step, const RunSize& run, int ranks) {
 std::string describe(const PlannedStep& step, const RunSize& run, const Cluster& cluster,
                      const SampleUnit& unit, int ranks) {
   const double error = usual_error(cluster), day = 86400 * step.items / step.seconds;
-  std::string text = cat("  usually between ", format_number((1 - error) * step.seconds), " and ",
-                         format_number((1 + error) * step.seconds), " s; ", format_number(day), " ",
-                         unit.items, " a day\n");
+  std::string text =
+      cat("  usually between ", rounded((1 - error) * step.seconds), " and ",
+          rounded((1 + error) * step.seconds), " s; ", rounded(day), " ", unit.items, " a day\n");
   if (run.items == 0) return text;
   const double days = days_of(step, run.items);
-  text += cat("  ", format_number(run.items), " ", unit.items, ": ", format_number(days),
-              " days (", format_number((1 - error) * days), " to ",
-              format_number((1 + error) * days), ")");
+  text += cat("  ", rounded(run.items), " ", unit.items, ": ", rounded(days), " days (",
+              rounded((1 - error) * days), " to ", rounded((1 + error) * days), ")");
   if (run.price > 0) {
-    text += cat(", ", format_number(price_of(step, run, ranks)), " dollars at ",
-                format_number(run.price), " per device hour");
+    text += cat(", ", rounded(price_of(step, run, ranks)), " dollars at ", rounded(run.price),
+                " per device hour");
   }
   return text + "\n";
 }
@@ -183,13 +197,13 @@ std::string cluster_row(const Cluster* cluster, const PlannedStep* step, const P
   text.resize(kNameWidth, ' ');
   text += cell(is_title ? "fits" : fit->fits ? "yes" : "no");
   text += cell(is_title ? "device held" : bytes_text(fit->bytes));
-  text += cell(is_title ? "a step" : format_number(step->seconds) + " s");
+  text += cell(is_title ? "a step" : rounded(step->seconds) + " s");
   text += cell(is_title ? "MFU" : cat(std::lround(100 * step->mfu()), "%"));
-  text += cell(is_title ? "items a day" : format_number(86400 * step->items / step->seconds));
+  text += cell(is_title ? "items a day" : rounded(86400 * step->items / step->seconds));
   if (run.items > 0) {
-    text += cell(is_title ? "days" : format_number(days_of(*step, run.items)));
+    text += cell(is_title ? "days" : rounded(days_of(*step, run.items)));
     if (run.price > 0 || is_title) {
-      text += cell(is_title ? "dollars" : format_number(price_of(*step, run, ranks)));
+      text += cell(is_title ? "dollars" : rounded(price_of(*step, run, ranks)));
     }
   }
   return text + "\n";

@@ -158,13 +158,13 @@ Cluster read_cluster(const std::string& path) {
   if (known == cluster_files().end() && is_name && !std::filesystem::exists(path)) {
     throw MissingInputError(cat(path, ": expected a file or one of ", cluster_names()));
   }
-  std::string text;
+  std::string json;
   if (known != cluster_files().end()) {
-    text = known->text;
+    json = known->text;
   } else {
-    text = MappedFile(path).text();
+    json = MappedFile(path).text();
   }
-  cluster.links = take_links(spec, text, path);
+  cluster.links = take_links(spec, json, path);
   for (const auto& [name, text] : spec.values()) {
     const double figure = parse_real(text).value_or(0);
     if (figure <= 0 || figure >= kLeastFigure) continue;

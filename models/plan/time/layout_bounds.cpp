@@ -86,12 +86,13 @@ void LayoutBounds::rehearse_classes() {
   }
   std::erase_if(keys, [this](const Key& key) { return knows(key); });
   const size_t threads = machines_.kernels.measures() ? 1 : kPlanThreads;
-  const auto found = at_once(keys, [this](const Key& key) { return rehearse(key); }, threads);
+  const auto found = at_once(
+      keys, [this](const Key& key) { return rehearse(key); }, threads);
   for (size_t i = 0; i < keys.size(); ++i) learn(keys[i], found[i]);
   std::vector<const RunConfig*> layouts;
   for (const auto& [key, layout] : of_host_) layouts.push_back(&layout);
-  const auto seconds =
-      at_once(layouts, [this](const RunConfig* of) { return host_seconds(*of); }, threads);
+  const auto seconds = at_once(
+      layouts, [this](const RunConfig* of) { return host_seconds(*of); }, threads);
   for (size_t i = 0; i < layouts.size(); ++i) {
     host_s_[{layouts[i]->tensor, layouts[i]->expert}] = seconds[i];
   }
@@ -215,9 +216,9 @@ double LayoutBounds::sharded(const RunConfig& layout, double bytes, int stage) c
   return bytes / (layout.zero >= stage ? most_shares(layout) : 1.0);
 }
 
-// The largest stage holds at least the mean of all stages. Its activations, of as many micro-batches
-// as there are stages, are left out if there are several stages, as gradients are: with --zero 2 or
-// 3 they need not exist at the peak.
+// The largest stage holds at least the mean of all stages. Its activations, of as many
+// micro-batches as there are stages, are left out if there are several stages, as gradients are:
+// with --zero 2 or 3 they need not exist at the peak.
 double LayoutBounds::least_bytes(const RunConfig& layout, const Work& all) const {
   double held = sharded(layout, all.states, 1);
   if (layout.offload != OffloadKind::kNone) held = 0;
@@ -290,8 +291,9 @@ double LayoutBounds::likely_seconds(const RunConfig& layout, const Work& all,
   const double shared = layout.zero > 0 ? most_shares(layout) : 1;
   const double slowest = all.micro_s * std::ranges::max(split.cost);
   const double bubble = (stages - 1) / std::max(1, layout.pipeline_chunks) * all.micro_s / stages;
-  const double update =
-      layout.offload == OffloadKind::kNone ? all.update_s * std::ranges::max(split.cost) / shared : 0;
+  const double update = layout.offload == OffloadKind::kNone
+                            ? all.update_s * std::ranges::max(split.cost) / shared
+                            : 0;
   const double host = layout.offload == OffloadKind::kNone
                           ? 0
                           : host_s_.at({layout.tensor, layout.expert}) / stages / shared;
@@ -335,15 +337,15 @@ LayoutBounds::Sharing LayoutBounds::sharing_seconds(const RunConfig& layout,
                         layout.outer_every > 0 || layout.optimizer == OptimizerKind::kOneBitAdam;
   if (is_coded) return {};
   using enum comm::CollectiveOp;
-  const double gradients = layout.grad_dtype == DType::kF32
-                               ? all.gradients
-                               : std::min(all.gradients, all.parameters);
+  const double gradients =
+      layout.grad_dtype == DType::kF32 ? all.gradients : std::min(all.gradients, all.parameters);
   const double gathers = seconds(kAllGather, all.parameters);
   const double sums = seconds(kReduceScatterSum, gradients);
   if (layout.zero == 0) return {.sums = 2 * sums};
   const int64_t replicas = parallel_sizes(layout, ranks_).replica;
   const double shard = gradients / stages / double(ranks);
-  const double further = bandwidth_seconds(kAllReduceSum, shard, {.ranks = replicas, .nodes = replicas});
+  const double further =
+      bandwidth_seconds(kAllReduceSum, shard, {.ranks = replicas, .nodes = replicas});
   if (layout.zero == 1) return {.sums = sums, .gathers = gathers, .replicas = further};
   const bool is_freed = layout.zero == 3 && layout.expert == 1;
   return {.sums = micros * sums,

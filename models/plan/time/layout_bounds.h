@@ -37,8 +37,8 @@ using MakeShorterTask = std::function<std::unique_ptr<Task>(int64_t layers)>;
 // collectives that the computation does not hide.
 class LayoutBounds {
  public:
-  // make_task, make_shorter and objects that `machines` refers to must outlive this. `ranks`: number
-  // of ranks.
+  // make_task, make_shorter and objects that `machines` refers to must outlive this. `ranks`:
+  // number of ranks.
   LayoutBounds(const MakeTask& make_task, const MakeShorterTask& make_shorter, int ranks,
                const PlanMachines& machines);
 

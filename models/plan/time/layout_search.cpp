@@ -214,8 +214,8 @@ class Search {
   // each axis, ZeRO stage and offload, or else the best ratio of all. Only bounds exclude layouts.
   using Ratio = std::tuple<int, int, int, int, int, OffloadKind>;
   static Ratio ratio_of(const RunConfig& config) {
-    return {config.tensor, config.context, config.expert,
-            config.pipeline, config.zero, config.offload};
+    return {config.tensor,   config.context, config.expert,
+            config.pipeline, config.zero,    config.offload};
   }
   double expected(const Candidate& candidate) const {
     const auto found = ratios_.find(ratio_of(candidate.config));
@@ -394,8 +394,8 @@ class Search {
   std::set<std::pair<double, size_t>> queue_;  // sorted by expected time; indices of candidates
   std::map<Ratio, double> ratios_;  // by axis sizes, least ratio of planned time to estimate
   double least_ratio_ = 1;
-  std::set<Kind> tried_;  // usual kinds with a plan
-  int64_t nodes_ = 0;     // layouts whose plan was tried
+  std::set<Kind> tried_;                              // usual kinds with a plan
+  int64_t nodes_ = 0;                                 // layouts whose plan was tried
   std::map<LayoutBounds::Key, double> least_excess_;  // in bytes
   FoundLayouts found_;
 };

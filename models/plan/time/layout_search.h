@@ -51,8 +51,8 @@ struct FoundLayouts {
 // memory or time. Results do not depend on the machine or its load, unless kernels are measured.
 // `config` is resolved, with `threads` set; its own values of these flags and its device memory
 // budget are ignored. make_task: makes the run's task; one plan uses one task.
-FoundLayouts search_layouts(const RunConfig& config, const MakeTask& make_task, int ranks, const PlanMachines& machines,
-                            const LayoutSearchOptions& options);
+FoundLayouts search_layouts(const RunConfig& config, const MakeTask& make_task, int ranks,
+                            const PlanMachines& machines, const LayoutSearchOptions& options);
 
 // Throws if `best` is empty. IncompleteSearchError: some layouts were not evaluated; `remedy` says
 // what to do. OutOfMemoryError: all were evaluated or excluded by a bound; none fits. ConfigError:

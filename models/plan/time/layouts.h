@@ -24,7 +24,7 @@ struct PlannedLayout {
 // each stage. Sorted by decreasing memory. `config` is resolved, with `threads` set; its own values
 // of these flags and its device memory budget are ignored. make_task: makes the run's task; one
 // plan uses one task.
-std::vector<PlannedLayout> plan_layouts(const RunConfig& config,
-                                        const MakeTask& make_task, int ranks);
+std::vector<PlannedLayout> plan_layouts(const RunConfig& config, const MakeTask& make_task,
+                                        int ranks);
 
 }  // namespace shale::models

@@ -96,7 +96,10 @@ std::vector<TimedRank> plan_stages(const RunConfig& config, const MakeTask& make
     if (few < all) planned.time = with_micro_batches(std::move(planned.time), few, all);
     return planned;
   };
-  const std::vector<TimedRank> planned = at_once(kinds, plan, measures ? 1 : machines != nullptr ? machines->threads : kPlanThreads);
+  const std::vector<TimedRank> planned = at_once(kinds, plan,
+                                                 measures              ? 1
+                                                 : machines != nullptr ? machines->threads
+                                                                       : kPlanThreads);
   std::vector<TimedRank> stages;
   for (const size_t kind : kind_of) stages.push_back(planned[kind]);
   return stages;
