@@ -402,7 +402,7 @@ void RunCheckpoints::failed(const DiskError& error) {
   if (is_hopeless != 0) throw error;
   schedule_.failed(Clock::now());
   if (group_.rank() != 0) return;
-  log_warning(error.what(), "; training goes on, and the next try is in ",
+  log_warning(error.what(), "; training goes on, and the save is tried again within ",
               schedule_.delay().count(), " min");
 }
 

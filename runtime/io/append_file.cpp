@@ -34,7 +34,7 @@ AppendFile::~AppendFile() {
   try {
     write_kept();
   } catch (const DiskError& error) {
-    log_error(error.what(), "; the last ", writes_, " rows are lost");
+    log_warning(error.what(), "; the last ", writes_, " rows are lost");
   }
   // Some network file systems report a full disk only when a file is closed.
   if (close(fd_) != 0) log_error(path_, ": cannot be closed: ", std::strerror(errno));

@@ -282,7 +282,8 @@ rm moved  # from now on the folder can be made again
 until [[ -e moved/checkpoints/latest ]] || ! kill -0 $job 2>/dev/null; do sleep 0.02; done
 kill -TERM $job
 wait $job
-ended $? 75 'next try is in 1 min' 'an output folder that is moved away'
+ended $? 75 '' 'an output folder that is moved away'
+grep -q 'tried again within 1 min' output || fail 'an output folder that is moved away: no warning'
 status moved saved 75
 # The supervisor writes the status that a killed run could not write.
 "$BIN_DIR/shale" run --max-restarts 0 -- "$train" "${small[@]}" --data text.txt --out killed \
