@@ -137,9 +137,10 @@ std::string problem_of(const std::string& kind, int want_errno, int64_t at, int6
                "; it printed: ", run.errors, "\n");
   };
   if (run.code != 74 && run.code != 0) return fail("exit code ", run.code);
-  const std::string line = line_with(run.errors, run.code == 74 ? "error:" : "warning:");
+  const std::string line = line_with(run.errors, cat("(errno ", want_errno, ")"));
+  if (line.empty()) return fail("no reason");
+  if (run.code == 74 && !contains(run.errors, "error:")) return fail("no error");
   if (!contains(line, checkpoints.path())) return fail("no path");
-  if (!contains(line, cat("(errno ", want_errno, ")"))) return fail("no reason");
   const std::string problem = problem_with_checkpoints(checkpoints, last_saved(run.output));
   if (!problem.empty()) return fail(problem);
   // A run that has begun goes on if the disk recovers.
