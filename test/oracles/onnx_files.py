@@ -94,7 +94,8 @@ def check_python():
         def __init__(self):
             super().__init__()
             self.norm = shale.LayerNorm(self, "norm", 8)
-            self.up, self.down = shale.Linear(self, "up", 8, 32), shale.Linear(self, "down", 32, 8)
+            self.up = shale.Linear(self, "up", 8, 32, std=1)
+            self.down = shale.Linear(self, "down", 32, 8, std=1)
 
         def forward(self, x):
             return self.down(shale.gelu(self.up(self.norm(x))), x)
