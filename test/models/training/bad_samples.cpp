@@ -1,6 +1,7 @@
 // Runs whose data has values that are not finite: with --skip-non-finite and --skip-samples.
 #include <cmath>
 #include <limits>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -32,6 +33,9 @@ class PointTask : public models::Task {
 
   Module& model() override { return model_; }
   std::vector<Module*> units() override { return {&model_.layer}; }
+  std::unique_ptr<models::Task> twin(const models::RunConfig&) const override {
+    return std::make_unique<PointTask>(first_bad_, last_bad_);
+  }
   BatchSource train_batches(const models::BatchPlan& plan) override {
     return [plan, this](int64_t index, Batch& batch) {
       const auto [step, micro] = plan.layout.place_of(plan.first_step, index);
