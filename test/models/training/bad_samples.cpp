@@ -89,7 +89,8 @@ std::vector<float> train(const std::string& out, Bad bad, std::vector<std::strin
   resolve(config, 1);
   PointTask task(bad.first, bad.last);
   resolve_steps(config, spec, 0, 1);
-  CHECK(models::Trainer(config, spec, task, world).run() == ExitCode::kOk);
+  const ExitCode code = models::Trainer(config, spec, task, world).run();  // may throw
+  CHECK(code == ExitCode::kOk);
   std::vector<float> losses;
   for (const MetricsRow& row : read_metrics(out + "/metrics.jsonl")) {
     if (const auto* step = std::get_if<StepMetrics>(&row)) losses.push_back(step->loss);
