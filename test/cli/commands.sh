@@ -62,6 +62,8 @@ is_parsed() {
     apt-get | */pip) [[ $2 == install ]] ;;
     python3) [[ $2 == -m || -e $root/$2 ]] ;;
     tensorboard) [[ $2 == --logdir ]] ;;
+    export) [[ $2 == SHALE_TOKEN=* ]] ;;
+    torchrun) [[ " $* " == *' --no-python shale join -- train '* ]] ;;
     *) echo "no rule for $1"; return 1 ;;
   esac
 }
@@ -99,6 +101,7 @@ SHIM
   for i in out other; do
     train_lm --data my.txt --out "$i" >"$work/output" 2>&1 || fail "prepare $i: exit code $?"
   done
+  cp my.txt more.txt
   cp -r out out2
   cp -r other out3
   echo '{"zero": 1}' >layout.json

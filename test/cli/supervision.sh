@@ -68,7 +68,7 @@ limit=memory.limit_in_bytes
 [[ -d /sys/fs/cgroup/memory ]] || limit=memory.max
 if mkdir "$group" 2>/dev/null && echo $((64 << 20)) 2>/dev/null >"$group/$limit"; then
   (echo $BASHPID >"$group/cgroup.procs" &&
-    "$shale" run --max-restarts 0 -- sh -c 'tail -c 300m /dev/zero >/dev/null; exit 137') \
+    "$shale" run --max-restarts 0 -- sh -c 'head -c 300m /dev/zero | tail -c 300m >/dev/null; exit 137') \
     >"$work/output" 2>&1
   code=$?
   code_is 137
