@@ -4,6 +4,10 @@
 
 namespace shale::models {
 
+std::unique_ptr<Task> Task::twin(const RunConfig& /*run*/) const {
+  throw UnavailableError("this task cannot make another for a plan (Task::twin)");
+}
+
 int64_t Task::parameters() {
   int64_t count = 0;
   for (const Parameter* parameter : model().parameters()) count += parameter->numel();

@@ -83,8 +83,9 @@ class Task {
   // Returns the number of elements of the whole model's parameters, until the model is sharded.
   virtual int64_t parameters();
   // Returns another task of the same model and data, which are not opened again, for a run with
-  // other options. A plan needs one, because it leaves a task's parameters without memory.
-  virtual std::unique_ptr<Task> twin(const RunConfig& run) const = 0;
+  // other options. A plan needs one, because it leaves a task's parameters without memory. By
+  // default throws UnavailableError; then memory is not checked before a run.
+  virtual std::unique_ptr<Task> twin(const RunConfig& run) const;
   // Returns how the model is sharded along the parallel axes.
   virtual comm::ModelPlan plan() const { return {}; }
   // Makes additional models for further mesh ranks of this process, and shards all of them. Call it

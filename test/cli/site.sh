@@ -99,7 +99,7 @@ grep -hoE '^#include "shale/[a-z_/0-9]+[.]h"' "$root"/include/shale/*.h | sed 's
 while read -r name; do
   grep -qF "<code>$name</code>" "$api/index.html" || fail "the reference does not have $name"
 done <"$work/types"
-grep -q '^  *private:' "$api"/*.html && fail 'the reference shows private members'
+grep -q '^ private:' "$api"/*.html && fail 'the reference shows private members'
 
 # The landing page must link to each kind of page, and every page to its neighbours.
 grep -q '<li><a href="docs/tutorials/first_model.html"><b>' "$site/index.html" || fail 'no doors'

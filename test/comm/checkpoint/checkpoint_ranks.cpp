@@ -257,7 +257,8 @@ TEST_CASE("ranks with folders of their own save there, and give each other their
   // Another one fetches the file from elsewhere, and has half of another file.
   if (all->rank() == 0) {
     std::filesystem::create_directories(folder.path_of(2));
-    std::filesystem::copy(aside, folder.path_of(2), std::filesystem::copy_options::skip_existing);
+    using enum std::filesystem::copy_options;
+    std::filesystem::copy(aside, folder.path_of(2), skip_existing | recursive);
   }
   if (all->rank() == last && last > 0) {
     std::filesystem::create_directories(folder.path_of(2));
