@@ -111,6 +111,7 @@ void Watchdog::thread_main() {
 
 void Watchdog::look(double elapsed_s) {
   awake_s_ += std::min(elapsed_s, kLongestTick_s);
+  suspended_ = elapsed_s > kLongestTick_s;
   const Heartbeat mine{.beats = ++beats_, .step = step_.load(std::memory_order_relaxed)};
   table_.put(context_.rank, mine);
   if (link_ != nullptr) {
@@ -307,7 +308,8 @@ bool Watchdog::keep(const std::string& text) const {
 // Prints what this rank was doing if few ranks of its node did the same; of the others one prints
 // it for all. Nodes after the first ones print nothing.
 void Watchdog::print_if_unlike_others(const std::string& doing) {
-  if (node_index_ >= kPrintingNodes) return;
+  // A stopped rank, which the launcher wakes to end it, is the last to know.
+  if (suspended_ || node_index_ >= kPrintingNodes) return;
   std::map<uint64_t, std::vector<int>> by_view;
   for (const int rank : node_ranks_) {
     if (const uint64_t view = table_.view(rank); view != 0) by_view[view].push_back(rank);

@@ -84,6 +84,7 @@ class Watchdog {
   uint64_t beats_ = 0;
   double awake_s_ = 0;
   HeartbeatLink::Failure told_failure_;  // last failure sent to other nodes
+  bool suspended_ = false;               // this process did not run before the current tick
   bool alarmed_ = false;                 // this node has lost a rank
   bool warned_ = false;
   bool reported_ = false;
