@@ -21,6 +21,7 @@ function(check what expected page text)
   file(WRITE ${SCRATCH}/models/training/report/rank_report.cpp
        "{\"host_peak\", x};\nconst char k[] = \"comm_share_\";\n")
   file(WRITE ${SCRATCH}/models/training/report/samples_file.cpp "  json[\"state\"] = x;\n")
+  file(WRITE ${SCRATCH}/models/training/report/starts_file.cpp "cat(\"{\\\"text\\\": \", x)\n")
   file(WRITE ${SCRATCH}/models/training/report/warnings_file.cpp "cat(\"{\\\"text\\\": \", x)\n")
   file(WRITE ${SCRATCH}/models/training/report/prometheus.cpp "gauge(\"shale_loss\", x);\n")
   file(WRITE ${SCRATCH}/base/option_synonyms.cpp "    {\"file text\", \"data\", \"\"},\n")
