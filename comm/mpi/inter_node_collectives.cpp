@@ -178,6 +178,9 @@ void InterNode::exchange_slices(const CollectiveCall& call, int64_t count, int h
     copy_bytes(staged(static_cast<int>(i), half, part.begin, dtype),
                send_buffer_.data() + static_cast<int64_t>(i) * bytes, bytes);
   }
+  // On average; all nodes have the same, and choose the same way.
+  const int64_t message = bytes * static_cast<int64_t>(by_node_.size()) / topology_.nodes();
+  if (!is_to_root(call.op) && message < kMessageBytes) return exchange_short_slices(bytes);
   std::vector<Transfer> sends, receives;
   std::byte* next = receive_buffer_.data();
   for (int j = 0; j < topology_.nodes(); ++j) {
@@ -191,6 +194,31 @@ void InterNode::exchange_slices(const CollectiveCall& call, int64_t count, int h
     next += theirs;
   }
   exchange(sends, receives);
+}
+
+// The same in log2(nodes) rounds: a node that has the slices of `held` nodes, beginning with its
+// own, gets as many more from the node that many places after it.
+void InterNode::exchange_short_slices(int64_t bytes) {
+  const int nodes = topology_.nodes(), node = topology_.node;
+  const auto own = send_buffer_.size(), others = receive_buffer_.size() - own;
+  std::vector<int64_t> begin = {0};  // of the slices of the i-th node from this one
+  for (int i = 0; i < nodes; ++i) {
+    const auto& ranks = topology_.ranks_of[static_cast<size_t>((node + i) % nodes)];
+    begin.push_back(begin.back() + bytes * static_cast<int64_t>(ranks.size()));
+  }
+  const auto offset = [&](int i) { return begin[static_cast<size_t>(i)]; };
+  send_buffer_.resize(own + others);
+  for (int held = 1; held < nodes; held *= 2) {
+    const int count = std::min(held, nodes - held);
+    exchange({{(node - held + nodes) % nodes, send_buffer_.data(), offset(count)}},
+             {{(node + held) % nodes, send_buffer_.data() + offset(held),
+               offset(held + count) - offset(held)}});
+  }
+  const std::byte* const first = send_buffer_.data() + offset(nodes - node);  // of node 0
+  const int64_t before = offset(nodes) - offset(nodes - node);
+  copy_bytes(first, receive_buffer_.data(), before);
+  copy_bytes(send_buffer_.data() + own, receive_buffer_.data() + before,
+             static_cast<int64_t>(others) - before);
 }
 
 // Copies from the rails' receive buffers to the receiving ranks of this node.

@@ -20,7 +20,7 @@ namespace shale::comm {
 // the other nodes, and leaves the result in staging areas of its node, from which every rank reads
 // it. All ranks of a node work at the same time, each on 1/rails of the bytes. A rail exchanges
 // sums by a reduce-scatter and an all-gather, which send the fewest bytes, or by a tree for little
-// data.
+// data. It gathers short slices in log2(nodes) rounds.
 //
 // Chunks are long enough for messages of 64 KiB, whatever the number of nodes. Before a collective,
 // nodes compare 16 bytes, in log2(nodes) rounds.
@@ -84,6 +84,7 @@ class InterNode {
   void exchange_sums(const CollectiveCall& call, int64_t count, int half);
   void all_gather(const CollectiveCall& call, bool blocking);
   void exchange_slices(const CollectiveCall& call, int64_t count, int half);
+  void exchange_short_slices(int64_t bytes);
   void distribute_slices(const CollectiveCall& call, int64_t first, int64_t count, bool blocking);
   void all_reduce(const CollectiveCall& call, bool blocking);
   void sum_over_nodes(const CollectiveCall& call, int64_t count);

@@ -1,27 +1,57 @@
 #include <algorithm>
+#include <utility>
 
 #include "shale/comm/watch/group_progress_internal.h"
 
 namespace shale::comm {
+namespace {
+
+constexpr int kTag = 1;
+// Pause between exchanges: what a rank sends per second does not depend on the number of ranks.
+constexpr std::chrono::microseconds kPausePerRank{250};
+
+}  // namespace
+
 GroupProgress::GroupProgress(MpiComm comm, std::vector<int> world_ranks)
     : comm_(std::move(comm)),
       world_ranks_(std::move(world_ranks)),
       arriving_(world_ranks_.size()),
       seen_(world_ranks_.size()) {}
 
-void GroupProgress::exchange() {
-  if (request_ != MPI_REQUEST_NULL) {
-    int done = 0;
-    check_mpi(MPI_Test(&request_, &done, MPI_STATUS_IGNORE), "MPI_Test");
-    if (done == 0) return;
-    seen_ = arriving_;
-    const std::string problem = calls_.disagreement(seen_, world_ranks_);
-    if (!problem.empty()) throw CommError(problem);
+// By dissemination: when this rank has the values of `held_` ranks, beginning with its own, it gets
+// as many more from the rank that many places after it.
+bool GroupProgress::gather() {
+  const int ranks = static_cast<int>(world_ranks_.size()), me = comm_.rank();
+  if (!pending()) {
+    arriving_[0] = mine_;
+    held_ = 1;
   }
-  sent_ = mine_;
-  check_mpi(MPI_Iallgather(&sent_, sizeof sent_, MPI_BYTE, arriving_.data(), sizeof sent_, MPI_BYTE,
-                           comm_.get(), &request_),
-            "MPI_Iallgather");
+  for (;;) {
+    int done = 0;
+    check_mpi(MPI_Testall(2, requests_, &done, MPI_STATUSES_IGNORE), "MPI_Testall");
+    if (done == 0) return false;
+    held_ += std::exchange(incoming_, 0);
+    if (held_ == ranks) break;
+    incoming_ = std::min(held_, ranks - held_);
+    const int bytes = incoming_ * static_cast<int>(sizeof(Progress));
+    check_mpi(MPI_Irecv(&arriving_[static_cast<size_t>(held_)], bytes, MPI_BYTE,
+                        (me + held_) % ranks, kTag, comm_.get(), &requests_[0]),
+              "MPI_Irecv");
+    check_mpi(MPI_Isend(arriving_.data(), bytes, MPI_BYTE, (me - held_ + ranks) % ranks, kTag,
+                        comm_.get(), &requests_[1]),
+              "MPI_Isend");
+  }
+  std::rotate_copy(arriving_.begin(), arriving_.end() - me, arriving_.end(), seen_.begin());
+  held_ = 0;
+  return true;
+}
+
+void GroupProgress::exchange() {
+  if (!pending() && Clock::now() < next_) return;
+  if (!gather()) return;
+  next_ = Clock::now() + kPausePerRank * world_ranks_.size();
+  const std::string problem = calls_.disagreement(seen_, world_ranks_);
+  if (!problem.empty()) throw CommError(problem);
 }
 
 std::string GroupProgress::late_ranks() const {
@@ -40,18 +70,8 @@ std::string GroupProgress::late_ranks() const {
 
 bool GroupProgress::leave() {
   mine_.leaving = 1;
-  if (request_ == MPI_REQUEST_NULL) {
-    exchange();
-    return false;
-  }
-  int done = 0;
-  check_mpi(MPI_Test(&request_, &done, MPI_STATUS_IGNORE), "MPI_Test");
-  if (done == 0) return false;
-  const auto left = [](const Progress& rank) { return rank.leaving != 0; };
   // All ranks see the same values, so all get the same answer.
-  if (std::all_of(arriving_.begin(), arriving_.end(), left)) return true;
-  exchange();
-  return false;
+  return gather() && std::ranges::all_of(seen_, [](const Progress& p) { return p.leaving != 0; });
 }
 
 }  // namespace shale::comm

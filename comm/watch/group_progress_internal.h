@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -10,8 +11,9 @@
 namespace shale::comm {
 
 // Exchanges progress between ranks for collectives on devices, which neither compare their
-// arguments nor end if a peer is missing. Uses one non-blocking MPI all-gather after another;
-// the caller must call exchange() repeatedly to drive them. One thread at a time.
+// arguments nor end if a peer is missing. Gathers the progress of all ranks again and again, by
+// log2(ranks) messages of each rank; the caller must call exchange() repeatedly to drive them. One
+// thread at a time.
 class GroupProgress {
  public:
   GroupProgress(MpiComm comm, std::vector<int> world_ranks);
@@ -35,17 +37,25 @@ class GroupProgress {
   // Called at the end of a group until it returns true: all ranks have called it. If an exchange
   // can never end (pending()), MPI_Finalize must not be called.
   bool leave();
-  bool pending() const { return request_ != MPI_REQUEST_NULL; }
+  bool pending() const { return held_ > 0; }
 
  private:
+  using Clock = std::chrono::steady_clock;
+
+  // Drives one exchange of all ranks' progress, which it begins if there is none. Returns true when
+  // seen_ has its result.
+  bool gather();
+
   MpiComm comm_;
   std::vector<int> world_ranks_;
   Progress mine_;
   IssuedCalls calls_;
-  Progress sent_;
-  std::vector<Progress> arriving_;
-  std::vector<Progress> seen_;
-  MPI_Request request_ = MPI_REQUEST_NULL;
+  std::vector<Progress> arriving_;  // of the exchange that is under way; this rank's is first
+  std::vector<Progress> seen_;      // by rank
+  int held_ = 0;                    // number of values that have arrived; 0: no exchange
+  int incoming_ = 0;                // number of values on their way
+  MPI_Request requests_[2] = {MPI_REQUEST_NULL, MPI_REQUEST_NULL};
+  Clock::time_point next_;  // when the next exchange may begin
 };
 
 }  // namespace shale::comm

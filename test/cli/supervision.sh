@@ -242,6 +242,22 @@ losses() { grep -o '"step": [0-9]*, "loss": [^,]*, "loss_bits": "[^"]*"' "$1/met
 cmp -s <(losses "$work/plain") <(losses "$work/killed") || fail 'the rows differ from the plain run'
 [[ $(losses "$work/killed" | wc -l) -eq $steps ]] || fail "not $steps rows"
 
+# The host file is read again at each start: what was added meanwhile is used.
+echo 'localhost slots=1' >"$work/hosts"
+grown=(mpirun --bind-to none --hostfile "$work/hosts" "${train[@]:6}" --global-batch 4 --reproducible
+  --steps 600)
+"${grown[@]:5}" --out "$work/not_grown" >"$work/output" 2>&1 || fail 'the run that does not grow failed'
+"$shale" run --elastic --delay 0.1 -- "${grown[@]}" --out "$work/grown" >"$work/output" 2>&1 &
+supervisor=$!
+wait_for_rows "$work/grown" 100
+echo 'localhost slots=2' >"$work/hosts"
+kill -9 "$(ranks_of $supervisor)"
+wait $supervisor
+code=$?
+code_is 0
+has '1 rank on cpu' '2 ranks on cpu'
+cmp -s <(losses "$work/not_grown") <(losses "$work/grown") || fail 'growth changes or repeats steps'
+
 train lm --ranks 2 --data "$work/text.txt" --layers 1 --width 32 --heads 2 --seq-len 16 \
   --micro-batch 1 --threads 1 --steps 30 --out "$work/trained"
 code_is 0

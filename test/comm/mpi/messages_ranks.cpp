@@ -3,8 +3,11 @@
 #include <mpi.h>
 
 #include <bit>
+#include <numeric>
+#include <thread>
 #include <vector>
 
+#include "shale/comm/watch/group_progress_internal.h"
 #include "shale/test/support/ranks/harness.h"
 
 namespace {
@@ -102,6 +105,30 @@ TEST_CASE("a short sum over nodes takes log2(nodes) rounds up a tree and down ag
   CHECK(most <= std::bit_width(static_cast<unsigned>(nodes.ranks - 1)));
   nodes.group->all_reduce_sum(make_view(&all, {1}));
   CHECK(all == 2 * (nodes.ranks - 1));
+}
+
+TEST_CASE("a short all-gather over nodes takes log2(nodes) rounds", "[many_ranks]") {
+  if (world().size() < 2) return;
+  Nodes nodes;
+  comm::ProcessGroup& group = *nodes.group;
+  nodes.in.assign(3, static_cast<float>(group.rank()));
+  const View all = nodes.take(3 * nodes.ranks);
+  const Sent sent = sent_in([&] { group.all_gather(make_view(nodes.in.data(), {3}), all); });
+  CHECK(sent.data.size() ==
+        static_cast<size_t>(std::bit_width(static_cast<unsigned>(nodes.ranks - 1))));
+  CHECK(std::accumulate(sent.data.begin(), sent.data.end(), int64_t{0}) == 12 * (nodes.ranks - 1));
+  for (size_t i = 0; i < nodes.out.size(); ++i) CHECK(nodes.out[i] == static_cast<float>(i / 3));
+}
+
+TEST_CASE("the progress of a group takes log2(ranks) messages of each rank", "[many_ranks]") {
+  if (!world().uses_mpi()) return;
+  std::vector<int> ranks(static_cast<size_t>(world().size()));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  comm::GroupProgress progress(comm::MpiComm::split(MPI_COMM_WORLD, 0, world().rank()), ranks);
+  const Sent sent = sent_in([&] {
+    while (!progress.leave()) std::this_thread::yield();
+  });
+  CHECK(sent.data.size() == static_cast<size_t>(std::bit_width(ranks.size() - 1)));
 }
 
 TEST_CASE("messages between nodes have 64 KiB, however many ranks there are", "[many_ranks]") {
