@@ -7,7 +7,7 @@
 # about 28 minutes on two cores, and requires an idle machine. For shorter trials: STEPS (measured
 # steps of a training run, default 15), MIN_TIME (seconds per kernel, default 0.3), MODEL (default
 # gpt2-124m) and PAGE (output file). Rows of other programs in PEERS_JSON, such as those of
-# bench/peers/language_cpu.py, are added to the page.
+# bench/peers/steps_cpu.py, are added to the page.
 set -euo pipefail
 
 root=$(cd "$(dirname "$0")/.." && pwd)

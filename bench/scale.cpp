@@ -1,8 +1,14 @@
 // Counts the requests of a rank of a large job to its peers and the file system, per step, save,
 // resume, export and load. One process runs the real code for one rank at a time over a simulated
 // group. bench_scale --ranks 4096 --out /dev/shm/scale
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -11,6 +17,11 @@
 #include "shale/bench/support/program.h"
 #include "shale/bench/support/simulated_run.h"
 #include "shale/bench/support/table.h"
+#include "shale/comm/hosts/rank_places.h"
+#include "shale/comm/watch/heartbeat_neighbors.h"
+#include "shale/comm/watch/issued_calls.h"
+#include "shale/models/training/checks/straggler_watch.h"
+#include "shale/models/training/report/metrics.h"
 
 namespace shale::bench {
 namespace {
@@ -39,6 +50,62 @@ void add_row(Table& table, const std::string& what, const SimulatedCost& cost) {
              format_bytes(traffic.received_bytes), std::to_string(cost.opens),
              cost.read > 0 ? std::to_string(cost.read) : "", std::to_string(cost.locks.taken),
              fixed(1e3 * cost.locks.seconds, 3), fixed(cost.seconds, 3)});
+}
+
+template <typename Body>
+double seconds_of(const Body& body) {
+  const auto begin = std::chrono::steady_clock::now();
+  body();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+// Seconds of one rank's own work, outside of collectives, that could grow with the ranks or steps.
+Table own_work(int ranks, const std::string& folder) {
+  Table table({"own work of a rank", "s"});
+  const auto add = [&](const std::string& what, const auto& body) {
+    table.add({what, fixed(seconds_of(body), 6)});
+  };
+  const auto count = static_cast<size_t>(ranks);
+  std::vector<double> busy_s(count, 0.1);
+  busy_s.back() = 1;
+  models::StragglerWatch stragglers;
+  add("10 steps of the straggler watch, on rank 0", [&] {
+    for (int step = 0; step < 10; ++step) stragglers.look(busy_s);
+  });
+  std::vector<int> all(count);
+  std::iota(all.begin(), all.end(), 0);
+  comm::IssuedCalls calls;
+  comm::Progress mine;
+  float value = 0;
+  const View view = make_view(&value, {1});
+  for (uint64_t i = 0; i < comm::IssuedCalls::kKept; ++i) {
+    calls.add(
+        comm::fingerprint({.op = comm::CollectiveOp::kAllReduceSum, .in = view, .out = view}, i),
+        mine);
+  }
+  const std::vector<comm::Progress> progress(count, mine);
+  add("comparing the progress of a group", [&] { calls.disagreement(progress, all); });
+  const comm::RankPlaces places;
+  add("naming all ranks in an error", [&] { static_cast<void>(places.list(all)); });
+  const int nodes = std::max(2, ranks / 8);
+  add("choosing the nodes to watch, for all nodes", [&] {
+    for (int node = 0; node < nodes; ++node)
+      static_cast<void>(comm::heartbeat_neighbors(node, nodes));
+  });
+  constexpr int64_t kRows = 10'000'000;
+  const std::string metrics = folder + "/metrics.jsonl";
+  std::ofstream rows(metrics);
+  for (int64_t step = 1; step <= kRows; ++step) {
+    rows << "{\"step\": " << step << R"(, "loss": 3.5, "loss_bits": "40600000", "grad_norm": 0.5, )"
+         << R"("lr": 0.001, "tokens": )" << step << R"(, "tokens_per_s": 1e6, "step_ms": 1000, )"
+         << R"("comm_exposed_ms": 0, "mfu": null, "device_peak_bytes": 1, "host_peak_bytes": 1})"
+         << '\n';
+  }
+  rows.close();
+  sync();  // the rows of a run are on the disk when it ends
+  add("resuming 10 million rows of metrics, 100 of them dropped",
+      [&] { drop_metrics_after(metrics, kRows - 100); });
+  return table;
 }
 
 int run(int argc, char** argv) {
@@ -72,6 +139,7 @@ int run(int argc, char** argv) {
       static_cast<long long>(checkpoint.manifest_values), checkpoint.join_s,
       static_cast<long long>(rank.gathered_elements()),
       static_cast<long long>(rank.model_elements()));
+  std::printf("\n%s", own_work(config.job.ranks, config.out).markdown().c_str());
   fs::remove_all(config.out);
   return 0;
 }
