@@ -229,7 +229,8 @@ class Search {
                : seconds;
   }
   // Layouts that most published runs use: ZeRO-3 alone, and pipelines with ZeRO-1, with and without
-  // a node's tensor parallelism; with no or selective recomputation.
+  // a node's tensor parallelism, and with and without expert parallelism for mixtures; with no or
+  // selective recomputation.
   bool is_usual(const RunConfig& config) const {
     const bool has_pipeline = config.pipeline > 1;
     return config.context == 1 && config.shard_ranks == 0 && config.offload == OffloadKind::kNone &&
@@ -237,9 +238,9 @@ class Search {
            (config.tensor == 1 ||
             (has_pipeline && config.tensor == machines_.cluster.devices_per_node));
   }
-  using Kind = std::tuple<bool, bool, Recompute>;
+  using Kind = std::tuple<bool, bool, bool, Recompute>;
   static Kind kind_of(const RunConfig& config) {
-    return {config.tensor > 1, config.pipeline > 1, config.recompute};
+    return {config.tensor > 1, config.pipeline > 1, config.expert > 1, config.recompute};
   }
   // Estimated memory, plus the least excess over the estimate among plans with the same
   // activations.
