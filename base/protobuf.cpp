@@ -61,12 +61,6 @@ ProtoMessage& ProtoMessage::message(uint32_t field, const ProtoMessage& value) {
   return text(field, value.bytes_);
 }
 
-ProtoMessage& ProtoMessage::packed(uint32_t field, std::span<const double> values) {
-  head(field, 8 * values.size());
-  for (const double value : values) little_endian(std::bit_cast<uint64_t>(value), 8);
-  return *this;
-}
-
 double ProtoField::real() const {
   return std::bit_cast<double>(value);
 }

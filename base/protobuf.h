@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 
@@ -24,8 +23,6 @@ class ProtoMessage {
   ProtoMessage& message(uint32_t field, const ProtoMessage& value);
   // Appends the head of a string, bytes or message of `size` bytes, which the caller writes next.
   ProtoMessage& head(uint32_t field, size_t size);
-  // Appends a repeated double.
-  ProtoMessage& packed(uint32_t field, std::span<const double> values);
 
   const std::string& bytes() const { return bytes_; }
 

@@ -58,6 +58,19 @@ std::span<const RemovedOption> removed_options() {
       {"replay", "", "use python3 -m shale.track OUT --mlflow"},
       {"temperature", "", kSample, "0.8", true},
       {"top-k", "", kSample, "50", true},
+      {"validate", "", "leave it out: each token is checked when it is used", "false", true},
+      {"tensorboard-histograms", "", "leave it out: --tensorboard writes scalars", "0", true},
+      {"dpo-label-smoothing", "", "leave it out: it is 0", "0"},
+      {"attention-softcap", "", "leave it out: no model family has one", "0"},
+      {"logit-softcap", "", "leave it out: no model family has one", "0"},
+      {"memory-profile", "", "use --trace with that file", "\"\"", true},
+      {"start-timeout", "", "use --timeout, of which the start has ten times, up to 600 s", "600",
+       true},
+      {"data-format", "raw", "use --data-format u8, u16 or u32", {}, true},
+      {"data-dtype", "", "use --data-format with that value", "\"auto\"", true},
+      {"expect-bandwidth", "", "leave it out; shale doctor --bench measures links", "0", true},
+      {"export-merged", "", "use shale ckpt export, which merges adapters", "false", true},
+      {"decay-shape", "", "use --schedule wsd or wsd-1-sqrt", "\"linear\""},
   });
   return kRows;
 }

@@ -106,9 +106,7 @@ class Gpt2Family final : public ModelFamily {
     }
     check_covers(config.pattern, config.context, /*documents=*/false);
     if (config.attention_softcap != 0 || config.logit_softcap != 0) {
-      throw ConfigError(
-          "model: gpt2 models do not support softcaps; leave out --attention-softcap and "
-          "--logit-softcap");
+      throw ConfigError("model: gpt2 models do not support softcaps, expected 0");
     }
     return std::make_unique<Gpt2>(config, policy);
   }

@@ -53,10 +53,6 @@ constexpr Use kPattern = {"--attention-pattern", [](const TrainConfig& c) {
                             return option_text(!c.language.attention_pattern.empty(),
                                                "--attention-pattern", c.language.attention_pattern);
                           }};
-constexpr Use kSoftcap = {"--logit-softcap", [](const TrainConfig& c) {
-                            return option_text(c.language.logit_softcap > 0, "--logit-softcap",
-                                               format_real(c.language.logit_softcap));
-                          }};
 constexpr Use kSamples = {"--sample-tokens", [](const TrainConfig& c) {
                             return option_text(c.language.sample_tokens > 0, "--sample-tokens",
                                                c.language.sample_tokens);
@@ -80,7 +76,6 @@ constexpr auto kTable = std::to_array<Incompatible<TrainConfig>>({
     {kPattern, kGraphs, kNotBuilt, "each call copies its lists of blocks", "one of them"},
     {kPattern, kRing, kNotBuilt, "ring attention does not support patterns",
      "--context-kind gather or ulysses"},
-    {kSoftcap, kTensor, kNotBuilt, "the vocabulary is sharded", "--logit-softcap 0, or --tensor 1"},
     {kSamples, kPipeline, kNotBuilt, "sampling needs the whole model on one rank", kGenerate},
     {kSamples, kTensor, kNotBuilt, "sampling needs the whole model on one rank", kGenerate},
     {kSamples, kContext, kNotBuilt, "sampling needs the whole model on one rank", kGenerate},

@@ -34,13 +34,6 @@ void describe_model(ConfigSpec& spec, LanguageConfig& c) {
   size("experts", c.experts, kMaxExperts, "experts per MoE layer");
   size("active-experts", c.active_experts, kMaxExperts, "experts per token (top-k)");
   size("window", c.window, kMaxWidth, "tokens of sliding-window attention, for Llama-like models");
-  const RealLimits softcap = {.min = 0, .max = 1e3};
-  spec.add("attention-softcap", c.attention_softcap,
-           "soft cap on attention scores, for Llama-like models; 0: the model's own", softcap)
-      .may_change();
-  spec.add("logit-softcap", c.logit_softcap,
-           "soft cap on logits, for Llama-like models; 0: the model's own", softcap)
-      .may_change();
   spec.add("attention-pattern", c.attention_pattern,
            "block-sparse attention: local, fixed, strided, longformer, bigbird, or a JSON file "
            "that has a pattern with its sizes, or the visible blocks of each row",
@@ -234,17 +227,6 @@ LanguageModelConfig model_config(const LanguageConfig& config, int64_t data_voca
     }
     size = wanted;
   };
-  const auto take_softcap = [&](const char* flag, double wanted, float& softcap) {
-    if (wanted == 0) return;
-    const std::string found = cat("--", flag, " is ", format_real(wanted));
-    if (stored != nullptr)
-      throw ConfigError(cat(found, ", the model in ", config.init, " has none; leave it out"));
-    if (!config.export_dir.empty()) {
-      throw ConfigError(cat(found, " is incompatible with --export: Hugging Face files of ",
-                            model.family, " cannot store it"));
-    }
-    softcap = static_cast<float>(wanted);
-  };
   take("layers", config.layers, model.layers);
   take("width", config.width, model.width);
   take("heads", config.heads, model.heads);
@@ -254,8 +236,6 @@ LanguageModelConfig model_config(const LanguageConfig& config, int64_t data_voca
   take("active-experts", config.active_experts, model.active_experts);
   take("window", config.window, model.window);
   take_pattern(config, stored, model);
-  take_softcap("attention-softcap", config.attention_softcap, model.attention_softcap);
-  take_softcap("logit-softcap", config.logit_softcap, model.logit_softcap);
   take("vocab", config.vocab, model.vocab);
   if (config.vocab > 0) model.padded_vocab = pad_vocab(config.vocab);
   const LanguageConfig initial;

@@ -28,7 +28,6 @@ struct LanguageConfig {
   int64_t experts = 0;
   int64_t active_experts = 0;
   int64_t window = 0;
-  double attention_softcap = 0, logit_softcap = 0;
   std::string attention_pattern;  // name or file of a pattern
   AttentionPattern pattern;       // made by resolve() from the name and the sizes
   int64_t vocab = 0;

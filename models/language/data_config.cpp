@@ -13,17 +13,17 @@ void describe_source(ConfigSpec& spec, DataConfig& c, bool needs_data) {
       .may_change()
       .basic("text, jsonl, or token files; see --help data");
   spec.add_choice("data-format", c.format,
-                  {{"auto", DataFormat::kAuto},
-                   {"text", DataFormat::kText},
-                   {"llmc", DataFormat::kLlmc},
-                   {"nanogpt", DataFormat::kNanogpt},
-                   {"megatron", DataFormat::kMegatron},
-                   {"raw", DataFormat::kRaw},
-                   {"corpus", DataFormat::kCorpus}},
-                  "format of --data; raw: tokens without a header; corpus: jsonl or text, also .gz "
-                  "and .zst, tokenized once and cached")
-      .may_change();
-  spec.add_choice("data-dtype", c.dtype, {"auto", "u8", "u16", "u32"}, "token dtype, for raw files")
+                  {{"auto", {DataFormat::kAuto}},
+                   {"text", {DataFormat::kText}},
+                   {"llmc", {DataFormat::kLlmc}},
+                   {"nanogpt", {DataFormat::kNanogpt}},
+                   {"megatron", {DataFormat::kMegatron}},
+                   {"u8", {DataFormat::kRaw, TokenWidth::k8}},
+                   {"u16", {DataFormat::kRaw, TokenWidth::k16}},
+                   {"u32", {DataFormat::kRaw, TokenWidth::k32}},
+                   {"corpus", {DataFormat::kCorpus}}},
+                  "format of --data; u8, u16, u32: tokens without a header; corpus: jsonl or text, "
+                  "also .gz and .zst, tokenized once and cached")
       .may_change();
   spec.add("data-field", c.field, "key of the text in jsonl").may_change();
   spec.add("data-cache", c.cache,
@@ -40,9 +40,6 @@ void describe_source(ConfigSpec& spec, DataConfig& c, bool needs_data) {
       "val-fraction", c.val_fraction,
       "share of the data for validation, if no file name contains val, valid, validation or dev",
       {.min = 0, .max = 1, .exclude_max = true});
-  spec.add("validate", c.validate,
-           "check all binary tokens against the vocabulary before training, not only samples")
-      .may_change();
 }
 
 void describe_rows(ConfigSpec& spec, DataConfig& c) {
@@ -85,13 +82,10 @@ void describe(ConfigSpec& spec, DataConfig& c, bool needs_data) {
   spec.add("dpo-beta", c.dpo_beta,
            "DPO beta: higher values keep the model closer to the initial one",
            {.min = 0, .max = 1e3, .exclude_min = true});
-  spec.add("dpo-label-smoothing", c.dpo_smoothing,
-           "DPO label smoothing: the share of preferences assumed to be wrong",
-           {.min = 0, .max = 0.5, .exclude_max = true});
-  spec.needs("data-dtype data-field data-cache", "--task pretrain");
+  spec.needs("data-field data-cache", "--task pretrain");
   spec.needs("document-token", "--document-mask or --packing best-fit");
   spec.needs("chat-template", "--task sft or --task dpo");
-  spec.needs("dpo-beta dpo-label-smoothing", "--task dpo");
+  spec.needs("dpo-beta", "--task dpo");
 }
 
 void check(const DataConfig& c) {
@@ -112,9 +106,7 @@ void check(const DataConfig& c) {
   want(
       c.objective != Objective::kDpo || c.packing != PackingChoice::kBestFit,
       "--packing best-fit does not support --task dpo, which has one answer per row; leave it out");
-  want(c.format == DataFormat::kAuto,
-       "--data-format needs --task pretrain: sft and dpo read jsonl");
-  want(!c.validate, "--validate needs --task pretrain: sft and dpo read all examples anyway");
+  want(c.format == FileFormat{}, "--data-format needs --task pretrain: sft and dpo read jsonl");
 }
 
 }  // namespace shale::models

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "shale/base/config.h"
@@ -24,25 +25,29 @@ enum class PackingChoice {
   kNone,  // one example per row
 };
 
+// Format of the data; raw tokens have no header, so it says their width.
+struct FileFormat {
+  DataFormat kind = DataFormat::kAuto;
+  std::optional<TokenWidth> width = {};
+
+  friend bool operator==(const FileFormat&, const FileFormat&) = default;
+};
+
 // Training data, and how it is read.
 struct DataConfig {
   Objective objective = Objective::kPretrain;
   std::string data;
-  DataFormat format = DataFormat::kAuto;
-  std::string dtype = "auto";  // type of tokens in files without a header
+  FileFormat format;
   std::string field = "text";
   std::string cache;      // folder for tokens; empty: in --out
   std::string tokenizer;  // file, or "none"; empty: find_tokenizer() finds it
   double val_fraction = 0.1;
-  bool validate = false;
   bool document_mask = false;
   int64_t document_token = -1;  // token between documents; negative: the tokenizer's
   PackingChoice packing = PackingChoice::kAuto;
   ChatTemplate chat_template = ChatTemplate::kAuto;
 
-  // Options of kDpo (Rafailov et al., arXiv:2305.18290).
-  double dpo_beta = 0.1;
-  double dpo_smoothing = 0;  // assumed probability that a preference is wrong
+  double dpo_beta = 0.1;  // of kDpo (Rafailov et al., arXiv:2305.18290)
 };
 
 // Declares the flags of `config` in their own section. needs_data: --data is required.

@@ -53,9 +53,8 @@ std::vector<Found> of_tokens(const DataConfig& source) {
   if (source.data.empty() || source.objective != Objective::kPretrain) return found;
   for (const DataPart& part : parse_data(source.data)) {
     DataOptions options{.path = part.path, .format = part.format, .width = part.width};
-    if (options.format == DataFormat::kAuto) options.format = source.format;
-    // A width, whatever its value, says that the files contain tokens rather than text.
-    if (!options.width && source.dtype != "auto") options.width = TokenWidth::k16;
+    if (options.format == DataFormat::kAuto) options.format = source.format.kind;
+    if (!options.width) options.width = source.format.width;
     const auto path = tokenizer_beside(options);
     if (path) found.push_back({cat("the tokens of ", part.path), read_tokenizer(*path)});
   }

@@ -44,12 +44,7 @@ void describe(ConfigSpec& spec, LoraConfig& c) {
                    {"nf4", nn::FrozenDType::kNf4}},
                   "storage of frozen linear weights; int8, nf4: quantized with an fp32 scale per "
                   "64 values; auto: as --dtype");
-  spec.add("export-merged", c.export_merged,
-           "merge adapters into the model that --export writes; else it writes a PEFT adapter "
-           "folder")
-      .may_change();
-  spec.needs("lora-alpha lora-dropout lora-targets frozen-dtype export-merged",
-             "--lora-rank or --lora-init");
+  spec.needs("lora-alpha lora-dropout lora-targets frozen-dtype", "--lora-rank or --lora-init");
 }
 
 AdapterShape adapter_shape(const LoraConfig& config) {

@@ -18,7 +18,6 @@ struct LoraConfig {
   std::string targets = nn::kAllLinear;                // comma-separated layer names
   std::string init;                                    // PEFT folder; empty: new adapters
   nn::FrozenDType frozen = nn::FrozenDType::kCompute;  // storage of the model's own weights
-  bool export_merged = false;
 
   bool is_on() const { return rank > 0 || !init.empty(); }
 };

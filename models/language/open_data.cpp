@@ -50,7 +50,7 @@ TrainingData planned_data(const LanguageConfig& config) {
   return {.train = window_samples(train, TrainSampler(train->size(), length, /*seed=*/0)),
           .eval = window_rows(std::make_shared<ZeroTokens>((eval + 1) * length), length),
           .with_documents = is_pretraining ? is_packed : source.packing != PackingChoice::kNone,
-          .is_text = source.format == DataFormat::kAuto || is_text(source.format),
+          .is_text = source.format.kind == DataFormat::kAuto || is_text(source.format.kind),
           .vocab_bound = 1,
           .size = "no tokens",
           .summary = {"no data: plans do without"},
@@ -62,26 +62,19 @@ int tokenizing_threads() {
   return cpu_counts().bound;
 }
 
-std::optional<TokenWidth> width_of(const std::string& dtype) {
-  if (dtype == "u8") return TokenWidth::k8;
-  if (dtype == "u16") return TokenWidth::k16;
-  if (dtype == "u32") return TokenWidth::k32;
-  return {};
-}
-
 DataOptions data_options(const TrainConfig& config,
                          std::shared_ptr<const StoredTokenizer> tokenizer) {
   const DataConfig& source = config.language.source;
   const std::string own = (std::filesystem::path(config.run.out) / "data-cache").string();
   return {.path = source.data,
-          .format = source.format,
+          .format = source.format.kind,
           .val_fraction = source.val_fraction,
           .vocab_size = config.language.vocab,
-          .validate = source.validate,
+          .validate = false,  // tokens are checked when they are used
           .on_reading = watch_reading(),
           .tokenizer = std::move(tokenizer),
           .threads = tokenizing_threads(),
-          .width = width_of(source.dtype),
+          .width = source.format.width,
           .field = source.field,
           .cache = source.cache.empty() ? own : source.cache};
 }
@@ -107,23 +100,17 @@ bool find_formats(std::vector<DataPart>& parts, const DataOptions& options) {
   return are_texts;
 }
 
-// Refuses options that apply only to formats that no part has.
+// Refuses options that apply only to a corpus, if no part is one.
 void check_formats(const DataConfig& source, const std::vector<DataPart>& parts) {
-  using enum DataFormat;
   const DataConfig initial;
-  const auto refuse_without = [&](const char* flag, std::initializer_list<DataFormat> formats,
-                                  const char* files) {
-    for (const DataPart& part : parts) {
-      if (std::ranges::find(formats, part.format) != formats.end()) return;
-    }
+  const auto is_corpus = [](const DataPart& part) { return part.format == DataFormat::kCorpus; };
+  if (std::ranges::any_of(parts, is_corpus)) return;
+  const auto refuse = [&](const char* flag, const char* files) {
     throw ConfigError(cat(flag, " has no effect without ", files, ", and --data is ",
                           to_string(parts.front().format), "; leave out ", flag));
   };
-  if (source.dtype != initial.dtype) {
-    refuse_without("--data-dtype", {kRaw, kNanogpt}, "token files that do not store it");
-  }
-  if (source.field != initial.field) refuse_without("--data-field", {kCorpus}, "jsonl");
-  if (source.cache != initial.cache) refuse_without("--data-cache", {kCorpus}, "a corpus");
+  if (source.field != initial.field) refuse("--data-field", "jsonl");
+  if (source.cache != initial.cache) refuse("--data-cache", "a corpus");
 }
 
 // Gives each source its own order; the first source has the run's seed.
@@ -265,8 +252,7 @@ TrainingData open_tokens(const TrainConfig& config, const StoredModel* stored,
                    .vocab_bound = data.vocab_bound(),
                    .size = cat(data.train_tokens(), " tokens as ", data.format()),
                    .fingerprint = data.fingerprint,
-                   .checksum = data.checksum,
-                   .whole_checksum = data.whole_checksum};
+                   .checksum = data.checksum};
   if (data.sources.size() == 1) {
     all.summary = {data.sources.front().summary};
   } else {

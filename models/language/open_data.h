@@ -24,7 +24,6 @@ struct TrainingData {
   std::string size;                           // "1000 tokens as llmc", for messages and checkpoints
   // As in DatasetSplits.
   uint64_t fingerprint = 0, checksum = 0;
-  std::optional<uint64_t> whole_checksum = {};
   std::optional<uint64_t> shares = {};    // fingerprint of the sources' shares; empty: one source
   std::vector<std::string> summary = {};  // lines for the log
   ExampleSplits preferences = {};         // examples of Objective::kDpo

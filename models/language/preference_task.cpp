@@ -44,7 +44,6 @@ struct PreferenceTask::Figures {
 PreferenceTask::PreferenceTask(const TrainConfig& config, const PreferenceTask* opened)
     : LanguageTask(config, opened),
       beta_(config.language.source.dpo_beta),
-      smoothing_(config.language.source.dpo_smoothing),
       train_(opened != nullptr ? opened->train_ : usable(data().preferences.train)),
       val_(opened != nullptr ? opened->val_ : usable(data().preferences.val)) {
   if (train_.size() == 0) {
@@ -139,12 +138,7 @@ Tensor PreferenceTask::loss(const DeviceBatch& batch) {
   const Tensor margin =
       mul(sub(difference(answers), batch["reference"]), static_cast<float>(beta_));
   if (keeps_) kept_losses_ = answers, kept_margin_ = margin;
-  Tensor losses = softplus(neg(margin));
-  if (smoothing_ > 0) {
-    losses = add(mul(losses, static_cast<float>(1 - smoothing_)),
-                 mul(softplus(margin), static_cast<float>(smoothing_)));
-  }
-  return sum(mul(losses, batch["counted"]));
+  return sum(mul(softplus(neg(margin)), batch["counted"]));
 }
 
 void PreferenceTask::check_evaluation() const {

@@ -9,11 +9,9 @@ namespace shale::models {
 
 // Direct preference optimization (Rafailov et al., arXiv:2305.18290): raises the log-probability of
 // the first of two answers over that of the second, relative to the initial model. With s the sum
-// of the log-probabilities of an answer's tokens, r the s of the initial model, b beta and e the
-// label smoothing,
+// of the log-probabilities of an answer's tokens, r the s of the initial model, and b beta,
 //   d = (s_chosen - s_rejected) - (r_chosen - r_rejected)
-// and the loss of a pair is
-//   (1 - e) softplus(-b d) + e softplus(b d)
+// and the loss of a pair is softplus(-b d).
 // r is computed once, before the first step, and stored in checkpoints: there is no second model. A
 // sample is a pair, i.e. two rows of a batch. Validations also report the share of pairs with d > 0
 // (accuracy) and the means of b d (margin), b (s_chosen - r_chosen) and b (s_rejected - r_rejected)
@@ -59,7 +57,7 @@ class PreferenceTask : public LanguageTask {
   void compute_reference(const TaskContext& run, Pairs& pairs);
   void load_reference(const TrainConfig& config);
 
-  double beta_, smoothing_;
+  double beta_;
   Pairs train_, val_;
   bool keeps_ = false;                // in a validation: loss() keeps the two below
   Tensor kept_losses_, kept_margin_;  // answer_losses() and b d of the last loss

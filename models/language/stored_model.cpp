@@ -17,45 +17,6 @@ void check_writer(comm::DataParallel& parallel, bool is_main) {
                           " of the shard group writes, expected rank 0"));
 }
 
-// Returns a parameter's values on the ranks that receive them.
-std::vector<float> values_of(comm::FullState& state, const Parameter& parameter) {
-  const View values = state.read(parameter);
-  if (values.data == nullptr) return {};
-  return {values.as<float>(), values.as<float>() + values.numel()};
-}
-
-// Returns the layer of a weight, if the layer has an adapter or quantized storage.
-const nn::LinearWeights* layer_of(const Parameter& parameter) {
-  const auto* const layer = dynamic_cast<const nn::LinearWeights*>(parameter.owner);
-  if (layer == nullptr || &layer->weight != &parameter) return nullptr;
-  return layer->adapter() != nullptr || nn::coded_layer(parameter) != nullptr ? layer : nullptr;
-}
-
-// Returns the dequantized weight with its adapter merged; empty on ranks that receive none.
-// Collective.
-std::vector<float> merged(comm::FullState& state, const nn::LinearWeights& layer, double scale) {
-  const nn::Lora* const adapter = layer.adapter();
-  std::vector<float> as, bs;
-  if (adapter != nullptr) {
-    as = values_of(state, adapter->a.weight), bs = values_of(state, adapter->b.weight);
-  }
-  std::vector<float> values = values_of(state, layer.weight);
-  if (values.empty()) return {};
-  const Shape shape = layer.weight_shape();
-  if (nn::coded_layer(layer.weight) != nullptr) {
-    std::vector<float> codes = std::move(values);
-    values.assign(static_cast<size_t>(shape.numel()), 0);
-    nn::decode_rows(layer, make_view(codes.data(), layer.weight.whole),
-                    make_view(values.data(), shape));
-  }
-  if (adapter != nullptr) {
-    nn::merge_adapter(make_view(values.data(), shape),
-                      make_view(as.data(), adapter->a.weight.whole),
-                      make_view(bs.data(), adapter->b.weight.whole), scale);
-  }
-  return values;
-}
-
 // Reads stored rows, and quantizes them.
 void read_codes(const StoredModel& stored, const nn::LinearWeights& layer, int64_t first_row,
                 const View& codes) {
@@ -93,7 +54,7 @@ void load_stored_model(const StoredModel& stored, comm::DataParallel& parallel,
 }
 
 void export_model(const std::string& folder, LanguageModel& model, comm::DataParallel& parallel,
-                  bool is_main, const ExportOptions& options, double adapter_scale) {
+                  bool is_main, const ExportOptions& options) {
   const ModelFamily& family = model_family(model.config().family);
   check_writer(parallel, is_main);
   std::unique_ptr<StoredModelWriter> out;
@@ -103,11 +64,6 @@ void export_model(const std::string& folder, LanguageModel& model, comm::DataPar
     const Parameter* parameter = model.find_parameter(name);
     if (parameter == nullptr) {
       throw InternalError(cat("export: the model has no parameter ", name));
-    }
-    if (const nn::LinearWeights* layer = layer_of(*parameter)) {
-      std::vector<float> values = merged(state, *layer, adapter_scale);
-      if (out) out->write(name, make_view(values.data(), layer->weight_shape()));
-      continue;
     }
     const View values = state.read(*parameter);
     if (out) out->write(name, values);

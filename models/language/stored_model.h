@@ -13,12 +13,12 @@ namespace shale::models {
 void load_stored_model(const StoredModel& stored, comm::DataParallel& parallel,
                        const StoredAdapters* adapters = nullptr, uint64_t seed = 0);
 
-// Writes the model's f32 values, with adapters merged, to `folder` in the format of transformers;
-// in several files above the size limit of the options. Holds one unit at a time in host memory, on
+// Writes the f32 values of a model without adapters to `folder` in the format of transformers; in
+// several files above the size limit of the options. Holds one unit at a time in host memory, on
 // rank 0 of a shard group. Every rank must call it; the rank with is_main, a rank 0 of a shard
 // group, writes. Throws as ModelFamily::create.
 void export_model(const std::string& folder, LanguageModel& model, comm::DataParallel& parallel,
-                  bool is_main, const ExportOptions& options = {}, double adapter_scale = 0);
+                  bool is_main, const ExportOptions& options = {});
 
 // Writes only the adapters, in PEFT's format, like export_model(). `base`: their base model.
 void export_adapters(const std::string& folder, LanguageModel& model, const AdapterShape& shape,

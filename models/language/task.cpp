@@ -193,7 +193,7 @@ void LanguageTask::open_output() {
 void LanguageTask::finish(const TaskContext& run) {
   if (!config_.export_dir.empty()) {
     const bool is_main = run.group.rank() == 0;
-    if (adapters_ && !config_.lora.export_merged) {
+    if (adapters_) {
       export_adapters(config_.export_dir, *model_, *adapters_, config_.init, run.parallel, is_main);
       // PEFT takes these files from the base model, but users of the adapters look for them here.
       const auto files = exported_files(extras_, tokenizer_.get(), /*config=*/{});
@@ -204,8 +204,7 @@ void LanguageTask::finish(const TaskContext& run) {
       export_model(config_.export_dir, *model_, run.parallel, is_main,
                    {.max_shard_bytes = config_.export_shard_bytes,
                     .tokenizer = tokenizer_,
-                    .extras = extras_},
-                   adapters_ ? adapters_->options.scale() : 0);
+                    .extras = extras_});
     }
     log_info("wrote ", config_.export_dir);
   }
@@ -317,7 +316,6 @@ std::map<std::string, std::string> LanguageTask::facts() const {
 
 std::map<std::string, std::string> LanguageTask::data_checksums() const {
   std::map<std::string, std::string> checksums{{"training data", cat(data_.checksum)}};
-  if (data_.whole_checksum) checksums["whole training data"] = cat(*data_.whole_checksum);
   if (data_.shares) checksums["mixture of training data"] = cat(*data_.shares);
   return checksums;
 }

@@ -106,8 +106,8 @@ void check(const LanguageModelConfig& c) {
   require_size(c.full_layers >= 0 && c.full_layers <= c.layers, "full_layers", c.full_layers,
                cat("0 to layers = ", c.layers));
   check_covers(c.pattern, c.context, /*documents=*/false);
-  require_softcap("attention-softcap", c.attention_softcap);
-  require_softcap("logit-softcap", c.logit_softcap);
+  require_softcap("attention_softcap", c.attention_softcap);
+  require_softcap("logit_softcap", c.logit_softcap);
   if (c.mlp_bias)
     throw ConfigError("model: mlp_bias is true, expected false: biases there are not supported");
   if (!llama_variant(c.family).has_experts()) {

@@ -202,8 +202,8 @@ class Rehearsal {
   }
 
   PlannedRank result() {
-    if (ledger_ && !config_.memory_profile.empty()) {
-      write_memory_profile(config_.memory_profile, *ledger_, cat("planned rank ", all_.rank()));
+    if (ledger_ && config_.profiles_memory()) {
+      write_memory_profile(config_.trace, *ledger_, cat("planned rank ", all_.rank()));
     }
     if (ledger_) at_peak_ = ledger_->at_peak();
     PlannedRank planned{.memory = {.rank = all_.rank(),
@@ -233,7 +233,7 @@ class Rehearsal {
   // Ends the list of memory use before the timed steps, because a real run keeps no such list. By
   // now nearly all memory is in use.
   void end_list() {
-    if (!ledger_ || !config_.memory_profile.empty()) return;
+    if (!ledger_ || config_.profiles_memory()) return;
     at_peak_ = ledger_->at_peak();
     places_.reset();
     ledger_.reset();
@@ -293,8 +293,7 @@ PlannedRank plan_rank(const RunConfig& config, Task& task, int rank, int ranks,
     planned.dtype = Precision::kBF16;  // what Precision::kAuto means on a GPU
   }
   const kernels::DryRun dry;
-  Rehearsal rehearsal(planned, task, rank, ranks, clock,
-                      lists_memory || !config.memory_profile.empty());
+  Rehearsal rehearsal(planned, task, rank, ranks, clock, lists_memory || config.profiles_memory());
   rehearsal.run();
   return rehearsal.result();
 }

@@ -172,7 +172,7 @@ void shorten(RunConfig& run, int64_t data_ranks) {
 
 MemoryNeeds plan_needs(const PlannedRun& planned) {
   RunConfig run = planned.run;
-  run.memory_profile.clear();
+  run.trace.clear();
   run.eval_every = 0;
   run.offload_folder.clear();
   shorten(run, data_ranks(run, parallel_layout(run, planned.ranks), planned.rank).count);

@@ -122,12 +122,11 @@ void import_schedule(ConfigImport& in) {
   } else if (type == "linear" && !is_stable_first) {
     in.set("schedule", "linear", "lr_scheduler.decay_type");
   } else if (type == "linear" || type == "sqrt") {
-    in.set("schedule", "wsd", "lr_scheduler.decay_ratio");
+    in.set("schedule", type == "sqrt" ? "wsd-1-sqrt" : "wsd", "lr_scheduler.decay_type");
     in.set("decay_steps",
            is_stable_first ? static_cast<int64_t>(std::lround(*ratio * static_cast<double>(steps)))
                            : steps - warmup,
            "lr_scheduler.decay_ratio");
-    in.set("decay_shape", type == "sqrt" ? "1-sqrt" : "linear", "lr_scheduler.decay_type");
   } else {
     in.refuse("lr_scheduler.decay_type",
               "expected linear or cosine, or with a decay_ratio linear or sqrt");
@@ -216,7 +215,6 @@ void import_torchtitan(ConfigImport& in) {
   }
   if (in.flag("validation.enable").value_or(true)) in.maps("validation.freq", "eval_every");
   in.maps("comm.train_timeout_seconds", "timeout", 100);
-  in.maps("comm.init_timeout_seconds", "start_timeout", 300);
   in.maps_text("job.dump_folder", "out");
   import_model(in);
   for (const char* const part : {"job.", "metrics.", "profiling.", "comm.", "validation.",

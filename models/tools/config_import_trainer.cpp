@@ -178,7 +178,7 @@ void import_stable_decay(ConfigImport& in, const std::string& key, const std::st
   if (!in.is_set("decay_steps")) in.refuse(key, "give num_decay_steps in lr_scheduler_kwargs");
   const std::string shape = in.text(kwargs + "decay_type").value_or("cosine");
   if (shape == "linear" || shape == "1-sqrt") {
-    in.set("decay_shape", shape, kwargs + "decay_type");
+    in.set("schedule", shape == "linear" ? "wsd" : "wsd-1-sqrt", kwargs + "decay_type");
     in.leave_out({kwargs + "num_cycles"}, "it is of a decay that is a cosine");
   } else {
     in.refuse(in.has(kwargs + "decay_type") ? kwargs + "decay_type" : key,
@@ -221,7 +221,6 @@ void import_schedule(ConfigImport& in) {
   } else if (type == "inverse_sqrt") {
     import_inverse_sqrt(in, key, kwargs + "timescale");
   } else if (type == "warmup_stable_decay") {
-    in.set("schedule", "wsd", key);
     import_stable_decay(in, key, kwargs);
   } else {
     in.refuse(key, "has no counterpart");

@@ -210,7 +210,7 @@ Planned plan_on(const PlanOptions& options, const ConfigSpec& spec, const Planne
   }
   planned.seconds = std::chrono::duration<double>(Clock::now() - start).count();
   machines.keep_times();
-  run.memory_profile.clear();  // only the run's own plan writes one
+  run.trace.clear();  // only the run's own plan writes a memory profile
   if (machines.get() != nullptr && options.rank < 0) {
     planned.step =
         planned_step(run, planned.task->unit(), machines.cluster(), planned.ranks, options.ranks);
@@ -413,7 +413,7 @@ int check(ConfigSpec& spec, PlanOptions& options) {
   for (const RankMemory& found : run) {
     const std::unique_ptr<LanguageTask> task = make_language_task(options.train);
     config.threads = found.threads;
-    config.memory_profile.clear();
+    config.trace.clear();
     const RankMemory planned = plan_rank(config, *task, found.rank, ranks).memory;
     compare(differences, cat("rank ", found.rank, ", device"), claim, found.device, planned.device);
     compare(differences, cat("rank ", found.rank, ", host"), claim,

@@ -72,10 +72,11 @@ int run_training_program(int argc, char** argv, const TrainingProgram& program) 
   RecipeChoice recipe;
   describe(program.spec, recipe, program.name);
   const CommandLine command(program.spec, argc, argv);
-  const double timeout_s = program.run.timeout_s, start_s = program.run.start_timeout_s;
-  const bool waits_for_ever = timeout_s == 0 || start_s == 0;
-  auto start =
-      std::make_unique<comm::StartWatch>(waits_for_ever ? 0 : std::max(timeout_s, start_s));
+  // Limit of waits before the first step is done: a start takes longer than any step, as programs
+  // are loaded, data is read and connections are made.
+  const double timeout_s = program.run.timeout_s;
+  const double start_s = std::max(timeout_s, std::min(10 * timeout_s, 600.));
+  auto start = std::make_unique<comm::StartWatch>(start_s);
   const auto body = [&](comm::World& world) {
     return train(program, command, world, std::move(start));
   };

@@ -27,8 +27,8 @@ bool is_checksum(const std::string& name) {
   return name.ends_with(kChecksum);
 }
 
-// Options that determine the decay of --schedule wsd.
-constexpr std::array kDecay = {"steps", "decay-steps", "decay-shape", "min-lr"};
+// Options that determine the decay of --schedule wsd and wsd-1-sqrt.
+constexpr std::array kDecay = {"steps", "decay-steps", "schedule", "min-lr"};
 
 std::string spelled(const std::string& name) {
   return is_fact(name) ? "the " + name : "--" + name;
@@ -136,9 +136,11 @@ std::string differences(const RunDescription& stored, const RunDescription& now,
                         const std::string& source, bool facts) {
   std::string found;
   for (const std::string& name : names_of(stored, now, facts)) {
-    if (now.may_change.contains(name)) continue;
     const auto was = stored.values.find(name), is = now.values.find(name);
     const bool is_new = was == stored.values.end(), is_gone = is == now.values.end();
+    // A schedule may change between wsd and wsd-1-sqrt only; see check_decay().
+    const bool is_other = name == "schedule" && !is_new && !was->second.starts_with("\"wsd");
+    if (now.may_change.contains(name) && !is_other) continue;
     if ((is_new || is_gone) && is_checksum(name)) continue;
     if (is_new && !facts && !now.given.contains(name)) continue;
     if (is_gone && find_removed_option(name) != nullptr) continue;  // see check_removed()
@@ -180,7 +182,7 @@ RunDescription describe_run(const ConfigSpec& spec, const RunConfig& config, con
   if (config.schedule == kConstant || config.schedule == kInverseSqrt) {
     run.may_change.insert("steps");
   }
-  if (config.schedule == kWsd) run.may_change.insert(kDecay.begin(), kDecay.end());
+  if (optim::is_wsd(config.schedule)) run.may_change.insert(kDecay.begin(), kDecay.end());
   // A resumed run may change options that its optimizer does not use, because older versions stored
   // a momentum for every optimizer. A different --optimizer is still refused.
   for (const auto& [name, value] : {std::pair("beta1", config.beta1),

@@ -65,21 +65,21 @@ void describe_optimizer(ConfigSpec& spec, RunConfig& c, const RunWords& words) {
            {.min = 0, .help = {.default_text = "lr / 10"}});
   spec.add("warmup-steps", c.warmup_steps, "steps of linear warm-up before --schedule",
            {.min = 0, .help = {.default_text = "5% of steps"}});
-  spec.add_choice("schedule", c.schedule,
-                  {{"cosine", optim::Decay::kCosine},
-                   {"linear", optim::Decay::kLinear},
-                   {"linear-to-zero", optim::Decay::kLinearToZero},
-                   {"wsd", optim::Decay::kWsd},
-                   {"inverse-sqrt", optim::Decay::kInverseSqrt},
-                   {"constant", optim::Decay::kConstant}},
-                  "learning-rate decay after warm-up; wsd: constant, then a decay over "
-                  "--decay-steps; inverse-sqrt: lr * sqrt(warmup-steps / step)");
-  spec.add("decay-steps", c.decay_steps, "steps of the decay at the end of --schedule wsd",
-           {.min = 0, .help = {.default_text = "20% of steps"}});
   spec.add_choice(
-      "decay-shape", c.decay_shape,
-      {{"linear", optim::DecayShape::kLinear}, {"1-sqrt", optim::DecayShape::kOneMinusSqrt}},
-      "shape of the decay of --schedule wsd");
+      "schedule", c.schedule,
+      {{"cosine", optim::Decay::kCosine},
+       {"linear", optim::Decay::kLinear},
+       {"linear-to-zero", optim::Decay::kLinearToZero},
+       {"wsd", optim::Decay::kWsd},
+       {"wsd-1-sqrt", optim::Decay::kWsdOneMinusSqrt},
+       {"inverse-sqrt", optim::Decay::kInverseSqrt},
+       {"constant", optim::Decay::kConstant}},
+      "learning-rate decay after warm-up; wsd: constant, then linear over --decay-steps; "
+      "wsd-1-sqrt: then by 1 - sqrt(share of the decay done); inverse-sqrt: lr * sqrt(warmup-steps "
+      "/ step)");
+  spec.add("decay-steps", c.decay_steps,
+           "steps of the decay at the end of --schedule wsd and wsd-1-sqrt",
+           {.min = 0, .help = {.default_text = "20% of steps"}});
   const RealLimits rate{
       .min = 0, .max = 1, .exclude_max = true, .help = {.default_text = "the optimizer's"}};
   spec.add("beta1", c.beta1, "decay of the first moment: 0.9 for adamw and lion", rate);
@@ -287,23 +287,12 @@ void describe_device(ConfigSpec& spec, RunConfig& c) {
            "from the placement of GPUs; 1: off",
            {.min = 0})
       .may_change();
-  spec.add("timeout", c.timeout_s,
-           "longest wait for a collective or heartbeat of another rank; 0: no limit",
-           {.min = 0, .help = {.metavar = "SECONDS", .unit = "s"}})
+  spec.add(
+          "timeout", c.timeout_s,
+          "longest wait for a collective or heartbeat of another rank; 10 times that, up to 600 s, "
+          "before the first step is done; 0: no limit",
+          {.min = 0, .help = {.metavar = "SECONDS", .unit = "s"}})
       .may_change();
-  spec.add("start-timeout", c.start_timeout_s,
-           "longest wait for another rank before the first step is done, if above --timeout; 0: no "
-           "limit",
-           {.min = 0, .help = {.metavar = "SECONDS", .unit = "s"}})
-      .may_change();
-  spec.add_size(
-      "expect-bandwidth", c.expect_bandwidth,
-      "least all-reduce bandwidth expected of a rank, in bytes per second; a slower all-reduce "
-      "causes a warning that names the slowest rank",
-      {.min = 0,
-       .help = {.metavar = "SIZE",
-                .default_text =
-                    "1/16 of the memory copy bandwidth for CPU ranks on one host, else none"}});
   spec.add("check-replicas", c.check_replicas,
            "steps between bitwise comparisons of replicated parameters, to find faulty hardware; "
            "0: off",
@@ -332,26 +321,18 @@ void describe_output(ConfigSpec& spec, RunConfig& c) {
       .may_change();
   spec.add("tensorboard", c.tensorboard, "write TensorBoard event files to OUT/tensorboard")
       .may_change();
-  spec.add("tensorboard-histograms", c.tensorboard_histograms,
-           "steps between TensorBoard histograms of all parameters and gradients; 0: none",
-           {.min = 0})
-      .may_change();
   spec.add("prometheus", c.prometheus,
            "write the newest metrics to a FILE named *.prom (for node_exporter), or serve them "
            "over HTTP at /metrics; IPV4 is 127.0.0.1 by default",
            {.help = {.metavar = "FILE|[IPV4:]PORT", .default_text = "none"}})
       .may_change();
   spec.add("trace", c.trace,
-           "record a timeline of all ranks: NAME.json (Chrome) or NAME.pftrace (Perfetto)",
+           "record a timeline of all ranks: NAME.json (Chrome), NAME.pftrace (Perfetto); or the "
+           "device memory of rank 0 in the first 3 steps: NAME.svg, NAME.pickle (PyTorch)",
            {.is_path = true, .help = {.metavar = "FILE", .default_text = "none"}})
       .may_change();
-  spec.add("trace-steps", c.trace_steps, "steps to record with --trace; the first step is 1",
+  spec.add("trace-steps", c.trace_steps, "steps of the timeline of --trace; the first step is 1",
            {.help = {.metavar = "A-B", .default_text = "3-5"}})
-      .may_change();
-  spec.add("memory-profile", c.memory_profile,
-           "timeline of device memory on rank 0, first 3 steps: NAME.svg, or NAME.pickle for "
-           "PyTorch",
-           {.is_path = true, .help = {.metavar = "FILE", .default_text = "none"}})
       .may_change();
   spec.add("quiet", c.quiet, "print only warnings and errors").may_change();
 }
@@ -396,13 +377,12 @@ void describe_checkpoints(ConfigSpec& spec, RunConfig& c) {
 
 // Declares options that have no effect without another option.
 void describe_needs(ConfigSpec& spec) {
-  spec.needs("decay-steps decay-shape", "--schedule wsd");
+  spec.needs("decay-steps", "--schedule wsd or --schedule wsd-1-sqrt");
   spec.needs("freeze-step", "--optimizer 1bit-adam");
   spec.needs("outer-start outer-lr outer-momentum outer-streaming", "--outer-every");
   spec.needs("ranks-per-process", "--tensor or --context");
   spec.needs("context-kind", "--context or --layouts");
   spec.needs("fp8-kept-blocks fp8-scaling", "--dtype fp8");
-  spec.needs("tensorboard-histograms", "--tensorboard");
   spec.needs("trace-steps", "--trace");
   spec.needs("patience keep-best", "--eval-every");
   spec.needs("before-resume", "--resume");

@@ -63,8 +63,7 @@ struct RunConfig {
   double min_lr = -1;
   int64_t warmup_steps = -1;
   optim::Decay schedule = optim::Decay::kCosine;
-  int64_t decay_steps = -1;  // used only with Decay::kWsd, like decay_shape
-  optim::DecayShape decay_shape = optim::DecayShape::kLinear;
+  int64_t decay_steps = -1;                 // used only if optim::is_wsd(schedule)
   double beta1 = -1, beta2 = -1, eps = -1;  // negative after resolve(): not of this optimizer
   double weight_decay = 0.1;
   std::string param_groups;  // text for parse_parameter_groups()
@@ -88,8 +87,6 @@ struct RunConfig {
   comm::Transport transport = comm::Transport::kAuto;
   int numa_ranks = 0;  // ranks per NUMA node; 0: by location of the GPUs, 1: off
   double timeout_s = 600;
-  double start_timeout_s = 600;  // limit of waits before the first step is done
-  int64_t expect_bandwidth = 0;  // expected bytes per second; 0: derived, see check_bandwidth()
   int64_t check_replicas = 0;    // steps between checks; 0: no checks
   int64_t seed = 1234;
 
@@ -142,11 +139,9 @@ struct RunConfig {
   int64_t patience = 0;  // validations without a lower loss that end the run; 0: off
   int64_t report_every = 100;  // steps between reports of all ranks; 0: no reports
   bool tensorboard = false;
-  int64_t tensorboard_histograms = 0;  // steps between histograms; 0: no histograms
   std::string prometheus;      // "NAME.prom", or an address for PrometheusServer; empty: none
-  std::string trace;           // trace file; empty: no trace
+  std::string trace;           // file of the timeline, or of the memory profile; empty: none
   std::string trace_steps;     // range such as "3-5"; empty: third to fifth step after this start
-  std::string memory_profile;  // file of the memory profile; empty: none
   bool quiet = false;
 
   // Checkpoints.
@@ -164,6 +159,9 @@ struct RunConfig {
   // What a run steps over.
   int64_t skip_non_finite = 0;  // non-finite steps in a row to skip; 0: the first ends the run
   std::string skip_samples;     // text for parse_sample_range()
+
+  // True if `trace` is the file of a memory profile (report/memory_profile.h), by its ending.
+  bool profiles_memory() const { return trace.ends_with(".svg") || trace.ends_with(".pickle"); }
 };
 
 // Words that --help of a training program uses.

@@ -10,7 +10,6 @@
 #include "shale/models/training/batch_ramp.h"
 #include "shale/models/training/make_optimizer.h"
 #include "shale/models/training/parallel_setup.h"
-#include "shale/models/training/report/memory_profile.h"
 #include "shale/models/training/report/prometheus.h"
 #include "shale/models/training/report/step_trace.h"
 #include "shale/models/training/slow_links.h"
@@ -22,7 +21,7 @@ namespace {
 void resolve_schedule(RunConfig& config) {
   using enum optim::Decay;
   if (config.warmup_steps < 0) config.warmup_steps = config.steps / 20;
-  const bool is_wsd = config.schedule == kWsd;
+  const bool is_wsd = optim::is_wsd(config.schedule);
   if (is_wsd && config.decay_steps < 0) config.decay_steps = config.steps / 5;
   if (is_wsd && config.decay_steps > config.steps - config.warmup_steps) {
     throw ConfigError(
@@ -85,9 +84,14 @@ void resolve(RunConfig& config, int ranks) {
   batch_layout(config, data).validate();
   check_parallel(config, ranks);
   if (!config.prometheus.empty()) is_prometheus_file(config.prometheus);
-  if (!config.trace.empty()) trace_format(config.trace);
-  if (!config.memory_profile.empty()) check_memory_profile(config.memory_profile);
-  if (!config.trace_steps.empty()) parse_trace_steps(config.trace_steps);
+  if (!config.trace.empty() && !config.profiles_memory()) trace_format(config.trace);
+  if (!config.trace_steps.empty()) {
+    parse_trace_steps(config.trace_steps);
+    if (config.profiles_memory()) {
+      throw ConfigError(cat("--trace-steps needs a timeline, but --trace ", config.trace,
+                            " is of memory, which shows the first 3 steps; leave it out"));
+    }
+  }
   parse_sample_range(config.skip_samples);
   if (config.dtype == Precision::kFp8 && config.device.starts_with("emu")) {
     dtype_of_flag(config.dtype, emulated_device(config.device == "emu" ? "emu:80" : config.device));

@@ -78,7 +78,8 @@ Trainer::Trainer(const RunConfig& config, const ConfigSpec& spec, Task& task, co
       unit_(task.unit()),
       parameters_(task.parameters()),
       context_(context_options(config, world)),
-      timeline_(config.trace.empty() ? nullptr : std::make_unique<Timeline>()),
+      timeline_(config.trace.empty() || config.profiles_memory() ? nullptr
+                                                                 : std::make_unique<Timeline>()),
       group_(world.group({.timeout_s = config.timeout_s,
                           .tracer = timeline_.get(),
                           .transport = config.transport,
@@ -90,8 +91,7 @@ Trainer::Trainer(const RunConfig& config, const ConfigSpec& spec, Task& task, co
                 .min_lr = config.min_lr,
                 .warmup_steps = config.warmup_steps,
                 .total_steps = config.steps,
-                .decay_steps = std::max<int64_t>(config.decay_steps, 0),
-                .shape = config.decay_shape},
+                .decay_steps = std::max<int64_t>(config.decay_steps, 0)},
       layout_(batch_layout(config, data_.count)),
       stragglers_(straggler_options(config, parallel_layout(config, world.size()))),
       exchange_(*group_, data_.losses),
@@ -111,7 +111,7 @@ Trainer::Trainer(const RunConfig& config, const ConfigSpec& spec, Task& task, co
   check_graphs(config_, context_.device(), *group_);
   dtype_of_flag(config_.dtype, context_.device());  // throws if the device does not support --dtype
   check_device_sums(context_, *group_);
-  check_bandwidth(*group_, context_, world, static_cast<double>(config_.expect_bandwidth));
+  check_bandwidth(*group_, context_, world);
   if (check != nullptr) check(task_, context_, *group_);
   open_output();
   checkpoints_ = std::make_unique<RunCheckpoints>(config_, world, *group_, timeline_.get());
@@ -153,8 +153,8 @@ void Trainer::check_same_task() {
 }
 
 void Trainer::build_step() {
-  memory_ =
-      std::make_unique<MemoryReport>(context_, is_main() ? config_.memory_profile : std::string());
+  memory_ = std::make_unique<MemoryReport>(
+      context_, is_main() && config_.profiles_memory() ? config_.trace : std::string());
   parallel_ = make_parallel(config_, *group_, context_);
   step_ = make_step({.config = config_,
                      .task = task_,
@@ -331,11 +331,6 @@ void Trainer::after_step(int64_t step) {
     step_->finish();
     settle();
     report_ranks(step);
-  }
-  if (config_.tensorboard_histograms > 0 && step % config_.tensorboard_histograms == 0) {
-    step_->finish_update();
-    settle();
-    write_histograms(step);
   }
   if (const auto news = std::exchange(save_news_, std::nullopt)) {
     checkpoints_->hear(*news, done_steps_);

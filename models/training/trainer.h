@@ -85,8 +85,7 @@ class Trainer : private StepObserver {
   void report_end(double run_s) const;
   void report_data_wait(double run_s) const;
   const Batch& next_batch();
-  void report_ranks(int64_t step);      // collective
-  void write_histograms(int64_t step);  // collective
+  void report_ranks(int64_t step);  // collective
 
   TaskContext task_context();
   bool is_main() const { return world_.rank() == 0; }

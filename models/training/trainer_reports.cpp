@@ -9,7 +9,6 @@
 #include "shale/base/log.h"
 #include "shale/base/parse.h"
 #include "shale/models/training/report/rank_report.h"
-#include "shale/models/training/report/tensor_histograms.h"
 #include "shale/models/training/stop_signals.h"
 #include "shale/models/training/trainer.h"
 
@@ -192,21 +191,6 @@ void Trainer::report_ranks(int64_t step) {
   report_->write(all);
   if (!std::exchange(warned_of_gpus_, true)) {
     for (const std::string& warning : gpu_warnings(all)) log_warning(warning);
-  }
-}
-
-// Writes histograms of parameters, and of gradients before clipping and without the loss scale.
-void Trainer::write_histograms(int64_t step) {
-  const TimelineScope scope(timeline_.get(), "histograms");
-  const std::vector<Parameter*> parameters = task_.model().parameters();
-  const std::vector<OptimShard>& shards = step_->parallel().shards();
-  for (const auto& [what, group, scale] :
-       {std::tuple{HistogramOf::kParameters, "parameters/", 1.0},
-        std::tuple{HistogramOf::kGradients, "parameter_gradients/", 1 / accounts_.loss_scale()}}) {
-    for (const TensorHistogram& one :
-         tensor_histograms(what, parameters, shards, *parallel_->groups().shard, scale)) {
-      if (report_ != nullptr) report_->write_histogram(step, group + one.name, one.histogram);
-    }
   }
 }
 

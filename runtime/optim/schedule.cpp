@@ -20,9 +20,10 @@ double Schedule::at(int64_t step) const {
     case Decay::kCosine: return min_lr + (lr - min_lr) * 0.5 * (1 + std::cos(std::numbers::pi * u));
     case Decay::kLinear: return lr + (min_lr - lr) * u;
     case Decay::kLinearToZero: return lr * (1 - u);
-    case Decay::kWsd: {
+    case Decay::kWsd:
+    case Decay::kWsdOneMinusSqrt: {
       const double over = progress(step, total_steps - decay_steps);
-      return lr + (min_lr - lr) * (shape == DecayShape::kLinear ? over : std::sqrt(over));
+      return lr + (min_lr - lr) * (decay == Decay::kWsd ? over : std::sqrt(over));
     }
     case Decay::kInverseSqrt: return lr * std::sqrt(warmup / static_cast<double>(step + 1));
     case Decay::kConstant: break;

@@ -11,12 +11,15 @@ enum class Decay {
   kConstant,
   kLinearToZero,  // to 0, ignoring min_lr (arXiv:2502.15938)
   kWsd,           // warm-up, stable, decay: decays only in the last decay_steps (arXiv:2404.06395)
-  kInverseSqrt,   // by the step number, ignoring total_steps (arXiv:1706.03762, equation 3)
+  kWsdOneMinusSqrt,  // kWsd, but where the fraction u of the decay is done, it is 1 - sqrt(u)
+                     // instead of 1 - u (arXiv:2405.18392)
+  kInverseSqrt,      // by the step number, ignoring total_steps (arXiv:1706.03762, equation 3)
 };
 
-// Shape of kWsd's decay, where the fraction u of it is done: 1 - u, or 1 - sqrt(u)
-// (arXiv:2405.18392).
-enum class DecayShape { kLinear, kOneMinusSqrt };
+// True for schedules whose rate is constant until their last decay_steps.
+constexpr bool is_wsd(Decay decay) {
+  return decay == Decay::kWsd || decay == Decay::kWsdOneMinusSqrt;
+}
 
 // Learning rate schedule: linear warm-up from 0 to lr, then decay to min_lr at total_steps.
 struct Schedule {
@@ -25,8 +28,7 @@ struct Schedule {
   double min_lr = 3e-5;
   int64_t warmup_steps = 0;
   int64_t total_steps = 1;
-  int64_t decay_steps = 0;  // length of the decay, only for kWsd
-  DecayShape shape = DecayShape::kLinear;
+  int64_t decay_steps = 0;  // length of the decay, only if is_wsd(decay)
 
   // Learning rate of step 0, 1, ... During warm-up step s has lr * (s + 1) / warmup_steps;
   // kInverseSqrt continues with lr * sqrt(max(1, warmup_steps) / (s + 1)).

@@ -240,7 +240,7 @@ done <<'CASES'
 "lr_scheduler_type": "cosine_with_min_lr", "lr_scheduler_kwargs": {"min_lr_rate": "0.1"}|"min_lr": 5e-06
 "lr_scheduler_type": "constant", "warmup_steps": 5|"warmup_steps": 0
 "lr_scheduler_type": "inverse_sqrt", "warmup_steps": 5, "lr_scheduler_kwargs": {"timescale": 5}|"schedule": "inverse-sqrt"
-"lr_scheduler_type": "warmup_stable_decay", "lr_scheduler_kwargs": {"num_decay_steps": 20, "decay_type": "1-sqrt"}|"decay_shape": "1-sqrt"
+"lr_scheduler_type": "warmup_stable_decay", "lr_scheduler_kwargs": {"num_decay_steps": 20, "decay_type": "1-sqrt"}|"schedule": "wsd-1-sqrt"
 "activation_checkpointing": true|"recompute": "full"
 "eval_strategy": "steps", "logging_steps": 7|"eval_every": 7
 "eval_strategy": "steps", "eval_steps": 1e1|"eval_every": 10

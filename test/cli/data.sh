@@ -49,8 +49,10 @@ run 2 rest --data all.mix.json --steps 8 --resume one/checkpoints/step_00000004 
 val() { sed -nE 's/^\{"step": 8, "loss": ([0-9.]+).*/\1/p' "$1/metrics.jsonl"; }
 awk -v a="$(val one)" -v b="$(val rest)" 'BEGIN { d = a - b; exit !(a > 0 && d * d < 1e-8 * a * a) }' ||
   fail "a mixture goes on with other samples: $(val one) and $(val rest)"
-run 1 flags --data "mega:2,raw.npy:1,text.txt:1" --data-dtype u16 --steps 8 --reproducible
-same_bits one flags
+printf '{"sources":[{"path":"mega","weight":2},{"path":"text.txt","weight":1}]}' >two.mix.json
+run 1 listed --data two.mix.json --steps 4 --reproducible
+run 1 flags --data "mega:2,text.txt:1" --steps 4 --reproducible
+same_bits listed flags
 
 # Masked and packed documents, on any number of ranks.
 documents=(--data corpus/a.jsonl --data-field body --data-cache cache0 --steps 6 --reproducible)
@@ -109,11 +111,11 @@ printf '\x1f\x8b broken' >broken.jsonl.gz
 refused 66 "gone" --data "text.txt:1,gone:2"
 refused 64 "'heavy'" --data "text.txt:heavy"
 refused 64 "1 of 2" --data "text.txt:1,raw.npy"
-refused 64 "--data-dtype" --data raw.npy
+refused 64 "--data-format u16" --data raw.npy
 refused 65 "lacks.jsonl:2" --data lacks.jsonl --data-field body
 refused 65 "broken.jsonl.gz" --data broken.jsonl.gz
 refused 64 "--packing none" --data text.txt --packing none
-refused 64 "--document-token" --data raw.npy --data-dtype u16 --document-mask --tokenizer none
+refused 64 "--document-token" --data raw.npy --data-format u16 --document-mask --tokenizer none
 
 # Files in a folder are split by name, and files left out are reported. JSON files are never read as
 # plain text.

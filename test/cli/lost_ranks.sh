@@ -93,8 +93,8 @@ starts_late() {  # arguments: TIMEOUT FLAGS...
 }
 starts_late 2
 [[ $code -eq 0 ]] || fail "a late rank: exit code $code, expected 0"
-starts_late 1 --start-timeout 1
-[[ $code -eq 76 ]] || fail "a late rank, --start-timeout 1: exit code $code, expected 76"
+starts_late 0.1
+[[ $code -eq 76 ]] || fail "a late rank, --timeout 0.1: exit code $code, expected 76"
 grep -q 'the ranks have not met 1 s after the start' "$work/stderr" ||
   fail "a late rank: no word of the start"
 

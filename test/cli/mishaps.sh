@@ -193,17 +193,18 @@ status early saved 75
   exit $((failures > 0))
 ) || failures=$((failures + 1))
 status large failed 74
-truncate -s 1T tokens.bin  # a sparse file of zeros, which takes no disk space
-timeout -k 5 60 "$train" "${small[@]}" --data tokens.bin --data-format nanogpt --validate \
-  --vocab 9 --out reading >output 2>&1 &
+mkfifo silent
+exec 8<>silent  # a pipe that is open and brings nothing
+timeout -k 5 60 "$train" "${small[@]}" --data - --out reading <silent >output 2>&1 &
 job=$!
 for _ in $(seq 200); do
-  grep -q '^reading tokens.bin' output && break
+  grep -q '^reading standard input' output && break
   sleep 0.05
 done
 kill -TERM "$(pgrep -P $job)"
 wait $job
-ended $? 75 'stopped while reading tokens.bin' 'SIGTERM while data is read'
+ended $? 75 'stopped while reading standard input' 'SIGTERM while data is read'
+exec 8>&-
 "$train" "${small[@]}" --data text.txt --out pipe --steps 30 2>errors | head -n 1 >output
 [[ ${PIPESTATUS[0]} -eq 0 && $(wc -l <pipe/metrics.jsonl) -eq 30 ]] ||
   fail 'output that nobody reads'
@@ -212,7 +213,7 @@ ended $? 75 'stopped while reading tokens.bin' 'SIGTERM while data is read'
 stop_rank_after() {  # arguments: DELAY
   local job
   JOB=stop$1 timeout -k 2 20 "${mpi[@]}" -np 2 ./as_rank "$train" "${small[@]}" \
-    --data "$work/text.txt" --timeout 3 --start-timeout 3 --out "$work/stopped.$1" --steps 1000000 --no-save \
+    --data "$work/text.txt" --timeout 0.5 --out "$work/stopped.$1" --steps 1000000 --no-save \
     >"output.$1" 2>&1 &
   job=$!
   until [[ -s pid.stop$1.1 ]]; do sleep 0.01; done

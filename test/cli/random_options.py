@@ -140,7 +140,7 @@ ALONE = {
     "attention-pattern": "--attention-pattern local", "batch-ramp": "--batch-ramp 8:2",
     "context": "--context 2", "context-kind": "--context 2", "cuda-graph": "--cuda-graph",
     "ema": "--ema 0.9", "expert": "--expert 2", "frozen-dtype": "--init {init} --lora-rank 4",
-    "logit-softcap": "--logit-softcap 30", "loss-chunk": "--loss-chunk 16",
+    "loss-chunk": "--loss-chunk 16",
     "lora-dropout": "--init {init} --lora-rank 4 --lora-dropout 0.1",
     "offload": "--offload optimizer", "offload-activations": "--offload-activations",
     "outer-every": "--outer-every 2", "pipeline": "--processes 2 --pipeline 2",

@@ -186,12 +186,15 @@ done
 run_training 4 lora4 "${lora[@]}" --resume "$work/lora3/checkpoints/step_00000004"
 same lora4 lora 4
 run_training 2 lora_grid "${lora[@]}" --pipeline 2 \
-  --resume "$work/lora2/checkpoints/step_00000004" --export "$work/merged_grid" --export-merged
+  --resume "$work/lora2/checkpoints/step_00000004"
 same lora_grid lora 4
-run_training 1 lora_back "${lora[@]}" --resume "$work/lora0/checkpoints/step_00000004" \
-  --export "$work/merged_one" --export-merged
+run_training 1 lora_back "${lora[@]}" --resume "$work/lora0/checkpoints/step_00000004"
 same lora_back lora 4
-same_file merged_grid/model.safetensors merged_one/model.safetensors
+for run in grid back; do
+  "$BIN_DIR/shale" ckpt export "$work/lora_$run" --out "$work/merged_$run" >"$work/output" 2>&1 ||
+    fail "export of lora_$run"
+done
+same_file merged_grid/model.safetensors merged_back/model.safetensors
 # Adapters imported on another layout are exported unchanged.
 trains lora_in 1 --init "$work/hf_one" --lora-init "$work/peft_one" --tensor 2 --steps 0 --no-save \
   --export "$work/peft_again"

@@ -10,7 +10,7 @@ train() {  # arguments: FLAG...
   timeout -k 5 120 "$BIN_DIR/train_lm" --data "$work/text.txt" --layers 1 --width 32 --heads 2 \
     --seq-len 16 --micro-batch 1 --threads 1 --lr 1e-3 --warmup-steps 0 --schedule constant \
     --out "$out" --tensorboard --prometheus "$work/shale.prom" --save-every 4 --eval-every 4 \
-    --sample-tokens 4 --tensorboard-histograms 4 "$@" >"$work/output" 2>&1 ||
+    --sample-tokens 4 "$@" >"$work/output" 2>&1 ||
     fail "train_lm $*: exit code $?"
 }
 
@@ -30,9 +30,6 @@ shown=("$work/output" "$out/metrics.jsonl")
 [[ $(events loss/validation) == 4 ]] || fail "loss/validation $(events loss/validation) times"
 [[ $(events _hparams_/session_start_info) == 1 ]] || fail 'options more than once'
 [[ $(events _hparams_/session_end_info) == 1 ]] || fail 'more than one end'
-for group in parameters parameter_gradients; do
-  [[ $(events $group/h.0.ln_1.weight) == 3 ]] || fail "$group: not the histograms of 4, 8 and 12"
-done
 [[ $(events samples/end/text_summary) == 2 ]] || fail 'event files: not the samples of 4 and 12'
 steps=$(grep -oE '^."step":[0-9]+' "$out/samples.jsonl" | tr -dc '0-9\n' | xargs)
 [[ $steps == '4 12' ]] || fail "samples.jsonl: has those of $steps, expected 4 and 12"

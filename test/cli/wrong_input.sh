@@ -78,7 +78,8 @@ expect 64 "stepz" "steps" "unknown_key.json" -- --data "$text" --config "$work/u
 expect 64 "steps" "wrong_type.json" -- --data "$text" --config "$work/wrong_type.json"
 expect 64 "gpt3" "nano" -- --data "$text" --model gpt3
 expect 64 "7" "multiple" -- --data "$text" --global-batch 7 --micro-batch 2
-expect 64 ".svg" ".pickle" -- --data "$text" --memory-profile memory.txt
+expect 64 ".svg" ".pickle" -- --data "$text" --trace memory.txt
+expect 64 "--trace-steps needs a timeline" -- --data "$text" --trace memory.svg --trace-steps 3-5
 expect 64 "width" "heads" -- --data "$text" --width 100 --heads 3
 expect 64 "'butterfly'" "longformer" -- --data "$text" --attention-pattern butterfly
 expect 65 "wide.json" "multiple of 128" -- --data "$text" --attention-pattern "$work/wide.json"
@@ -96,11 +97,6 @@ expect 65 "self_attn.q_proj.bias" "unknown" -- --data "$work/small.bin" --data-f
   --seq-len 16 --init "$work/foreign"
 expect 64 "active-experts is 9" "1 to experts = 8" -- \
   --data "$text" --model moe-nano --active-experts 9
-expect 64 "attention-softcap is 0.0001" "0.001" \
-  -- --data "$text" --model llama-nano --attention-softcap 0.0001
-expect 64 "softcap" "gpt2" -- --data "$text" --logit-softcap 15
-expect 64 "--logit-softcap is 15" "files of llama cannot store it" \
-  -- --data "$text" --model llama-nano --logit-softcap 15 --export "$work/none"
 expect 64 "window of 8" "files of llama" "mistral" \
   -- --data "$text" --model llama-nano --window 8 --export "$work/none"
 expect 64 "experts is 8" "none" -- --data "$text" --model llama-nano --experts 8
@@ -120,7 +116,7 @@ expect 64 "--param-groups" "rate" -- --data "$text" --param-groups "*.bias:rate=
 expect 64 "*.scale" "no parameter" -- --data "$text" --param-groups "*.scale:lr=2"
 expect 64 "--ema" "1" -- --data "$text" --ema 1
 expect 64 "--balance-loss" "no MoE" -- --data "$text" --balance-loss 0.1
-expect 64 "--data-dtype" "do not store it" -- --data "$text" --data-dtype u16
+expect 64 "--data-format raw" "use --data-format u8, u16 or u32" -- --data "$text" --data-format raw
 expect 64 "--data-field" "jsonl" -- --data "$text" --data-field body
 expect 64 "--data-cache" "corpus" -- --data "$text" --data-cache "$work/none"
 expect 64 "--batch-ramp" "BATCH:STEPS" "6;9" -- --data "$text" --micro-batch 1 --global-batch 12 --batch-ramp "6:6;9"

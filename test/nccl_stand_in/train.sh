@@ -30,7 +30,7 @@ same pipeline 8 --pipeline 4 --zero 1
 chunks=(--pipeline 2 --pipeline-chunks 2 --pipeline-schedule interleaved --zero 1)
 SHALE_EMU_QUEUES=8 same queues 4 "${chunks[@]}"
 SHALE_EMU_QUEUES=1 run_training 4 one_queue --device emu --comm nccl "${chunks[@]}" \
-  --timeout 10 --start-timeout 10
+  --timeout 1
 [[ $code -ne 0 ]] && grep -q 'waited 10 s' "$work/stderr" || fail "one queue: $code, no time-out"
 
 finish

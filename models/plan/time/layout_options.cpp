@@ -38,7 +38,6 @@ void resolve_for_search(TrainConfig& config, int ranks) {
 }
 
 TrainConfig without_data(TrainConfig config) {
-  config.language.source.validate = false;
   const std::unique_ptr<LanguageTask> task = make_language_task(config);
   if (!config.language.source.data.empty() && config.language.init.empty()) {
     config.language.vocab = dynamic_cast<LanguageModel&>(task->model()).config().vocab;

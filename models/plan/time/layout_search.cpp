@@ -83,7 +83,7 @@ class Search {
     start_.pipeline_chunks = 0;
     start_.offload = OffloadKind::kNone;
     start_.offload_to = "none";
-    start_.memory_profile.clear();
+    start_.trace.clear();
   }
 
   FoundLayouts run() {

@@ -57,7 +57,7 @@ int64_t micro_batches(const RunConfig& config, int ranks) {
 
 RunConfig shortened(const RunConfig& config, int ranks, bool measures) {
   RunConfig shorter = config;
-  if (measures || !config.memory_profile.empty()) return shorter;
+  if (measures || config.profiles_memory()) return shorter;
   const int64_t all = micro_batches(shorter, ranks);
   const int64_t few = std::min(all, std::max<int64_t>(kFewMicroBatches, 2 * config.pipeline));
   shorter.global_batch = config.global_batch / all * few;

@@ -206,7 +206,7 @@ void check_bandwidth(comm::ProcessGroup& group, Context& context, const comm::Wo
   const ResetTraffic reset{group};
   const GroupBuffer buffer(group, kLarge);
   const Measured measured = measure(group, context, buffer);
-  std::string reason = "from --expect-bandwidth";
+  std::string reason = "as given";
   if (expected_bytes_per_s == 0 && !several_hosts && !measured.undisturbed) return;
   if (expected_bytes_per_s == 0 && copies_compare) {
     expected_bytes_per_s = measured.copy_bytes_per_s * kPartOfCopies;

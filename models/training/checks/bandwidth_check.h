@@ -17,6 +17,6 @@ namespace shale::models {
 // transport. Does nothing in a group of one. Collective over `group`, which has all ranks of
 // `world`.
 void check_bandwidth(comm::ProcessGroup& group, Context& context, const comm::World& world,
-                     double expected_bytes_per_s);
+                     double expected_bytes_per_s = 0);
 
 }  // namespace shale::models

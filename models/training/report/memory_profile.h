@@ -6,12 +6,9 @@
 
 namespace shale::models {
 
-// Checks the extension of a memory profile. Throws ConfigError for others.
-void check_memory_profile(const std::string& path);  // ".svg" or ".pickle"
-
-// Writes a memory timeline. ".svg": a picture of memory in use by tag over the sequence of
-// allocations, with the ledger's marks and, below, the largest shares of the peak. ".pickle": a
-// snapshot for PyTorch's memory viewer (pytorch.org/memory_viz), in which the stack of an
+// Writes a memory timeline. A path that ends in ".svg": a picture of memory in use by tag over the
+// sequence of allocations, with the ledger's marks and, below, the largest shares of the peak. All
+// others: a snapshot for PyTorch's memory viewer (pytorch.org/memory_viz), in which the stack of an
 // allocation consists of requester, module and tag. Throws DiskError.
 void write_memory_profile(const std::string& path, const MemoryLedger& ledger,
                           const std::string& title);

@@ -94,10 +94,6 @@ void RunReport::write_text(int64_t step, const std::string& tag, std::string_vie
   if (tensorboard_ && is_new) tensorboard_->write_text(step, tag, text);
 }
 
-void RunReport::write_histogram(int64_t step, const std::string& tag, const Histogram& histogram) {
-  if (tensorboard_) tensorboard_->write_histogram(step, tag, histogram);
-}
-
 void RunReport::write_image(int64_t step, const std::string& tag, const Image& picture) {
   if (tensorboard_) tensorboard_->write_image(step, tag, picture);
 }

@@ -35,7 +35,6 @@ class RunReport {
   void write(const MetricsRow& row);
   // Writes a text under a tag of the form "group/name".
   void write_text(int64_t step, const std::string& tag, std::string_view text);
-  void write_histogram(int64_t step, const std::string& tag, const Histogram& histogram);
   void write_image(int64_t step, const std::string& tag, const Image& picture);
   // Call it after the last step; the run has done `step` steps.
   void end(int64_t step) { end(step, true); }

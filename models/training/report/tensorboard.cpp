@@ -33,7 +33,7 @@ namespace summary {
 constexpr uint32_t kValue = 1;
 }
 namespace value {
-constexpr uint32_t kTag = 1, kSimpleValue = 2, kImage = 4, kHistogram = 5, kTensor = 8;
+constexpr uint32_t kTag = 1, kSimpleValue = 2, kImage = 4, kTensor = 8;
 constexpr uint32_t kMetadata = 9;
 }  // namespace value
 namespace image {
@@ -287,22 +287,6 @@ void TensorBoardWriter::write_text(int64_t step, const std::string& tag, std::st
                                                           .text(value::kTag, tag + "/text_summary")
                                                           .message(value::kTensor, held)
                                                           .message(value::kMetadata, about)));
-}
-
-void TensorBoardWriter::write_histogram(int64_t step, const std::string& tag,
-                                        const Histogram& histogram) {
-  ProtoMessage held;
-  held.real(1, histogram.least)
-      .real(2, histogram.most)
-      .real(3, histogram.count)
-      .real(4, histogram.sum)
-      .real(5, histogram.sum_of_squares)
-      .packed(6, histogram.right_edges)
-      .packed(7, histogram.counts);
-  write_event(
-      step, event::kSummary,
-      ProtoMessage().message(
-          summary::kValue, ProtoMessage().text(value::kTag, tag).message(value::kHistogram, held)));
 }
 
 void TensorBoardWriter::write_image(int64_t step, const std::string& tag, const Image& picture) {

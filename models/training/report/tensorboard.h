@@ -18,17 +18,6 @@ namespace shale::models {
 // Option names, with their values as JSON.
 using OptionValues = std::vector<std::pair<std::string, std::string>>;
 
-// Histogram: number of values in each bucket.
-struct Histogram {
-  double least = 0;
-  double most = 0;
-  double count = 0;
-  double sum = 0;
-  double sum_of_squares = 0;
-  std::vector<double> right_edges;  // ascending; each bucket begins where the previous one ends
-  std::vector<double> counts;  // number of values by bucket, as many as right_edges
-};
-
 // TensorBoard output of a run: event files in the run's own folder, one per start. Each record is
 // passed to the operating system immediately; runtime/io/event_file.h has the format.
 //
@@ -52,7 +41,6 @@ class TensorBoardWriter {
   void write(const MetricsRow& row);
   // Writes a text verbatim, with invalid UTF-8 replaced. Tags have the form "group/name".
   void write_text(int64_t step, const std::string& tag, std::string_view text);
-  void write_histogram(int64_t step, const std::string& tag, const Histogram& histogram);
   // Writes a PNG. Throws UnavailableError in builds without libpng.
   void write_image(int64_t step, const std::string& tag, const Image& picture);
   // Records the run's end after `step` steps in the table of hyper-parameters. A resumed run

@@ -207,8 +207,8 @@ TraceFormat trace_format(std::string_view path) {
   if (path.ends_with(".json")) return TraceFormat::kChrome;
   if (path.ends_with(".pftrace")) return TraceFormat::kPerfetto;
   throw ConfigError(
-      cat("--trace: expected a file that ends in .json (Chrome) or .pftrace "
-          "(Perfetto), found '",
+      cat("--trace: expected a file that ends in .json (Chrome) or .pftrace (Perfetto), or for "
+          "memory in .svg or .pickle, found '",
           path, "'"));
 }
 

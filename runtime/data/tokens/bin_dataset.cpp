@@ -69,16 +69,12 @@ uint32_t check_sample(const TokenPiece& file, TokenWidth width, int64_t blocks,
 void take_checksums(BinData& data, const DataOptions& options, DatasetSplits& splits) {
   const int64_t blocks =
       sampled_blocks((data.train.size() + data.val.size()) * static_cast<size_t>(options.sources));
-  if (options.validate) splits.whole_checksum = 0;
   for (auto* pieces : {&data.train, &data.val}) {
     for (TokenPiece& piece : *pieces) {
       piece.crc = check_sample(piece, data.width, blocks, options);
       splits.fingerprint = mix_fingerprint(splits.fingerprint,
                                            fs::path(piece.name).filename().string(), piece.tokens);
       splits.checksum = mix_checksum(splits.checksum, piece.crc);
-      if (!options.validate) continue;
-      const uint32_t crc = whole_crc(*piece.file, options.on_reading);
-      splits.whole_checksum = mix_checksum(*splits.whole_checksum, crc);
     }
   }
 }

@@ -230,7 +230,6 @@ MixedData open_parts(std::vector<DataPart> parts, const DataOptions& options) {
     if (data.parts.size() == 1) {
       data.fingerprint = source.fingerprint;
       data.checksum = source.checksum;
-      data.whole_checksum = source.whole_checksum;
       break;
     }
     const auto mixed = [](uint64_t sum, uint64_t one) {
@@ -238,9 +237,6 @@ MixedData open_parts(std::vector<DataPart> parts, const DataOptions& options) {
     };
     data.fingerprint = mixed(data.fingerprint, source.fingerprint);
     data.checksum = mixed(data.checksum, source.checksum);
-    if (source.whole_checksum) {
-      data.whole_checksum = mixed(data.whole_checksum.value_or(0), *source.whole_checksum);
-    }
   }
   return data;
 }

@@ -39,7 +39,6 @@ struct MixedData {
   // Checksums of all sources, see DatasetSplits.
   uint64_t fingerprint = 0;
   uint64_t checksum = 0;
-  std::optional<uint64_t> whole_checksum = {};
 
   int64_t train_tokens() const;
   int64_t vocab_bound() const;  // maximum over all sources

@@ -108,13 +108,13 @@ std::pair<TokenPiece, TokenWidth> open_raw_file(const std::string& path,
     file->check();
     if (options.width && *options.width != header.width) {
       throw DataError(cat(path, ": tokens of ", 8 * static_cast<int>(header.width),
-                          " bits, --data-dtype says ", 8 * static_cast<int>(*options.width)));
+                          " bits, expected ", 8 * static_cast<int>(*options.width)));
     }
     return {make_piece(file, header.offset, header.tokens), header.width};
   }
   if (!options.width) {
     throw ConfigError(cat(
-        path, ": the file does not store the dtype of its tokens; use --data-dtype u16 or u32"));
+        path, ": the file does not store the dtype of its tokens; use --data-format u16 or u32"));
   }
   return {open_headerless(path, *options.width, options.validate), *options.width};
 }

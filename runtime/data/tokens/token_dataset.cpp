@@ -162,7 +162,7 @@ namespace {
 
 [[noreturn]] void fail_ambiguous(const std::string& path, const std::string& why) {
   throw ConfigError(
-      cat(path, ": ", why, "; use --data-format text, llmc, nanogpt, megatron or raw"));
+      cat(path, ": ", why, "; use --data-format text, llmc, nanogpt, megatron, u16 or u32"));
 }
 
 // Recognises NumPy arrays by name and JSON lines by content.

@@ -78,7 +78,6 @@ struct DatasetSplits {
   // Compared between ranks, and between a run and its resume, to detect different data.
   uint64_t fingerprint = 0;  // covers file names and sizes
   uint64_t checksum = 0;     // covers contents: all text, sampled pages of binary files
-  std::optional<uint64_t> whole_checksum = {};  // covers all bytes of binary files, if validated
 
   bool is_text() const { return shale::is_text(format); }
 };

@@ -77,6 +77,19 @@ void check_logits(const Adapted& run, const Tensor& logits) {
   }
 }
 
+// Adds the adapter of a weight, if it has one, to some of its rows.
+void merge_rows(const Adapted& run, const std::string& name, int64_t first_row, const View& rows) {
+  const Parameter* const weight = run.model->find_parameter(name);
+  const auto* const layer = dynamic_cast<const nn::LinearWeights*>(weight->owner);
+  if (layer == nullptr || layer->adapter() == nullptr || &layer->weight != weight) return;
+  std::vector<float> a = to_host<float>(layer->adapter()->a.weight.value);
+  std::vector<float> b = to_host<float>(layer->adapter()->b.weight.value);
+  const int64_t rank = run.shape.options.rank;
+  nn::merge_adapter(rows, make_view(a.data(), {rank, rows.size(1)}),
+                    make_view(b.data() + first_row * rank, {rows.size(0), rank}),
+                    run.shape.options.scale());
+}
+
 }  // namespace
 
 TEST_CASE("adapters that PEFT wrote give its losses, logits and gradients") {
@@ -142,14 +155,14 @@ TEST_CASE("a merged model is the model with its adapters, and adapters are writt
     CAPTURE(name);
     Adapted run(name);
     const TempDir dir;
-    models::export_model(dir.file("merged"), *run.model, *run.parallel, true, {},
-                         run.shape.options.scale());
     models::export_adapters(dir.file("peft"), *run.model, run.shape, "base", *run.parallel, true);
-    const auto merged = models::open_stored_model(dir.file("merged"));
     Context context(small_context());
-    const auto model = models::make_language_model(merged->config());
+    const auto model = models::make_language_model(run.stored->config());
     comm::DataParallel parallel(*model, model->blocks(), context, *run.group, {});
-    models::load_stored_model(*merged, parallel);
+    parallel.load([&](const Parameter& parameter, int64_t first_row, const View& rows) {
+      run.stored->read(parameter.full_name(), rows, first_row);
+      merge_rows(run, parameter.full_name(), first_row, rows);
+    });
     const Tensor ids =
         from_host<int32_t>(context, to_host<int32_t>(run.inputs()), {run.rows, run.length});
     models::KvCache cache;

@@ -154,18 +154,6 @@ TEST_CASE("weights in few bits take the memory of their codes and scales, and no
   }
 }
 
-TEST_CASE("weights in few bits are exported as what they stand for, with their adapters") {
-  const TempDir dir;
-  for (const FrozenDType dtype : kKept) {
-    CAPTURE(nn::frozen_dtype_name(dtype));
-    Run run(FrozenDType::kCompute, dtype), want(dtype, FrozenDType::kCompute);
-    models::export_model(dir.file("kept"), *run.model, *run.parallel, true, {}, 2);
-    models::export_model(dir.file("expected"), *want.model, *want.parallel, true, {}, 2);
-    CHECK(read_file(dir.file("kept/model.safetensors")) ==
-          read_file(dir.file("expected/model.safetensors")));
-  }
-}
-
 TEST_CASE("what cannot be kept in few bits is said") {
   const auto error = [](int64_t width, FrozenDType dtype) {
     const auto model = models::make_language_model(small_llama(width));

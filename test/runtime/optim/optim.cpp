@@ -308,7 +308,7 @@ TEST_CASE("warm-up, stable, decay: the rate stays until the last steps, and fall
   CHECK(s.at(135) == Approx(0.8));
   CHECK(s.at(209) == Approx(0.208));
   CHECK(s.at(210) == Approx(0.2));
-  s.shape = optim::DecayShape::kOneMinusSqrt;
+  s.decay = optim::Decay::kWsdOneMinusSqrt;
   CHECK(s.at(110) == 1);
   CHECK(s.at(135) == Approx(0.6));  // value of 1 - 0.8 * sqrt(1/4)
   CHECK(s.at(210) == Approx(0.2));

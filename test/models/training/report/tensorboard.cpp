@@ -28,7 +28,6 @@ namespace fs = std::filesystem;
 struct Seen {
   std::map<std::string, std::map<int64_t, std::vector<float>>> scalars;  // values by tag and step
   std::map<std::string, std::string> texts;                              // texts by tag
-  std::map<std::string, std::vector<double>> counts;  // counts of histograms by tag
   std::map<std::string, Image> images;                // images by tag
   std::vector<std::string> hparams;                   // tags of hyper-parameters, in order
   std::vector<int64_t> starts;                        // steps of start events
@@ -52,14 +51,6 @@ void see_value(std::string_view value, int64_t step, Seen& seen) {
     switch (field->number) {
       case 1: tag = field->bytes; break;
       case 2: seen.scalars[tag][step].push_back(field->real32()); break;
-      case 5: {
-        const std::string_view counts = field_of(field->bytes, 7).bytes;
-        for (size_t i = 0; i < counts.size(); i += 8) {
-          const std::string one = "\x09" + std::string(counts.substr(i, 8));
-          seen.counts[tag].push_back(field_of(one, 1).real());
-        }
-        break;
-      }
       case 4: {
         const std::string_view file = field_of(field->bytes, 4).bytes;
         Image& image = seen.images[tag];
@@ -141,17 +132,13 @@ TEST_CASE("scalars have the tags and steps of the rows, and nothing for what is 
   CHECK(seen.scalars.count("ranks/host_peak_bytes_max") == 0);
 }
 
-TEST_CASE("texts, histograms and hyper-parameters are what the plugins look for", "[tensorboard]") {
+TEST_CASE("texts and hyper-parameters are what the plugins look for", "[tensorboard]") {
   const TempDir dir;
   TensorBoardWriter writer({.folder = dir.path() / "tb", .options = kOptions});
   writer.write_text(3, "samples/end", "Once *upon*\na \xff time");
-  writer.write_histogram(
-      3, "gradients/wte",
-      {.least = -1, .most = 1, .count = 3, .right_edges = {0, 2}, .counts = {1, 2}});
   writer.end(3, true);
   const Seen seen = look(dir.path() / "tb");
   CHECK(seen.texts.at("samples/end/text_summary") == "    Once *upon*\n    a \xef\xbf\xbd time");
-  CHECK(seen.counts.at("gradients/wte") == std::vector<double>{1, 2});
   CHECK(seen.hparams == std::vector<std::string>{"_hparams_/experiment",
                                                  "_hparams_/session_start_info",
                                                  "_hparams_/session_end_info"});

@@ -106,7 +106,7 @@ TEST_CASE("what is wrong with an index of Megatron-LM is said", "[data]") {
 TEST_CASE("raw tokens have the width that is said, or numpy's", "[data]") {
   const TempDir dir;
   const std::string raw = dir.write("a.npy", bytes_of<uint32_t>({1, 70000, 3}));
-  CHECK(contains(message_of<ConfigError>([&] { open_dataset(all_of(raw)); }), "--data-dtype"));
+  CHECK(contains(message_of<ConfigError>([&] { open_dataset(all_of(raw)); }), "--data-format u16"));
   DataOptions options = all_of(raw);
   options.width = TokenWidth::k32;
   CHECK(tokens_of(open_dataset(options).train) == std::vector<int32_t>{1, 70000, 3});
