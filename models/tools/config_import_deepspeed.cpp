@@ -1,4 +1,4 @@
-// Follows the table in docs/howto/config_import.md; names and defaults are those of
+// Follows the table in docs/howto/recipes.md; names and defaults are those of
 // deepspeed/runtime/config.py and deepspeed/runtime/zero/config.py.
 #include <algorithm>
 #include <cctype>

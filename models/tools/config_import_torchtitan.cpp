@@ -1,4 +1,4 @@
-// Follows the table in docs/howto/config_import.md; names and defaults are those of torchtitan's
+// Follows the table in docs/howto/recipes.md; names and defaults are those of torchtitan's
 // job configuration of 2025 (torchtitan/config/job_config.py).
 #include "shale/models/tools/config_import.h"
 

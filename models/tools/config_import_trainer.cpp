@@ -1,4 +1,4 @@
-// Follows the table in docs/howto/config_import.md; names and defaults are those of
+// Follows the table in docs/howto/recipes.md; names and defaults are those of
 // transformers/training_args.py.
 #include <cmath>
 #include <map>
