@@ -214,21 +214,4 @@ void CheckpointFolder::retire(int64_t keep, int64_t committed,
   for (const std::string& name : trash) folder.remove_all(name);
 }
 
-std::optional<int64_t> find_newest_valid(
-    const CheckpointFolder& folder,
-    const std::function<void(int64_t step, const std::string& problem)>& on_invalid) {
-  for (const int64_t step : folder.steps()) {
-    try {
-      CheckpointReader reader(folder.path_of(step));
-      reader.verify();
-      return step;
-    } catch (const DataError& error) {
-      on_invalid(step, error.what());
-    } catch (const MissingInputError& error) {
-      on_invalid(step, error.what());
-    }
-  }
-  return std::nullopt;
-}
-
 }  // namespace shale

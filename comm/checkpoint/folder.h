@@ -94,11 +94,4 @@ std::string make_checkpoint_nonce();
 std::string checkpoint_name(int64_t step);
 std::optional<int64_t> parse_checkpoint_name(std::string_view name);
 
-// Newest step whose checkpoint is valid to its last byte. Calls `on_invalid` for each newer,
-// invalid checkpoint, with the problem. If the disk fails, throws DiskError instead of using an
-// older checkpoint.
-std::optional<int64_t> find_newest_valid(
-    const CheckpointFolder& folder,
-    const std::function<void(int64_t step, const std::string& problem)>& on_invalid);
-
 }  // namespace shale

@@ -45,12 +45,4 @@ std::vector<Gpt2Tensor> gpt2_tensors(const HfGpt2Config& config) {
   return tensors;
 }
 
-void export_gpt2(const std::string& folder, const HfGpt2Config& config,
-                 const std::function<View(const std::string& name)>& source,
-                 const Gpt2ExportOptions& options) {
-  Gpt2Export writer(folder, config, options);
-  for (const Gpt2Tensor& tensor : writer.tensors()) writer.write(tensor.name, source(tensor.name));
-  writer.commit();
-}
-
 }  // namespace shale

@@ -1,14 +1,12 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
-#include "shale/base/view.h"
 #include "shale/models/weights/hf_export.h"
 #include "shale/models/weights/hf_weights.h"
 
@@ -41,9 +39,6 @@ HfGpt2Config parse_gpt2_config(std::string_view text, const std::string& source)
 
 // Returns the text of a config.json; `dtype` is that of the weights.
 std::string gpt2_config_json(const HfGpt2Config& config, DType dtype);
-// Writes such a text to <folder>/config.json. Throws DiskError.
-void save_gpt2_config(const std::string& folder, const HfGpt2Config& config,
-                      DType dtype = DType::kF32);
 
 // Parameter under Shale's name, which is Hugging Face's without "transformer.":
 //   wte.weight [vocab, C]                  wpe.weight [context, C]
@@ -74,11 +69,5 @@ class Gpt2Export : public models::HfExport {
       : HfExport(std::move(folder), gpt2_tensors(config), gpt2_layout(),
                  gpt2_config_json(config, options.dtype), options) {}
 };
-
-// Exports everything in one call: `source` returns each parameter as Gpt2Export::write expects it;
-// the view must stay valid until the next call.
-void export_gpt2(const std::string& folder, const HfGpt2Config& config,
-                 const std::function<View(const std::string& name)>& source,
-                 const Gpt2ExportOptions& options = {});
 
 }  // namespace shale

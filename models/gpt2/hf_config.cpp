@@ -3,7 +3,6 @@
 #include "shale/base/error.h"
 #include "shale/base/json.h"
 #include "shale/models/gpt2/hf.h"
-#include "shale/runtime/io/atomic_file.h"
 #include "shale/runtime/io/json_object.h"
 
 namespace shale {
@@ -128,10 +127,6 @@ std::string gpt2_config_json(const HfGpt2Config& config, DType dtype) {
       {"torch_dtype", models::torch_dtype(dtype)},
   };
   return json.dump(2) + "\n";
-}
-
-void save_gpt2_config(const std::string& folder, const HfGpt2Config& config, DType dtype) {
-  write_file_atomically(config_path(folder), gpt2_config_json(config, dtype));
 }
 
 }  // namespace shale

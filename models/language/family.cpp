@@ -58,10 +58,6 @@ int64_t shape_size(const JsonObject& shape, std::string_view key, int64_t max) {
   return size;
 }
 
-std::vector<const ModelFamily*> model_families() {
-  return families();
-}
-
 void add_model_family(const ModelFamily& family) {
   for (const ModelFamily* other : families()) {
     if (other->name() == family.name()) {

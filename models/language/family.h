@@ -104,8 +104,6 @@ int64_t shape_size(const JsonObject& shape, std::string_view key, int64_t max = 
 
 // Returns Shale's own families (models/families.cpp).
 std::vector<const ModelFamily*> own_model_families();
-// Returns Shale's own and the added families.
-std::vector<const ModelFamily*> model_families();
 // Registers `family`, which must outlive all uses. Throws ConfigError if there is a family or
 // preset of the same name.
 void add_model_family(const ModelFamily& family);

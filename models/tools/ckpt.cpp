@@ -41,12 +41,6 @@ std::string find_checkpoint(const std::string& path) {
                               ", or the --out folder of a run that has saved"));
 }
 
-bool parse_or_print(ConfigSpec& spec, int argc, const char* const* argv) {
-  const ParseResult parsed = parse_config(spec, argc, argv);
-  if (parsed.should_exit) std::fputs(parsed.output.c_str(), stdout);
-  return parsed.should_exit;
-}
-
 std::string make_table(const std::vector<std::vector<std::string>>& rows) {
   std::vector<size_t> widths;
   for (const auto& row : rows) {

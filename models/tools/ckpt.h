@@ -5,7 +5,6 @@
 #include <string_view>
 #include <vector>
 
-#include "shale/base/config.h"
 #include "shale/comm/checkpoint/manifest.h"
 
 namespace shale::models::ckpt {
@@ -21,9 +20,6 @@ int run_diff(int argc, const char* const* argv);
 // newest one in the folder of a run, or in its checkpoints/. Throws MissingInputError if there is
 // none.
 std::string find_checkpoint(const std::string& path);
-
-// Parses the arguments. Returns true if they only request output such as --help, which it prints.
-bool parse_or_print(ConfigSpec& spec, int argc, const char* const* argv);
 
 // Writes the image or diffusion model at `path` to an ONNX file, for `shale ckpt export --to onnx`.
 void export_to_onnx(const std::string& path, bool ema, const std::string& out);

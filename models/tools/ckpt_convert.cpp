@@ -10,6 +10,7 @@
 #include "shale/models/language/find_tokenizer.h"
 #include "shale/models/language/gguf.h"
 #include "shale/models/tools/ckpt.h"
+#include "shale/models/tools/tool_table.h"
 #include "shale/runtime/data/text/tokenizer/stored_tokenizer.h"
 
 namespace shale::models::ckpt {

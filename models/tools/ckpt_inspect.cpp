@@ -9,6 +9,7 @@
 #include "shale/comm/checkpoint/diff.h"
 #include "shale/comm/checkpoint/reader.h"
 #include "shale/models/tools/ckpt.h"
+#include "shale/models/tools/tool_table.h"
 
 namespace shale::models::ckpt {
 namespace {

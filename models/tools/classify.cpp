@@ -49,13 +49,8 @@ int run_classify(int argc, const char* const* argv) {
   describe(spec, device);
   spec.add("json", json, "print one JSON object per picture");
   spec.example("shale classify vit cat.jpg dog.png");
-  const std::vector<std::string> paths = take_arguments(argc, argv);
-  const std::vector<const char*> flags = flags_of(argc, argv);
-  const ParseResult parsed = parse_config(spec, static_cast<int>(flags.size()), flags.data());
-  if (parsed.should_exit) {
-    std::fputs(parsed.output.c_str(), stdout);
-    return 0;
-  }
+  std::vector<std::string> paths;
+  if (parse_or_print(spec, argc, argv, paths)) return 0;
   if (paths.size() < 2) {
     throw ConfigError(
         "shale classify: expected a model and pictures, for example: shale classify "

@@ -119,11 +119,7 @@ int run_import(int argc, const char* const* argv) {
            {.help = {.metavar = "KEY,..."}});
   spec.add("out", out, "file to write, for train_lm --config",
            {.is_path = true, .help = {.metavar = "FILE", .default_text = "standard output"}});
-  const ParseResult parsed = parse_config(spec, argc, argv);
-  if (parsed.should_exit) {
-    std::fputs(parsed.output.c_str(), stdout);
-    return 0;
-  }
+  if (parse_or_print(spec, argc, argv)) return 0;
   const Json theirs = read(file);
   if (from == Trainer::kAuto) from = trainer_of(theirs, file);
   ConfigImport in(theirs, ranks, words_of(waive));

@@ -10,6 +10,7 @@
 #include "shale/base/error.h"
 #include "shale/base/json.h"
 #include "shale/models/tools/doctor.h"
+#include "shale/models/tools/tool_table.h"
 #include "shale/models/tools/tools.h"
 #include "shale/models/training/checks/disk_room.h"
 
@@ -119,11 +120,7 @@ int run_doctor(int argc, const char* const* argv) {
   spec.add("tensor", measured.tensor, "--bench: ranks along the tensor axis", {.min = 1});
   spec.add("hostfile", measured.hostfile, "--bench: hostfile for mpirun",
            {.is_path = true, .help = {.default_text = "this machine"}});
-  const ParseResult parsed = parse_config(spec, argc, argv);
-  if (parsed.should_exit) {
-    std::fputs(parsed.output.c_str(), stdout);
-    return 0;
-  }
+  if (parse_or_print(spec, argc, argv)) return 0;
   Findings findings;
   doctor::examine_cpu(findings);
   doctor::examine_memory(findings);

@@ -10,6 +10,7 @@
 #include "shale/models/image/classifier.h"
 #include "shale/models/language/likelihood.h"
 #include "shale/models/tools/model_options.h"
+#include "shale/models/tools/tool_table.h"
 #include "shale/models/tools/tools.h"
 
 namespace shale::models {
@@ -151,11 +152,7 @@ int run_evaluate(int argc, const char* const* argv) {
   ConfigSpec spec("shale evaluate",
                   "measures the perplexity of a text, or the accuracy on a benchmark or images");
   describe(spec, request);
-  const ParseResult parsed = parse_config(spec, argc, argv);
-  if (parsed.should_exit) {
-    std::fputs(parsed.output.c_str(), stdout);
-    return 0;
-  }
+  if (parse_or_print(spec, argc, argv)) return 0;
   return comm::run(0, nullptr, [&](comm::World& world) { return evaluate(request, world); });
 }
 

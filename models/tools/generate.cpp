@@ -12,6 +12,7 @@
 #include "shale/models/language/data_config.h"
 #include "shale/models/language/text_model.h"
 #include "shale/models/tools/model_options.h"
+#include "shale/models/tools/tool_table.h"
 #include "shale/models/tools/tools.h"
 #include "shale/runtime/data/chat/line_keys.h"
 #include "shale/runtime/data/corpus/documents.h"
@@ -189,11 +190,7 @@ int run_generate(int argc, const char* const* argv) {
   Request request;
   ConfigSpec spec("shale generate", "continues a text, or answers a message, with a model");
   describe(spec, request);
-  const ParseResult parsed = parse_config(spec, argc, argv);
-  if (parsed.should_exit) {
-    std::fputs(parsed.output.c_str(), stdout);
-    return 0;
-  }
+  if (parse_or_print(spec, argc, argv)) return 0;
   if (!request.prompts.empty() && !request.prompt.empty()) {
     throw ConfigError("--prompt and --prompts exclude each other; use one of them");
   }

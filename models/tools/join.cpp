@@ -1,12 +1,12 @@
 // shale join: lets the head of a run start ranks on this host, without ssh.
 #include <algorithm>
-#include <cstdio>
 #include <cstdlib>
 
 #include "shale/base/config.h"
 #include "shale/base/error.h"
 #include "shale/models/tools/join/handshake.h"
 #include "shale/models/tools/join/node.h"
+#include "shale/models/tools/tool_table.h"
 #include "shale/models/tools/tools.h"
 
 namespace shale::models {
@@ -50,11 +50,7 @@ int run_join(int argc, const char* const* argv) {
   JoinOptions options;
   ConfigSpec spec("shale join", "runs a part of a run on this host, for a head elsewhere");
   describe(spec, options);
-  const ParseResult parsed = parse_config(spec, static_cast<int>(dashes - argv), argv);
-  if (parsed.should_exit) {
-    std::fputs(parsed.output.c_str(), stdout);
-    return 0;
-  }
+  if (parse_or_print(spec, static_cast<int>(dashes - argv), argv)) return 0;
   NodeOptions node{.limit_s = options.limit_s};
   if (!options.head.empty()) {
     if (dashes != end) {

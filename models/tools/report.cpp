@@ -32,17 +32,13 @@ int run_report(int argc, const char* const* argv) {
   spec.section("Options");
   spec.add("out", out, "HTML file to write, self-contained; -o FILE works too", {.is_path = true});
   spec.example("shale report out -o report.html");
-  const std::vector<std::string> runs = take_arguments(argc, argv);
-  std::vector<const char*> flags = flags_of(argc, argv);
   // Accepts "-o" too, as users type it.
-  for (const char*& flag : flags) {
-    if (std::string_view(flag) == "-o") flag = "--out";
+  std::vector<const char*> words(argv, argv + argc);
+  for (const char*& word : words) {
+    if (std::string_view(word) == "-o") word = "--out";
   }
-  const ParseResult parsed = parse_config(spec, static_cast<int>(flags.size()), flags.data());
-  if (parsed.should_exit) {
-    std::fputs(parsed.output.c_str(), stdout);
-    return 0;
-  }
+  std::vector<std::string> runs;
+  if (parse_or_print(spec, argc, words.data(), runs)) return 0;
   if (runs.empty())
     throw ConfigError(
         "shale report: expected run folders, found none; for example: shale report out");
@@ -63,11 +59,7 @@ int run_metrics(int argc, const char* const* argv) {
   spec.add("csv", csv,
            "CSV (RFC 4180), the only form: a header and a row for each line of metrics.jsonl");
   spec.example("shale metrics out --csv > metrics.csv");
-  const ParseResult parsed = parse_config(spec, argc, argv);
-  if (parsed.should_exit) {
-    std::fputs(parsed.output.c_str(), stdout);
-    return 0;
-  }
+  if (parse_or_print(spec, argc, argv)) return 0;
   const std::string path = metrics_path(run);
   const MappedFile file(path, {.pattern = AccessPattern::kSequential, .allow_empty = true});
   const std::string text = csv_of_metrics(file.text(), path);

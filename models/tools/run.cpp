@@ -28,6 +28,7 @@
 #include "shale/models/tools/supervision/launch_command.h"
 #include "shale/models/tools/supervision/restart_policy.h"
 #include "shale/models/tools/supervision/supervised_process.h"
+#include "shale/models/tools/tool_table.h"
 #include "shale/models/tools/tools.h"
 #include "shale/models/training/checks/disk_room.h"
 #include "shale/models/training/output_lock.h"
@@ -505,11 +506,7 @@ int run_train(int argc, const char* const* argv) {
   describe(spec, options);
   std::vector<const char*> own(argv, argv + argc);
   if (!asks_here) own = split_flags(argc, argv, words);
-  const ParseResult parsed = parse_config(spec, static_cast<int>(own.size()), own.data());
-  if (parsed.should_exit) {
-    std::fputs(parsed.output.c_str(), stdout);
-    return 0;
-  }
+  if (parse_or_print(spec, static_cast<int>(own.size()), own.data())) return 0;
   if (std::ranges::find_first_of(words, kHelp) != words.end()) {
     return SupervisedProcess().run(words);
   }

@@ -112,13 +112,8 @@ int run_tokenize(int argc, const char* const* argv) {
   spec.add("threads", job.threads, "CPU threads",
            {.min = 1, .max = 4096, .help = {.default_text = "all cores"}});
   spec.example("shale tokenize corpus/*.jsonl.zst --tokenizer tokenizer.json --out tokens");
-  const std::vector<std::string> inputs = take_arguments(argc, argv);
-  std::vector<const char*> flags = flags_of(argc, argv);
-  const ParseResult parsed = parse_config(spec, static_cast<int>(flags.size()), flags.data());
-  if (parsed.should_exit) {
-    std::fputs(parsed.output.c_str(), stdout);
-    return 0;
-  }
+  std::vector<std::string> inputs;
+  if (parse_or_print(spec, argc, argv, inputs)) return 0;
   if (inputs.empty())
     throw ConfigError("shale tokenize: expected input files (text or jsonl), found none");
   const StopSignals stop_signals;

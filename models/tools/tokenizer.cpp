@@ -114,13 +114,8 @@ int train_tokenizer(int argc, const char* const* argv) {
   spec.add("threads", request.threads, "CPU threads",
            {.min = 1, .max = 4096, .help = {.default_text = "all cores"}});
   spec.example("shale tokenizer train corpus/ --vocab 32000 --out tokenizer.json");
-  const std::vector<std::string> inputs = take_arguments(argc, argv);
-  std::vector<const char*> flags = flags_of(argc, argv);
-  const ParseResult parsed = parse_config(spec, static_cast<int>(flags.size()), flags.data());
-  if (parsed.should_exit) {
-    std::fputs(parsed.output.c_str(), stdout);
-    return 0;
-  }
+  std::vector<std::string> inputs;
+  if (parse_or_print(spec, argc, argv, inputs)) return 0;
   if (inputs.empty()) {
     throw ConfigError("shale tokenizer train: expected input files (text or jsonl), found none");
   }

@@ -72,23 +72,25 @@ const Tool& find_tool(const ToolTable& table, std::string_view name) {
 
 }  // namespace
 
-std::vector<std::string> take_arguments(int argc, const char* const* argv) {
-  std::vector<std::string> arguments;
-  for (int i = 1; i < argc && (argv[i][0] != '-' || argv[i][1] == '\0'); ++i) {
+bool parse_or_print(ConfigSpec& spec, int argc, const char* const* argv) {
+  const ParseResult parsed = parse_config(spec, argc, argv);
+  if (parsed.should_exit) std::fputs(parsed.output.c_str(), stdout);
+  return parsed.should_exit;
+}
+
+bool parse_or_print(ConfigSpec& spec, int argc, const char* const* argv,
+                    std::vector<std::string>& paths) {
+  int i = 1;
+  for (; i < argc && (argv[i][0] != '-' || argv[i][1] == '\0'); ++i) {
     if (!names_a_path(argv[i])) {
       throw ConfigError(cat("expected a path: not empty, and without control characters, found '",
                             excerpt(argv[i]), "'"));
     }
-    arguments.emplace_back(argv[i]);
+    paths.emplace_back(argv[i]);
   }
-  return arguments;
-}
-
-std::vector<const char*> flags_of(int argc, const char* const* argv) {
   std::vector<const char*> flags = {argv[0]};
-  const auto before = static_cast<int>(take_arguments(argc, argv).size());
-  flags.insert(flags.end(), argv + 1 + before, argv + argc);
-  return flags;
+  flags.insert(flags.end(), argv + i, argv + argc);
+  return parse_or_print(spec, static_cast<int>(flags.size()), flags.data());
 }
 
 int run_tool(const ToolTable& table, int argc, const char* const* argv) {

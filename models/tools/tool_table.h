@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "shale/base/config.h"
+
 namespace shale::models {
 
 // Subcommand of a program, chosen by its first argument.
@@ -31,9 +33,10 @@ struct ToolTable {
 // name, if there is no such tool or none is given.
 int run_tool(const ToolTable& table, int argc, const char* const* argv);
 
-// Splits the command line of a tool with positional arguments: take_arguments() returns those
-// before the first flag, flags_of() argv[0] and the rest, for parse_config().
-std::vector<std::string> take_arguments(int argc, const char* const* argv);
-std::vector<const char*> flags_of(int argc, const char* const* argv);
+// Parses the arguments. Returns true if they only request output such as --help, which it prints.
+bool parse_or_print(ConfigSpec& spec, int argc, const char* const* argv);
+// The same for a tool that takes any number of paths before its flags: puts them into `paths`.
+bool parse_or_print(ConfigSpec& spec, int argc, const char* const* argv,
+                    std::vector<std::string>& paths);
 
 }  // namespace shale::models

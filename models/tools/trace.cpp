@@ -36,11 +36,7 @@ int run_trace_draw(int argc, const char* const* argv) {
   spec.add("out", out, "SVG file to write",
            {.required = true, .is_path = true, .help = {.metavar = "FILE"}});
   spec.add("step", step, "step to draw, the first is 1; 0: the first in the file", {.min = 0});
-  const ParseResult parsed = parse_config(spec, argc, argv);
-  if (parsed.should_exit) {
-    std::fputs(parsed.output.c_str(), stdout);
-    return 0;
-  }
+  if (parse_or_print(spec, argc, argv)) return 0;
   write_file_atomically(out, trace_svg(read_trace(file), step));
   std::printf("wrote %s\n", out.c_str());
   return 0;

@@ -16,6 +16,7 @@
 #include "shale/base/config.h"
 #include "shale/base/error.h"
 #include "shale/base/parse.h"
+#include "shale/models/tools/tool_table.h"
 #include "shale/models/tools/tools.h"
 #include "shale/models/training/report/http_server.h"
 #include "shale/models/training/stop_signals.h"
@@ -168,11 +169,7 @@ int run_watch(int argc, const char* const* argv) {
   spec.add("port", port, "port of --web; 0: a free one", {.min = 0, .max = 65535});
   spec.needs("port", "--web");
   spec.example("shale watch out --web --port 8080");
-  const ParseResult parsed = parse_config(spec, argc, argv);
-  if (parsed.should_exit) {
-    std::fputs(parsed.output.c_str(), stdout);
-    return 0;
-  }
+  if (parse_or_print(spec, argc, argv)) return 0;
   if (web && once) throw ConfigError("--web serves until it is stopped; leave out --once");
   Watched watched(run);
   if (web) {
