@@ -6,6 +6,7 @@
 #include "shale/models/llama/gguf.h"
 #include "shale/models/llama/hf.h"
 #include "shale/models/llama/llama.h"
+#include "shale/models/llama/trainer_files.h"
 #include "shale/models/llama/variant.h"
 #include "shale/models/weights/hf_export.h"
 
@@ -245,6 +246,16 @@ class LlamaFamily final : public ModelFamily {
     NamedTensors named = llama_tensors_in(files, folder, config);
     return std::make_unique<HfStoredModel>(config, folder, std::move(files), named.tensors,
                                            std::move(named.layout));
+  }
+  std::unique_ptr<StoredModel> open_file(const std::string& path) const override {
+    if (name() != "llama") return nullptr;
+    std::optional<LlamaFile> file = open_llama_file(path);
+    if (!file) return nullptr;
+    check(file->config);
+    HfLayout layout = llama_layout();
+    layout.asked_by = "the sizes in it";
+    return std::make_unique<HfStoredModel>(file->config, path, std::move(file->files),
+                                           file->tensors, std::move(layout));
   }
   std::unique_ptr<StoredModelWriter> create(const std::string& folder,
                                             const LanguageModelConfig& config,

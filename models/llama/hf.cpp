@@ -149,6 +149,13 @@ bool is_rotary_table(std::string_view name) {
 
 }  // namespace
 
+void pair_heads(std::vector<HfTensor>& tensors, const LanguageModelConfig& config) {
+  for (HfTensor& tensor : tensors) {
+    if (tensor.name.find("q_proj.") != std::string::npos) tensor.paired_heads = config.heads;
+    if (tensor.name.find("k_proj.") != std::string::npos) tensor.paired_heads = kv_heads_of(config);
+  }
+}
+
 NamedTensors llama_tensors_in(const StoredTensors& files, const std::string& path,
                               const LanguageModelConfig& config) {
   NamedTensors named{llama_tensors(config), llama_layout()};
@@ -162,11 +169,8 @@ NamedTensors llama_tensors_in(const StoredTensors& files, const std::string& pat
   }
   const MetaVariant variant{.has_output = has(kMetaHead),
                             .has_qkv_linear = has("layers.0.attention.qkv_linear.wq.weight")};
-  for (HfTensor& tensor : named.tensors) {
-    if (tensor.name.find("q_proj.") != std::string::npos) tensor.paired_heads = config.heads;
-    if (tensor.name.find("k_proj.") != std::string::npos) tensor.paired_heads = kv_heads_of(config);
-    tensor.parts = {meta_name(tensor.name, variant)};
-  }
+  pair_heads(named.tensors, config);
+  for (HfTensor& tensor : named.tensors) tensor.parts = {meta_name(tensor.name, variant)};
   if (variant.has_output) named.layout.head = kMetaHead;
   named.layout.is_buffer = is_rotary_table;
   return named;

@@ -48,7 +48,11 @@ std::vector<HfTensor> llama_tensors(const LanguageModelConfig& config);
 // Describes the prefix "model.", the embedding, and buffers in files that are ignored.
 HfLayout llama_layout();
 
-// Names in the files of Meta and torchtitan, whose models rotate neighbouring pairs of a head:
+// Marks that the files store rows of queries and keys as Meta does, whose models rotate
+// neighbouring pairs of a head.
+void pair_heads(std::vector<HfTensor>& tensors, const LanguageModelConfig& config);
+
+// Names in the files of Meta and torchtitan:
 //   tok_embeddings.weight   norm.weight   output.weight   layers.{i}.attention_norm.weight
 //   layers.{i}.ffn_norm.weight   layers.{i}.attention.{wq,wk,wv,wo}.weight
 //   layers.{i}.feed_forward.{w1,w2,w3}.weight, which are gate, down and up

@@ -71,6 +71,8 @@ TEST_CASE("a model of llm.c gives the logits that its reference computed", "[io]
   check_logits(file_of("llmc_fp32.bin"), "llmc_expected.json", 4e-6);
   // Each weight is rounded by 2^-9 of itself; logits have a few terms of the order of 1.
   check_logits(file_of("llmc_bf16.bin"), "llmc_expected.json", 6e-2);
+  check_logits(file_of("llmc_llama_fp32.bin"), "llmc_llama_expected.json", 4e-6);
+  check_logits(file_of("llmc_llama_bf16.bin"), "llmc_llama_expected.json", 6e-2);
 }
 
 TEST_CASE("biases that a nanoGPT model does not have are zero", "[io]") {
@@ -80,15 +82,20 @@ TEST_CASE("biases that a nanoGPT model does not have are zero", "[io]") {
   CHECK(bias == std::vector<float>(12, 0.f));
 }
 
+namespace {
+
+// Returns the error of a file in which an integer of 32 bits is replaced.
+std::string complaint(std::string bytes, size_t word, int32_t value) {
+  std::memcpy(bytes.data() + 4 * word, &value, sizeof value);
+  const TempDir dir;
+  const std::string path = dir.write("model.bin", bytes);
+  return message_of<DataError>([&] { models::open_stored_model(path); });
+}
+
+}  // namespace
+
 TEST_CASE("a malformed model of llm.c is refused", "[io]") {
   const std::string good = read_file(file_of("llmc_bf16.bin"));
-  const auto complaint = [](std::string bytes, size_t word, int32_t value) {
-    std::memcpy(bytes.data() + 4 * word, &value, sizeof value);
-    const TempDir dir;
-    const std::string path = dir.write("model.bin", bytes);
-    return message_of<DataError>([&] { models::open_stored_model(path); });
-  };
-  CHECK(contains(complaint(good, 0, 20240803), "a Llama 3 of llm.c"));
   CHECK(contains(complaint(good, 0, 7), "expected a ckpt.pt of nanoGPT, a model_*.bin of llm.c"));
   CHECK(contains(complaint(good, 1, 4), "version 4 of llm.c's models, expected 3 or 5"));
   CHECK(contains(complaint(good, 1, 3), "which end before"));
@@ -96,6 +103,19 @@ TEST_CASE("a malformed model of llm.c is refused", "[io]") {
   CHECK(contains(complaint(good, 4, 1 << 20), "at most 10000 layers"));
   CHECK(contains(complaint(good, 5, 3), "expected a multiple of the 3 heads"));
   CHECK(contains(complaint(good, 7, 8), "8 rows of the embedding"));
+  CHECK(contains(complaint(good + "x", 9, 0), cat("expected ", good.size())));
+}
+
+TEST_CASE("a malformed Llama 3 of llm.c is refused", "[io]") {
+  const std::string good = read_file(file_of("llmc_llama_bf16.bin"));
+  CHECK(contains(complaint(good, 1, 4), "version 4 of llm.c's models, expected 3 or 5"));
+  CHECK(contains(complaint(good, 1, 3), "values, expected 2128 and a multiple of 96"));
+  CHECK(contains(complaint(good, 4, 0), "n_layer is 0, expected 1 to 8192"));
+  CHECK(contains(complaint(good, 7, 1 << 21), "n_embd is 2097152, expected 1 to 1048576"));
+  CHECK(contains(complaint(good, 5, 3), "n_embd is 16, expected a multiple of the 3 heads"));
+  CHECK(contains(complaint(good, 6, 3), "and these of the 3 heads of keys and values"));
+  CHECK(contains(complaint(good, 14, 4), "a Llama 4, expected a Llama 3"));
+  CHECK(contains(complaint(good + "xx", 9, 0), "values, expected 2128 and a multiple of 96"));
   CHECK(contains(complaint(good + "x", 9, 0), cat("expected ", good.size())));
 }
 

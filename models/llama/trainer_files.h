@@ -1,0 +1,26 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "shale/models/language/model.h"
+#include "shale/models/weights/hf_weights.h"
+#include "shale/runtime/io/stored_tensors.h"
+
+namespace shale::models {
+
+// A Llama 3 in a file of another trainer that has the model's sizes beside its weights:
+// model_*.bin of llm.c, https://github.com/karpathy/llm.c/blob/master/train_llama3.py.
+struct LlamaFile {
+  LanguageModelConfig config;
+  std::vector<HfTensor> tensors;  // rows of queries and keys are in Meta's order
+  StoredTensors files;
+};
+
+// Returns nullopt for another file. Throws DataError if it is malformed. The header rounds reals to
+// integers: the feed-forward width follows from the size of the file, and the norm's epsilon is the
+// 1e-5 of every Llama 3.
+std::optional<LlamaFile> open_llama_file(const std::string& path);
+
+}  // namespace shale::models
