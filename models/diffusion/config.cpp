@@ -24,8 +24,8 @@ void describe_model(ConfigSpec& spec, DiffusionConfig& c) {
                   "frequencies of the time embedding: as in the DiT paper, or as in diffusers");
   spec.add("init", c.init,
            "start from local weights: a diffusers folder (config.json, "
-           "diffusion_pytorch_model.safetensors) or a safetensors file with the names of the DiT "
-           "paper",
+           "diffusion_pytorch_model.safetensors) or a safetensors or .pt file with the names of "
+           "the DiT paper",
            {.is_path = true, .help = {.metavar = "PATH"}})
       .may_change()
       .basic("start from diffusers weights");

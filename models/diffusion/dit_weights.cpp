@@ -10,7 +10,6 @@
 #include "shale/base/parse.h"
 #include "shale/comm/parallel/data/full_state.h"
 #include "shale/runtime/io/atomic_file.h"
-#include "shale/runtime/io/convert_internal.h"
 #include "shale/runtime/io/json_object.h"
 #include "shale/runtime/io/safetensors_writer.h"
 
@@ -21,6 +20,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* kConfigFile = "config.json";
 constexpr const char* kPositions = "pos_embed";  // in the paper's format
+constexpr const char* kAverage = "ema";          // in checkpoints of the paper's training program
 constexpr size_t kMaxListed = 10;
 
 bool is_there(const fs::path& path) {
@@ -81,18 +81,6 @@ std::vector<int64_t> shape_of_part(const Shape& whole, const DitTensor& tensor) 
 
 // ---- Location of weights ----
 
-[[noreturn]] void refuse_pickle(const fs::path& path, const char* convert) {
-  throw DataError(cat(path.string(),
-                      ": is a Python pickle, which can run code when it is loaded; if you trust "
-                      "it, convert it to safetensors in Python: ",
-                      convert));
-}
-
-bool is_pickle_name(const fs::path& path) {
-  const std::string end = path.extension().string();
-  return end == ".pt" || end == ".pth" || end == ".bin" || end == ".ckpt";
-}
-
 // Weights file, and the config.json in its folder, which the paper's format does not have.
 struct Place {
   fs::path weights;
@@ -106,23 +94,12 @@ Place find_weights(const std::string& path) {
             ": no such file or folder; weights must be on this machine, as none "
             "are downloaded"));
   std::error_code error;
-  if (!fs::is_directory(path, error)) {
-    if (is_pickle_name(path)) {
-      refuse_pickle(path,
-                    "safetensors.torch.save_file({k: v.contiguous() for k, v in torch.load(FILE, "
-                    "weights_only=True).items()}, NEW_FILE)");
-    }
-    return {.weights = path, .config = {}};
-  }
+  if (!fs::is_directory(path, error)) return {.weights = path, .config = {}};
   fs::path folder = path;
   if (!is_there(folder / kConfigFile) && is_there(folder / "transformer")) folder /= "transformer";
-  if (is_there(folder / kDiffusersWeights)) {
-    return {.weights = folder / kDiffusersWeights, .config = folder / kConfigFile};
-  }
-  if (is_there(folder / "diffusion_pytorch_model.bin")) {
-    refuse_pickle(folder / "diffusion_pytorch_model.bin",
-                  "diffusers.DiTTransformer2DModel.from_pretrained(FOLDER).save_pretrained("
-                  "NEW_FOLDER)");
+  for (const char* name : {kDiffusersWeights, "diffusion_pytorch_model.bin"}) {
+    if (!is_there(folder / name)) continue;
+    return {.weights = folder / name, .config = folder / kConfigFile};
   }
   if (is_there(folder / kPaperWeights)) return {.weights = folder / kPaperWeights, .config = {}};
   throw MissingInputError(cat(folder.string(), ": no weights found, expected ", kDiffusersWeights,
@@ -160,6 +137,23 @@ void check_config(const fs::path& path, const DitConfig& model) {
   throw DataError(text);
 }
 
+// ---- Values ----
+
+// Fills dense rows of `to` with rows of a tensor.
+void read_rows(const StoredTensor& tensor, int64_t first_row, int64_t rows, BoxTarget to) {
+  std::vector<int64_t> begin(tensor.shape.size(), 0), sizes = tensor.shape;
+  begin[0] = first_row;
+  sizes[0] = rows;
+  to.strides = dense_strides(sizes);
+  read_box(tensor, begin, sizes, to);
+}
+
+std::vector<float> values_of(const StoredTensor& tensor) {
+  std::vector<float> values(static_cast<size_t>(Shape(tensor.shape).numel()));
+  read_rows(tensor, 0, tensor.shape[0], {.data = values.data(), .dtype = DType::kF32});
+  return values;
+}
+
 }  // namespace
 
 std::vector<DitTensor> dit_tensors(const Dit& model, DitVariant names) {
@@ -191,7 +185,8 @@ std::string dit_config_json(const DitConfig& config) {
 DitWeights::DitWeights(const std::string& path, const Dit& model) {
   const Place place = find_weights(path);
   if (place.config) check_config(*place.config, model.config());
-  file_ = std::make_unique<SafetensorsFile>(place.weights.string());
+  path_ = place.weights.string();
+  files_ = StoredTensors(path_, kAverage);
   std::map<std::string, bool, std::less<>> known{{kPositions, true}};
   std::vector<std::string> problems;
   const auto names = place.config ? DitVariant::kDiffusers : DitVariant::kPaper;
@@ -200,27 +195,28 @@ DitWeights::DitWeights(const std::string& path, const Dit& model) {
     for (const auto& copies : tensor.parts) {
       for (const std::string& name : copies) {
         known[name] = true;
-        const SafetensorsEntry* found = file_->find(name);
+        const StoredTensor* found = files_.find(name);
         const auto dtype = found != nullptr ? found->type->dtype : std::nullopt;
         const bool is_real = dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF16;
         if (found == nullptr) {
           problems.push_back(cat(name, " is missing, expected ", to_string(Shape(want))));
         } else if (!is_real || found->shape != want) {
-          problems.push_back(
-              cat(name, " is ", *found, ", expected F32, BF16 or F16 ", to_string(Shape(want))));
+          problems.push_back(cat(name, " is ", found->description(), ", expected F32, BF16 or F16 ",
+                                 to_string(Shape(want))));
         }
       }
     }
     const std::string name = tensor.name;
     tensors_.emplace(name, std::move(tensor));
   }
-  for (const SafetensorsEntry& entry : file_->entries()) {
-    if (!known.contains(entry.name)) {
-      problems.push_back(cat(excerpt(entry.name), " is ", entry, ", unknown in this model"));
+  for (const auto& [name, tensor] : files_.tensors()) {
+    if (!known.contains(name)) {
+      problems.push_back(
+          cat(excerpt(name), " is ", tensor.description(), ", unknown in this model"));
     }
   }
   if (!problems.empty()) {
-    std::string text = cat(file_->path(), ": the weights do not fit the model: ");
+    std::string text = cat(path_, ": the weights do not fit the model: ");
     for (size_t i = 0; i < std::min(problems.size(), kMaxListed); ++i) {
       text += cat(i > 0 ? "; " : "", problems[i]);
     }
@@ -234,15 +230,12 @@ DitWeights::DitWeights(const std::string& path, const Dit& model) {
 // weights would be a different model.
 void DitWeights::check_copies(const DitTensor& tensor) const {
   for (const auto& copies : tensor.parts) {
-    const auto first = file_->bytes(*file_->find(copies.front()));
-    for (const std::string& name : copies) {
-      const auto other = file_->bytes(*file_->find(name));
-      file_->check();
-      if (first.size() == other.size() &&
-          std::memcmp(first.data(), other.data(), first.size()) == 0) {
-        continue;
-      }
-      throw DataError(cat(file_->path(), ": ", name, " differs from ", copies.front(),
+    if (copies.size() < 2) continue;
+    const std::vector<float> first = values_of(*files_.find(copies.front()));
+    for (size_t i = 1; i < copies.size(); ++i) {
+      const std::vector<float> other = values_of(*files_.find(copies[i]));
+      if (std::memcmp(first.data(), other.data(), first.size() * sizeof(float)) == 0) continue;
+      throw DataError(cat(path_, ": ", copies[i], " differs from ", copies.front(),
                           "; expected equal tensors, because all blocks share the layers that "
                           "compute the condition"));
     }
@@ -260,15 +253,12 @@ void DitWeights::read(const Parameter& parameter, int64_t first_row, const View&
   const int64_t end = first_row + to.numel() / cols;
   for (int64_t row = first_row; row < end;) {
     const int64_t begin = row % part_rows, count = std::min(part_rows - begin, end - row);
-    const SafetensorsEntry& entry =
-        *file_->find(parts.at(static_cast<size_t>(row / part_rows)).front());
     auto* const target =
         static_cast<std::byte*>(to.data) + (row - first_row) * cols * dtype_size(to.dtype);
-    io_internal::convert({file_->bytes(entry).data(), *entry.type->dtype}, begin * cols,
-                         {target, to.dtype}, count * cols);
+    const StoredTensor& part = *files_.find(parts.at(static_cast<size_t>(row / part_rows)).front());
+    read_rows(part, begin, count, {.data = target, .dtype = to.dtype});
     row += count;
   }
-  file_->check();
 }
 
 void export_dit(const std::string& folder, const Dit& model, comm::DataParallel& parallel,

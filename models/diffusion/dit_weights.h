@@ -9,17 +9,18 @@
 
 #include "shale/comm/parallel/data/data_parallel.h"
 #include "shale/models/dit/dit.h"
-#include "shale/runtime/io/safetensors.h"
+#include "shale/runtime/io/stored_tensors.h"
 
 namespace shale::models {
 
 // Weights of diffusion transformers in the formats of two published programs:
 //
 //   kPaper      a file with the paper's names, which are Shale's, and pos_embed [1, tokens, width],
-//               the sinusoids of positions, which are not read
-//   kDiffusers  a folder with config.json and diffusion_pytorch_model.safetensors, of diffusers'
-//               DiTTransformer2DModel: separate queries, keys and values, and in every block a copy
-//               of the layers that compute the condition from time and class
+//               the sinusoids of positions, which are not read: safetensors, or a .pt such as
+//               DiT-XL-2-256x256.pt. Of the training program's checkpoints, the average is read
+//   kDiffusers  a folder with config.json and diffusion_pytorch_model.safetensors or .bin, of
+//               diffusers' DiTTransformer2DModel: separate queries, keys and values, and in every
+//               block a copy of the layers that compute the condition from time and class
 
 inline constexpr const char* kDiffusersWeights = "diffusion_pytorch_model.safetensors";
 inline constexpr const char* kPaperWeights = "model.safetensors";
@@ -42,7 +43,7 @@ class DitWeights {
   // `path`: a folder of diffusers, a folder that contains it as transformer/, or a file in the
   // paper's format. Throws MissingInputError; DataError, with expected and found values, for a
   // config.json of a different model, for tensors that are missing, unknown, or of the wrong shape
-  // or element type, for differing copies, and for pickles, with the way to convert them.
+  // or element type, for differing copies, and as StoredTensors does.
   DitWeights(const std::string& path, const Dit& model);
 
   // Fills `to` (dense, host memory, f32, bf16 or f16) with rows [first_row, first_row + to.size(0))
@@ -52,7 +53,8 @@ class DitWeights {
  private:
   void check_copies(const DitTensor& tensor) const;
 
-  std::unique_ptr<SafetensorsFile> file_;
+  std::string path_;
+  StoredTensors files_;
   std::map<std::string, DitTensor, std::less<>> tensors_;  // tensors by Shale's names
 };
 

@@ -36,11 +36,15 @@ std::string without_wrappers(std::string name) {
 constexpr std::string_view kModelKeys[] = {"model", "state_dict", "model_state_dict"};
 
 // Returns the dict with the tensors of a file: its whole content, or one of its values.
-PickleValue state_dict_of(const PickleValue& root) {
+PickleValue state_dict_of(const PickleValue& root, std::string_view preferred_key) {
   if (!root.is(PickleKind::kDict)) root.fail("the content", "a dict of tensors by name");
-  for (const std::string_view key : kModelKeys) {
+  const auto below = [&](std::string_view key) {
     const auto inner = root.find(key);
-    if (inner && inner->is(PickleKind::kDict)) return *inner;
+    return inner && inner->is(PickleKind::kDict) ? inner : std::nullopt;
+  };
+  if (const auto inner = below(preferred_key)) return *inner;
+  for (const std::string_view key : kModelKeys) {
+    if (const auto inner = below(key)) return *inner;
   }
   return root;
 }
@@ -104,7 +108,7 @@ void read_box(const StoredTensor& tensor, const std::vector<int64_t>& begin,
   }
 }
 
-StoredTensors::StoredTensors(const std::string& path) {
+StoredTensors::StoredTensors(const std::string& path, std::string_view preferred_key) {
   std::error_code error;
   if (!fs::exists(path, error)) {
     throw MissingInputError(cat(
@@ -113,7 +117,7 @@ StoredTensors::StoredTensors(const std::string& path) {
   if (fs::is_directory(path, error)) {
     add_folder(path);
   } else if (TorchArchive::starts(MappedFile(path, {.allow_empty = true}).bytes())) {
-    add_torch_file(path);
+    add_torch_file(path, preferred_key);
   } else {
     add_safetensors(path);
   }
@@ -168,10 +172,10 @@ void StoredTensors::add_safetensors(const std::string& path) {
   }
 }
 
-void StoredTensors::add_torch_file(const std::string& path) {
+void StoredTensors::add_torch_file(const std::string& path, std::string_view preferred_key) {
   const MappedFile& file = map(path);
   const TorchArchive archive(file.bytes(), path);
-  const PickleValue tensors = state_dict_of(archive.root());
+  const PickleValue tensors = state_dict_of(archive.root(), preferred_key);
   for (size_t i = 0; i < tensors.size(); ++i) {
     const auto tensor = archive.tensor(tensors.at(i));
     if (!tensor || !tensors.key(i).is(PickleKind::kString)) continue;

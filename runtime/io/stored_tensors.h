@@ -72,14 +72,14 @@ class StoredTensors {
   StoredTensors() = default;
   // Opens a file or folder:
   //   safetensors                as SafetensorsFolder does
-  //   torch.save                 .pt, .pth, .bin; the tensors of its dict, or of the dict below a
-  //                              key of a model
+  //   torch.save                 .pt, .pth, .bin; the tensors of its dict, or of the dict below
+  //                              `preferred_key`, else below a key of a model
   //   a folder                   model.safetensors or its index; else pytorch_model.bin or its
   //                              index, model.pth, consolidated.00.pth; else .metadata, which is of
   //                              torch.distributed.checkpoint
   // Prefixes that wrappers add to names, such as "_orig_mod.", are left out. Throws
   // MissingInputError, DataError.
-  explicit StoredTensors(const std::string& path);
+  explicit StoredTensors(const std::string& path, std::string_view preferred_key = {});
 
   const std::map<std::string, StoredTensor, std::less<>>& tensors() const { return tensors_; }
   const StoredTensor* find(std::string_view name) const;  // null if not found
@@ -92,7 +92,7 @@ class StoredTensors {
  private:
   void add_folder(const std::string& folder);
   void add_safetensors(const std::string& path);
-  void add_torch_file(const std::string& path);
+  void add_torch_file(const std::string& path, std::string_view preferred_key = {});
   void add_torch_index(const std::string& folder, const std::string& index_path);
 
   std::unique_ptr<SafetensorsFolder> safetensors_;

@@ -41,8 +41,14 @@ constexpr std::string_view kParameter = "torch._utils._rebuild_parameter";
 
 bool may_name(std::string_view name) {
   constexpr std::string_view kOthers[] = {
-      kUntyped,     kTensor,        kTensorOfDtype,           kParameter,
-      "torch.Size", "torch.device", "collections.OrderedDict"};
+      kUntyped,
+      kTensor,
+      kTensorOfDtype,
+      kParameter,
+      "torch.Size",
+      "torch.device",
+      "collections.OrderedDict",
+      "argparse.Namespace"};  // options of training programs, beside their weights
   return std::find(std::begin(kOthers), std::end(kOthers), name) != std::end(kOthers) ||
          find_torch_dtype(name) != nullptr;
 }

@@ -109,8 +109,9 @@ refuses 66 'no such file or folder' --data "$work/nowhere"
 refuses 66 'no such file or folder' --init "$work/nowhere"
 refuses 65 'is of another model .*num_layers is 6, expected 12' --init "$work/diffusers" --model dit-s2
 refuses 65 'the weights do not fit the model: ' --init "$work/paper" --model dit-s2
-touch "$work/DiT-XL-2.pt"
-refuses 65 'is a Python pickle, .* safetensors.torch.save_file' --init "$work/DiT-XL-2.pt"
+checkpoints=$(cd "$(dirname "${BASH_SOURCE[0]}")/../fixtures/checkpoints" && pwd)
+refuses 65 'the weights do not fit the model: ' --init "$checkpoints/dit.pt"
+refuses 65 'asks for torch.nn.modules.container.Sequential' --init "$checkpoints/module.pt"
 write_latents "$latents" '\377\377\377\377\377\377\377\377'
 refuses 65 "a.safetensors: the label of image 1 is" --data "$work/stored"
 

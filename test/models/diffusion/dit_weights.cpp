@@ -4,6 +4,7 @@
 #include "shale/models/diffusion/dit_weights.h"
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -160,17 +161,36 @@ TEST_CASE("stored weights that do not fit a diffusion transformer are refused") 
   refuses(wrong, "unknown in this model");
 }
 
-TEST_CASE("pickles of weights are refused with the way to convert them") {
+// dit.pt has the averaged weights by the formula of make_checkpoints.py, and other weights.
+TEST_CASE("a checkpoint of DiT's training program gives its averaged weights") {
+  const models::Dit model(
+      {.pixels = 4, .channels = 1, .patch = 2, .layers = 1, .width = 16, .heads = 2, .classes = 3});
+  const DitWeights weights(fixture_path("checkpoints/dit.pt"), model);
+  std::vector<std::string> names{"pos_embed"};
+  for (const Parameter* parameter : model.parameters()) names.push_back(parameter->full_name());
+  std::sort(names.begin(), names.end());
+  for (const Parameter* parameter : model.parameters()) {
+    CAPTURE(parameter->full_name());
+    const auto place = std::find(names.begin(), names.end(), parameter->full_name());
+    std::vector<float> found(size_t(parameter->numel()));
+    weights.read(*parameter, 0, make_view(found.data(), parameter->shape));
+    for (size_t i = 0; i < found.size(); ++i) {
+      const double wave = std::sin(double(i) * 0.37 + double(place - names.begin()));
+      REQUIRE(found[i] == Approx(wave * 0.5).margin(1e-6));
+    }
+  }
+}
+
+TEST_CASE("files of torch.save with other content are refused by what they name") {
   const TempDir dir;
   const models::Dit model(small(DitVariant::kPaper));
-  const std::string file = dir.write("DiT-XL-2-256x256.pt", "PK");
-  dir.write("diffusion_pytorch_model.bin", "PK");
   const auto refusal = [&](const std::string& path) {
     return message_of<DataError>([&] { DitWeights(path, model); });
   };
-  CHECK(contains(refusal(file), "is a Python pickle"));
-  CHECK(contains(refusal(file), "safetensors.torch.save_file"));
-  CHECK(contains(refusal(dir.path()), "save_pretrained"));
+  CHECK(contains(refusal(fixture_path("checkpoints/dit.pt")), "the weights do not fit the model"));
+  CHECK(contains(refusal(fixture_path("checkpoints/module.pt")), "torch.nn."));
+  dir.write("diffusion_pytorch_model.bin", "PK");
+  CHECK_THROWS_AS(DitWeights(dir.path(), model), MissingInputError);  // no config.json
   CHECK_THROWS_AS(DitWeights(dir.file("nothing"), model), MissingInputError);
 }
 
