@@ -87,6 +87,20 @@ expect 64 "has a model in model.safetensors" -- ckpt export "$last" --out "$work
   --threads 1 --out "$work/of_dcp" --export "$work/from_dcp" >"$work/log" 2>&1 ||
   { failures=$((failures + 1)); echo "FAILED: --init of a DCP folder"; tail -n 3 "$work/log"; }
 same "$work/from_dcp/model.safetensors" "$work/exported/model.safetensors"
+# PyTorch has read the same bytes (test/oracles/dcp.py).
+mkdir "$work/tokens"
+perl -e 'print pack("v*", map { $_ % 16 } 0 .. 3999)' >"$work/tokens/train.bin"
+head -c 800 "$work/tokens/train.bin" >"$work/tokens/val.bin"
+for name in llmc llmc_llama; do
+  "$train" --data "$work/tokens" --init "$fixtures/checkpoints/${name}_fp32.bin" --steps 1 --lr 0 \
+    --save-every 1 --seq-len 8 --micro-batch 1 --device cpu --threads 1 --out "$work/$name" >"$work/log" 2>&1
+  expect 0 "wrote" -- ckpt export "$work/$name" --out "$work/${name}_dcp" --to dcp
+  for file in .metadata __0_0.distcp; do
+    sum=$(sha256sum "$work/${name}_dcp/$file" | cut -c 1-16)
+    grep -qxF "${name}_$file $sum" "$fixtures/../oracles/dcp.txt" ||
+      { failures=$((failures + 1)); echo "FAILED: other bytes than PyTorch has read: ${name}_dcp/$file"; }
+  done
+done
 # A pickle that asks for more than tensors is refused by the name of what it asks for.
 expect 65 "asks for torch.nn.modules.container.Sequential" \
   -- generate "$fixtures/checkpoints/module.pt" --prompt x

@@ -1,12 +1,13 @@
 """Reads checkpoints that Shale has exported with PyTorch, and the other way round.
 
-For a GPT-2 and a Llama with tied weights: `shale ckpt export --to dcp` is loaded by
-torch.distributed.checkpoint into the state_dict() of transformers' model, and compared with the
-export to safetensors. Then PyTorch writes the weights as pytorch_model.bin and with dcp.save(), and
-`train_lm --init` exports what it has read. Prints the number of tensors that have the same bits in
-each direction.
+For a GPT-2 with tied weights and a Llama, the fixtures from llm.c: `shale ckpt export --to dcp` is
+loaded by torch.distributed.checkpoint into the state_dict() of transformers' model, and compared with
+the export to safetensors. Then PyTorch writes the weights as pytorch_model.bin and with dcp.save(),
+and `train_lm --init` exports what it has read. Prints the number of tensors that have the same bits in
+each direction, and checksums of the files that torch has read, which test/cli/ckpt.sh compares.
 """
 
+import hashlib
 import pathlib
 import shutil
 import subprocess
@@ -21,7 +22,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 TESTS = pathlib.Path(__file__).resolve().parents[1]
 PROGRAMS = next(p for p in (TESTS.parent / "build" / preset / "bin" for preset in ("release", "dev"))
                 if (p / "train_lm").exists())
-RUN = ["--seq-len", "32", "--micro-batch", "2", "--threads", "1", "--device", "cpu"]
+RUN = ["--seq-len", "8", "--micro-batch", "1", "--threads", "1", "--device", "cpu"]
 
 
 def run(program, *args):
@@ -35,19 +36,23 @@ def same(found, expected):
     return len(expected)
 
 
-def check(model, work):
-    text = work / "text.txt"
-    text.write_text("".join(f"line {i} of a text that is long enough\n" for i in range(2000)))
+def check(name, init, work):
+    data = work / "data"
+    data.mkdir()
+    for split, tokens in (("train", 4000), ("val", 400)):
+        (data / f"{split}.bin").write_bytes(bytes(byte for i in range(tokens) for byte in (i % 16, 0)))
     out, hf, to = work / "out", work / "hf", work / "dcp"
-    run("train_lm", "--data", text, "--model", model, "--layers", 2, "--steps", 1, "--save-every", 1, "--out", out,
-        *RUN)
+    # A step of rate 0 leaves the weights of the file.
+    run("train_lm", "--data", data, "--init", init, "--steps", 1, "--lr", 0, "--save-every", 1, "--out", out, *RUN)
     run("shale", "ckpt", "export", out, "--out", hf)
     run("shale", "ckpt", "export", out, "--out", to, "--to", "dcp")
     expected = load_file(hf / "model.safetensors")
 
     state = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(to)).state_dict()
     dcp.load(state, checkpoint_id=to)
-    print(f"{model}_dcp_read_by_torch {same(state, expected)}")
+    print(f"{name}_dcp_read_by_torch {same(state, expected)}")
+    for file in (".metadata", "__0_0.distcp"):
+        print(f"{name}_{file} {hashlib.sha256((to / file).read_bytes()).hexdigest()[:16]}")
 
     bin_folder, dcp_folder = work / "bin", work / "of_torch"
     for folder in (bin_folder, dcp_folder):
@@ -57,11 +62,11 @@ def check(model, work):
     dcp.save({"model": expected}, checkpoint_id=dcp_folder)
     for folder in (bin_folder, dcp_folder):
         again = work / f"again_{folder.name}"
-        run("train_lm", "--data", text, "--init", folder, "--steps", 0, "--out", work / f"run_{folder.name}",
+        run("train_lm", "--data", data, "--init", folder, "--steps", 0, "--out", work / f"run_{folder.name}",
             "--export", again, *RUN)
-        print(f"{model}_{folder.name}_read_by_shale {same(load_file(again / 'model.safetensors'), expected)}")
+        print(f"{name}_{folder.name}_read_by_shale {same(load_file(again / 'model.safetensors'), expected)}")
 
 
-for name in ("nano", "llama-nano"):
+for name in ("llmc", "llmc_llama"):
     with tempfile.TemporaryDirectory() as folder:
-        check(name, pathlib.Path(folder))
+        check(name, TESTS / "fixtures" / "checkpoints" / f"{name}_fp32.bin", pathlib.Path(folder))
