@@ -64,4 +64,23 @@ trains ended 1 "${patient[@]}" --patience 5 --resume auto
 run_training 1 none --patience 3
 [[ $code -eq 64 ]] && grep -q -- '--eval-every' "$work/stderr" || fail "without validations: $code"
 
+# On a terminal every line fits, and while it trains has the time that is left. A log gets it whole.
+screen() {  # COLUMNS COMMAND...: what a terminal of that width shows, as lines
+  local columns=$1
+  shift
+  COLUMNS='' script -qec "stty cols $columns; exec $*" /dev/null </dev/null 2>&1 |
+    tr '\r' '\n' | sed 's/\x1b\[[0-9;]*[A-Za-z]//g' >"$work/stdout"
+}
+narrow=("$BIN_DIR/train_lm" "${common[@]}" --steps 20 --no-save)
+for command in "${narrow[*]}" "$BIN_DIR/shale train lm --ranks 2 ${narrow[*]:1}"; do
+  screen 80 "$command" --out "$work/narrow"
+  rm -rf "$work/narrow"
+  grep -E '^step +20/20' "$work/stdout" | awk 'length > 79 { wide = 1 } END { exit wide || NR == 0 }' ||
+    fail "lines wider than 79 columns of $command"
+  grep -qE '^step +[0-9]+/20.* epoch .* lr .* norm .* left$' "$work/stdout" ||
+    fail "no line with what a narrow terminal keeps: $command"
+done
+screen 200 "${narrow[*]}" --out "$work/wide"
+grep -qE '^step 20/20 100% .*tok/s .*mem ' "$work/stdout" || fail 'a wide terminal lacks something'
+
 finish

@@ -152,7 +152,8 @@ void Progress::update(const ProgressState& state) {
 
 void Progress::finish() {
   log_.status("");
-  if (last_ && !last_is_plain_) log_.info(format_progress(*last_, last_left_s_));
+  const size_t columns = log_.has_status_line() ? status_columns() : std::string::npos;
+  if (last_ && !last_is_plain_) log_.info(format_progress(*last_, last_left_s_, columns));
   last_is_plain_ = true;
 }
 
