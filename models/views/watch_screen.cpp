@@ -267,14 +267,32 @@ std::vector<std::string> braille_plot(const CurvePoints& points, int columns, in
   std::vector<std::vector<unsigned>> letters(static_cast<size_t>(rows),
                                              std::vector<unsigned>(static_cast<size_t>(columns)));
   const PlotFrame frame = frame_of(points, marks);
-  const auto draw = [&](const CurvePoint& point, bool is_mark) {
+  const auto dot_of = [&](const CurvePoint& point) {
     const double step = static_cast<double>(point.step);
-    const size_t x = dot_at(position_in(step, frame.first, frame.end()), 2.0 * columns);
-    const size_t y = dot_at(1 - position_in(point.value, frame.low, frame.high), 4.0 * rows);
-    letters[y / 4][x / 2] |= is_mark ? kMark : kDot[x % 2][y % 4];
+    return std::array{dot_at(position_in(step, frame.first, frame.end()), 2.0 * columns),
+                      dot_at(1 - position_in(point.value, frame.low, frame.high), 4.0 * rows)};
   };
-  for (const CurvePoint& point : points) draw(point, false);
-  for (const CurvePoint& mark : marks) draw(mark, true);
+  std::vector<std::array<size_t, 2>> dots;
+  for (const CurvePoint& point : points) dots.push_back(dot_of(point));
+  std::ranges::stable_sort(dots, {}, [](const auto& dot) { return dot[0]; });
+  for (size_t i = 0; i < dots.size(); ++i) {
+    // A straight line from the point before.
+    const auto& from = dots[i - std::min<size_t>(i, 1)];
+    const auto far = [&](size_t axis) {
+      return std::max(from[axis], dots[i][axis]) - std::min(from[axis], dots[i][axis]);
+    };
+    const size_t length = std::max({far(0), far(1), size_t{1}});
+    for (size_t k = 0; k <= length; ++k) {
+      const auto at = [&](size_t axis) {
+        return (from[axis] * (length - k) + dots[i][axis] * k + length / 2) / length;
+      };
+      letters[at(1) / 4][at(0) / 2] |= kDot[at(0) % 2][at(1) % 4];
+    }
+  }
+  for (const CurvePoint& mark : marks) {
+    const auto [x, y] = dot_of(mark);
+    letters[y / 4][x / 2] |= kMark;
+  }
   std::vector<std::string> lines;
   for (const auto& row : letters) {
     std::string& line = lines.emplace_back();

@@ -8,10 +8,10 @@
 
 namespace shale::models {
 
-// Plots a curve in text, with 2 x 4 dots per character (Unicode Braille patterns), and `marks` as
-// the letter o over it: returns `rows` strings of `columns` characters, blank if there are no
-// points. The minimum and the maximum touch the edges; a single value is in the middle. Steps may
-// have any order.
+// Plots a curve in text, straight lines between its points, with 2 x 4 dots per character (Unicode
+// Braille patterns), and `marks` as the letter o over it: returns `rows` strings of `columns`
+// characters, blank if there are no points. The minimum and the maximum touch the edges; a single
+// value is in the middle. Steps may have any order.
 std::vector<std::string> braille_plot(const CurvePoints& points, int columns, int rows,
                                       const CurvePoints& marks = {});
 

@@ -49,16 +49,17 @@ std::string text_of(const RunData& run, const Terminal& terminal = {100, 40}) {
 
 }  // namespace
 
-TEST_CASE("dots are where the values are", "[watch_screen]") {
+TEST_CASE("lines of dots join the values", "[watch_screen]") {
   CHECK(braille_plot({}, 2, 1) == std::vector<std::string>{"  "});
+  CHECK(braille_plot({{1, 5}}, 1, 1) == std::vector<std::string>{"\xe2\xa0\x84"});  // U+2804
   // The curve goes from the dot at the lower left to the one at the upper right.
   CHECK(braille_plot({{1, 0}, {2, 1}}, 1, 1) ==
-        std::vector<std::string>{"\xe2\xa1\x88"});  // U+2848
+        std::vector<std::string>{"\xe2\xa1\x9c"});  // U+285C
   const auto plot = braille_plot({{1, 5}, {9, 1}}, 2, 2);
-  CHECK(plot == std::vector<std::string>{"\xe2\xa0\x81\xe2\xa0\x80", "\xe2\xa0\x80\xe2\xa2\x80"});
+  CHECK(plot == std::vector<std::string>{"\xe2\xa2\xa3\xe2\xa0\x80", "\xe2\xa0\x80\xe2\xa2\xa3"});
   // A mark is a letter over the dots, and inside the plot like them.
   CHECK(braille_plot({{1, 5}, {9, 1}}, 2, 2, {{9, 1}}) ==
-        std::vector<std::string>{"\xe2\xa0\x81\xe2\xa0\x80", "\xe2\xa0\x80o"});
+        std::vector<std::string>{"\xe2\xa2\xa3\xe2\xa0\x80", "\xe2\xa0\x80o"});
 }
 
 TEST_CASE("every point lies in its plot, whatever its step and value", "[watch_screen]") {
