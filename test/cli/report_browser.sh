@@ -28,7 +28,8 @@ run() {  # arguments: FOLDER RATE STEPS
         printf "{\"step\": %d, \"val_loss\": 2.5, \"val_tokens\": 65536, \"val_ms\": 2100}\n", step
         printf "{\"step\": %d, \"ranks\": 1024, \"device_busy_share_min\": 0.8123, " \
                "\"device_busy_share_min_rank\": 512, \"device_busy_share_median\": 0.87, " \
-               "\"device_busy_share_max\": 0.9, \"device_busy_share_max_rank\": 3}\n", step
+               "\"device_busy_share_max\": 0.9, \"device_busy_share_max_rank\": 3, " \
+               "\"device_watts_median\": 612.5, \"device_celsius_max\": 61}\n", step
       }
     }
   }' >"$work/$1/metrics.jsonl"
@@ -108,14 +109,14 @@ expect() {  # WORDS: the output has them
 }
 probe report.html >output
 expect 'Loss|Validation loss|Throughput|MFU|Step time|Memory, rank 0|Gradient norm|Learning rate|'
-expect 'Skipped steps|Device busy, all ranks'
+expect 'Skipped steps|Device busy, all ranks|Device power, W, all ranks'
 expect 'step 1200, in nats per token; a-run-with-a-name-of-some-length training 2.2067'
 expect 'another_run_whose_name_is_long_too training 2.2044; '
 expect 'a-run-with-a-name-of-some-length validation 2.5'
 expect 'one screen'
 expect '|failed, exit code 76|1200 of 1200|'
 expect 'a-run-with-a-name-of-some-length: rank 7 of 1024 on node-0123456789.cluster'
-expect '|5.774 GiB|70.55G|1024, cuda 9.0|16m 19s|'
+expect '|5.774 GiB|87 %, 612.5 W, 61 C|70.55G|1024, cuda 9.0|16m 19s|'
 
 # One run, without what only some have.
 mkdir short && head -n 40 a-run-with-a-name-of-some-length/metrics.jsonl >short/metrics.jsonl
@@ -124,6 +125,17 @@ probe short.html >output
 expect 'step 40, in nats per token; training 2.3951'
 expect 'step 39, in nats per token; training 2.4'
 expect 'true'
+
+# One rank shows its GPU, but no spread over ranks.
+mkdir gpu && cp short/metrics.jsonl gpu/
+printf '{"step": 40, "ranks": 1, "device_busy_share_median": 0.93, "host_peak_bytes_median": 9, %s}\n' \
+  '"device_watts_median": 612.5, "device_celsius_median": 61, "device_celsius_max": 61' \
+  >>gpu/metrics.jsonl
+"$BIN_DIR/shale" report gpu -o gpu.html >/dev/null || fail "report: exit code $?"
+probe gpu.html >output
+expect '|Device busy|Device temperature, C|Device power, W'
+expect '|93 %, 612.5 W, 61 C|'
+grep -q 'Host memory' output && fail 'a chart of all ranks of one'
 
 # A run of no step, of one step, of losses that are not finite, and one whose texts are HTML.
 mkdir empty one nan && : >empty/metrics.jsonl

@@ -118,6 +118,7 @@ function chartsOf(runs) {
     const unit = kind.unit.replace('ITEMs', item).replace('LOSS', lossUnit(runs[0], item));
     charts.push({...kind, unit, keys: chosen});
   }
+  const hasGpus = keys.includes('device_watts_median');
   for (const key of keys.filter((key) => key.endsWith('_median'))) {  // a figure of all ranks
     const base = key.replace(/_median$/, '');
     for (const part of ['min', 'median', 'max', 'min_rank', 'max_rank']) {
@@ -125,7 +126,9 @@ function chartsOf(runs) {
     }
     const most = Math.max(...runs.map((run) => run.columns.ranks?.newest ?? 1));
     const chart = {unit: unitOfKey(base), keys: [key], band: base, zero: true};
-    if (most > 1) charts.push({...chart, title: `${figureName(base)}, all ranks`});
+    const isOfGpu = hasGpus && /^device_(busy|watts|celsius|used)/.test(base);
+    const title = most > 1 ? `${figureName(base)}, all ranks` : figureName(base);
+    if (most > 1 || isOfGpu) charts.push({...chart, title});
   }
   const counts = items.flatMap((word) => [word, `val_${word}`]);
   const hidden = ['ranks', 'epoch', 'val_ms', 'loss_scale', ...counts];

@@ -56,6 +56,17 @@ function ranksAndDevice(run) {
   return [ranks === undefined ? '' : quantity(ranks, ''), start?.device].filter(Boolean).join(', ');
 }
 
+// "93%, 612 W, 61 C": what NVML said last.
+function gpusOf(run) {
+  const texts = [['device_busy_share_median', (x) => quantity(x, 'percent')],
+                 ['device_watts_median', (x) => `${number(x)} W`],
+                 ['device_celsius_max', (x) => `${number(x)} C`]];
+  if (!('device_watts_median' in run.columns)) return '';
+  return texts.map(([key, text]) => [newest(run, key), text])
+      .filter(([value]) => value !== undefined && value !== null)
+      .map(([value, text]) => text(value)).join(', ');
+}
+
 function summary(runs) {
   const item = runs[0]?.about.item ?? 'items';
   const some = (value, unit = '') => value === undefined ? '' : quantity(value, unit);
@@ -73,6 +84,7 @@ function summary(runs) {
     'Step, median': (run) => some(median(valuesOf(run, 'step_ms')), 'ms'),
     'MFU, median': (run) => some(median(valuesOf(run, 'mfu')), 'percent'),
     'Device memory': (run) => some(valuesOf(run, 'device_peak_bytes').at(-1), 'bytes'),
+    'GPUs, median, hottest': gpusOf,
     'Parameters': (run) => some(lastStart(run)?.parameters || undefined),
     'Ranks, device': ranksAndDevice,
     'Time of steps': (run) => run.columns.step_ms ? duration(run.columns.step_ms.sum / 1000) : '',
