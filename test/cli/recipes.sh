@@ -6,6 +6,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 shown=("$work/output")
 shale="$BIN_DIR/shale"
 recipes=$(cd "$(dirname "${BASH_SOURCE[0]}")/../../deploy/recipes" && pwd)
+pages=$(cd "$(dirname "${BASH_SOURCE[0]}")/../../docs/recipes" && pwd)
 cd "$work" || exit 1
 export OMPI_MCA_rmaps_base_oversubscribe=1
 
@@ -14,13 +15,40 @@ run() { launch 1 "$@" >output 2>&1 || fail "$*: exit code $?"; }
 # option NAME: prints the value of an option in the output of --print-config.
 option() { sed -nE "s/^  \"$1\": (.*[^,]),?\$/\1/p" output; }
 
+# settings NAME: prints "OPTION FULL SMALL" of the table in the recipe's page; "-" for an empty cell.
+settings() {
+  cat "$pages"/*.md | awk -F ' *[|] *' -v title="## Settings of \`$1\`" '
+    /^## / { inside = $0 == title }
+    inside && $2 ~ /^`--/ {
+      gsub(/`|--/, "", $2)
+      gsub("-", "_", $2)
+      print $2, $3 == "" ? "-" : $3, $4 == "" ? "-" : $4
+    }'
+}
+# differing COLUMN: prints the rows of `table` that are not the options in the output.
+differing() {
+  local name full small shown
+  while read -r name full small; do
+    shown=$full
+    [[ $1 == small ]] && shown=$small
+    [[ $shown == - || $name == data ]] || printf '%s %s %s\n' "$name" "$shown" "$(option "$name" | tr -d '"')"
+  done <table | awk '$2 != $3 { print }  # numbers are compared as numbers
+    END { exit NR == 0 }'
+}
+
 for file in "$recipes"/*.json; do
   name=$(basename "$file" .json)
   program=$(sed -nE 's/^ *"program": "(.*)",?/\1/p' "$file")
+  settings "$name" >table
   for scale in full small; do
     run "$BIN_DIR/$program" --recipe "$name" --scale $scale --data nowhere --print-config
     [[ $(option recipe) == "\"$name\"" && $(option steps) -ge 40 ]] || fail "$name, $scale: $(head -n 3 output)"
+    differs=$(differing $scale) || fail "$name: no table of its settings in docs/recipes"
+    [[ -z $differs ]] || fail "docs/recipes, $name, $scale scale, option, page, program: $differs"
   done
+  # Every option of the file is in the table.
+  sed -nE 's/^    "([a-z0-9_]+)": .*/\1/p' "$file" | sort -u >options
+  cut -d ' ' -f 1 table | sort -u | cmp -s - options || fail "docs/recipes: not the options of $name"
 done
 run "$BIN_DIR/train_lm" --recipe=gpt2-124m --scale=small --steps 7 --print-config
 [[ $(option steps) == 7 && $(option seq_len) == 128 && $(option weight_decay) == 0.1 ]] ||
