@@ -168,24 +168,28 @@ View FullState::join_shards(const Parameter& parameter) {
 // Reads the values of the parameter that this rank's flat buffer holds.
 View FullState::read_local(const Parameter& parameter) {
   const auto [buffer, entry] = parallel_.place_of(parameter);
-  if (!buffer->is_sharded()) {
-    copy(*buffer, *entry);
-  } else if (gathered_ != buffer) {
-    gather(*buffer);
-  }
+  if (!buffer->is_sharded()) return read_whole(*buffer, *entry, parameter.shape);
+  if (gathered_ != buffer) gather(*buffer);
   if (!receives(*buffer)) return {};
-  return make_view(values_.data() + (buffer->is_sharded() ? entry->offset : 0), parameter.shape);
+  return make_view(values_.data() + entry->offset, parameter.shape);
 }
 
-// Copies a parameter's values from a buffer that every rank has whole.
-void FullState::copy(const FlatBuffer& buffer, const FlatEntry& entry) {
+// Reads a parameter from a buffer that every rank has whole: f32 masters in host memory where they
+// are, others from a copy.
+View FullState::read_whole(const FlatBuffer& buffer, const FlatEntry& entry, const Shape& shape) {
   gathered_ = nullptr;
   buffer.values().wait_for_step();
-  if (!receives(buffer)) return;
+  if (!receives(buffer)) return {};
+  Tensor part = vector_slice(buffer.master(), entry.offset, entry.numel());
+  if (part.dtype() == DType::kF32 && part.context().device().type == DeviceType::kCpu) {
+    part.context().synchronize();
+    return make_view(static_cast<float*>(part.data()), shape);
+  }
+  part = piece_of(buffer, entry.offset, entry.numel());
   values_.resize(static_cast<size_t>(entry.numel()));
-  const Tensor part = piece_of(buffer, entry.offset, entry.numel());
   part.context().copy(values_.data(), part.data(), part.bytes());
   part.context().synchronize();
+  return make_view(values_.data(), shape);
 }
 
 void FullState::gather(const FlatBuffer& buffer) {
@@ -225,11 +229,15 @@ void FullState::gather_piece(const FlatBuffer& buffer, int64_t begin, int64_t co
     shared.wait(group.all_gather(mine, all, options));
   }
   if (!receives(buffer)) return;
-  staged_.resize(static_cast<size_t>(all.numel()));
-  shared.context.copy(staged_.data(), all.data(), all.bytes());
+  const float* from = static_cast<const float*>(all.data());
+  if (shared.context.device().type != DeviceType::kCpu) {
+    staged_.resize(static_cast<size_t>(all.numel()));
+    shared.context.copy(staged_.data(), all.data(), all.bytes());
+    from = staged_.data();
+  }
   shared.context.synchronize();
   for (int64_t part = 0; part < parts; ++part) {
-    std::copy_n(staged_.begin() + part * count, count,
+    std::copy_n(from + part * count, count,
                 values_.begin() + part * buffer.layout().shard_numel + begin);
   }
 }

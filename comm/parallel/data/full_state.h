@@ -18,10 +18,11 @@ class FullState {
   // ranks. `parallel` must outlive this object and must not be trained during its lifetime.
   explicit FullState(DataParallel& parallel, std::optional<int> root = {});
 
-  // Dense f32 values in the shape of Parameter::whole, valid until the next call; on ranks that get
-  // no values, a view without data. A process with several tensor ranks passes the parameter of the
-  // first of these ranks. Collective: all ranks, also of other stages, request the same parameters
-  // in one order. Throws InternalError for a parameter that is not part of the model.
+  // Dense f32 values in the shape of Parameter::whole, which may be the masters themselves and must
+  // not be changed, valid until the next call; on ranks that get no values, a view without data. A
+  // process with several tensor ranks passes the parameter of the first of these ranks. Collective:
+  // all ranks, also of other stages, request the same parameters in one order. Throws InternalError
+  // for a parameter that is not part of the model.
   View read(const Parameter& parameter);
 
  private:
@@ -32,7 +33,7 @@ class FullState {
   int place_among_experts() const;
   std::optional<int> root_of(const FlatBuffer& buffer) const;
   bool receives(const FlatBuffer& buffer) const;
-  void copy(const FlatBuffer& buffer, const FlatEntry& entry);
+  View read_whole(const FlatBuffer& buffer, const FlatEntry& entry, const Shape& shape);
   void gather(const FlatBuffer& buffer);
   void gather_piece(const FlatBuffer& buffer, int64_t begin, int64_t count);
   Tensor piece_of(const FlatBuffer& buffer, int64_t begin, int64_t count) const;
@@ -41,7 +42,7 @@ class FullState {
   const std::optional<int> root_;
   const FlatBuffer* gathered_ = nullptr;  // buffer in values_; null: values_ has one parameter
   std::vector<float> values_;
-  std::vector<float> staged_;  // one piece of the shards of all ranks
+  std::vector<float> staged_;  // one piece of the shards of all ranks, of devices
   std::vector<float> whole_;   // a parameter assembled from shards
 };
 
