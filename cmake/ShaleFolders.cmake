@@ -9,7 +9,7 @@ set(SHALE_base_FOLDERS base)
 set(SHALE_kernels_FOLDERS kernels kernels/cpu kernels/cuda/cudnn)
 set(SHALE_runtime_FOLDERS
   runtime/amp runtime/autograd runtime/export runtime/data runtime/data/chat runtime/data/corpus runtime/data/images runtime/data/jinja runtime/data/text
-  runtime/data/text/tokenizer runtime/data/tokens runtime/io runtime/nn runtime/offload runtime/ops runtime/optim runtime/tensor)
+  runtime/data/text/tokenizer runtime/data/tokens runtime/io runtime/kernel_check runtime/nn runtime/offload runtime/ops runtime/optim runtime/tensor)
 set(SHALE_comm_FOLDERS
   comm comm/checkpoint comm/groups comm/hosts comm/link comm/mpi comm/nccl comm/node comm/parallel comm/parallel/context comm/parallel/data
   comm/parallel/expert comm/parallel/pipeline comm/parallel/tensor comm/sums comm/watch)

@@ -2,9 +2,9 @@
 #include <cuda_runtime.h>
 
 #include "shale/bench/support/bench_device.h"
-#include "shale/bench/support/operands.h"
 #include "shale/bench/support/timed_event_cuda.h"
 #include "shale/bench/support/timing.h"
+#include "shale/runtime/kernel_check/operands.h"
 #ifdef SHALE_HAVE_CUBLASLT
 #include "shale/kernels/cuda/gemm/cublaslt/fp8_product.h"
 #include "shale/kernels/cuda/gemm/cublaslt/library.h"

@@ -1,7 +1,7 @@
 #include <array>
 #include <memory>
 
-#include "shale/bench/support/cases.h"
+#include "shale/bench/support/kernel_cases.h"
 #include "shale/kernels/elementwise.h"
 #include "shale/kernels/reduce.h"
 
@@ -79,7 +79,7 @@ void run_separate(const Exec& exec, const FfnArgs& args) {
   kernels::column_sum(exec, args.db2);
 }
 
-VendorCall<FfnArgs> vendor_call(BenchDevice& device, const FfnArgs&) {
+VendorCall<FfnArgs> vendor_call(KernelDevice& device, const FfnArgs&) {
   const auto gemm = device.vendor_gemm();
   if (!gemm) return nullptr;
   const auto workspace = std::make_shared<DeviceWorkspace>(device);

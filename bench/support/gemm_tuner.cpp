@@ -6,8 +6,8 @@
 
 #include "shale/base/error.h"
 #include "shale/bench/support/measure.h"
-#include "shale/bench/support/operands.h"
 #include "shale/kernels/gemm_problem.h"
+#include "shale/runtime/kernel_check/operands.h"
 
 namespace shale::bench {
 namespace {
@@ -57,7 +57,9 @@ double time_of(const KernelBench& bench, const GemmClass& c, bool gelu, const Ge
     return args;
   });
   try {
-    return measure(bench.device(), timed.prepare(bench), seconds).ours.median();
+    // tune_gemm() made `bench` of a BenchDevice.
+    auto& device = static_cast<BenchDevice&>(bench.device());
+    return measure(device, timed.prepare(bench), seconds).ours.median();
   } catch (const UnavailableError&) {
     return kNever;
   }

@@ -1,7 +1,7 @@
 #include "shale/bench/support/kernel_cases.h"
 
-#include "shale/bench/support/cases.h"
 #include "shale/kernels/slot.h"
+#include "shale/runtime/kernel_check/cases.h"
 
 namespace shale::bench {
 namespace {

@@ -3,7 +3,8 @@
 #include <string>
 #include <vector>
 
-#include "shale/bench/support/operands.h"
+#include "shale/bench/support/bench_device.h"
+#include "shale/runtime/kernel_check/operands.h"
 
 namespace shale::bench {
 
@@ -20,5 +21,13 @@ std::vector<std::string> drop_missing_families(std::vector<KernelCase>& cases, B
 
 // Removes cases of slots without a kernel for the device. Returns the names of those slots.
 std::vector<std::string> drop_unfilled(std::vector<KernelCase>& cases, DeviceType type);
+
+// Adds feed-forward layers of width d, forward and backward in one: six GEMMs and the bias gradient
+// sums, by each kernel family, and by the vendor's library with its own epilogues. dtype: bf16 or
+// f16.
+struct FfnSize {
+  int64_t tokens = 0, width = 0;
+};
+void add_ffn(const FfnSize& size, DType dtype, DeviceType device, std::vector<KernelCase>& out);
 
 }  // namespace shale::bench

@@ -8,10 +8,12 @@
 #include <vector>
 
 #include "shale/bench/support/conv_spec.h"
-#include "shale/bench/support/matmul_spec.h"
 #include "shale/kernels/kernel_call.h"
+#include "shale/runtime/kernel_check/matmul_spec.h"
 
 namespace shale::bench {
+
+using namespace kernel_check;
 
 struct CallTotal {
   int64_t calls = 0;

@@ -1,7 +1,8 @@
 #pragma once
 
-#include "shale/bench/support/operands.h"
+#include "shale/bench/support/bench_device.h"
 #include "shale/bench/support/timing.h"
+#include "shale/runtime/kernel_check/operands.h"
 
 namespace shale::bench {
 

@@ -4,10 +4,12 @@
 #include <memory>
 #include <string>
 
-#include "shale/bench/support/matmul_spec.h"
 #include "shale/bench/support/vendor_primitive.h"
+#include "shale/runtime/kernel_check/matmul_spec.h"
 
 namespace shale::bench {
+
+using namespace kernel_check;
 
 // A oneDNN matmul as in oneDNN's documentation, with oneDNN's own threads: the result of calling
 // the library directly, without any of Shale's kernels. The number of threads is that of

@@ -4,7 +4,7 @@
 
 #include "shale/kernels/gemm.h"
 
-namespace shale::bench {
+namespace shale::kernel_check {
 
 // A GEMM c [m, n] = a [m, k] · b [k, n] (+ c).
 struct MatmulSpec {
@@ -27,4 +27,4 @@ struct MatmulSpec {
 // Returns the GEMM of a call of Shale's kernel, without its epilogue.
 MatmulSpec matmul_spec(const kernels::GemmArgs& args);
 
-}  // namespace shale::bench
+}  // namespace shale::kernel_check

@@ -1,8 +1,8 @@
 #include <memory>
 
-#include "shale/bench/support/cases.h"
+#include "shale/runtime/kernel_check/cases.h"
 
-namespace shale::bench {
+namespace shale::kernel_check {
 namespace {
 
 using kernels::Epilogue;
@@ -115,4 +115,4 @@ void add_square_gemms(int64_t n, DType dtype, std::vector<KernelCase>& out) {
   add("square", false, true, KernelFamily::kOfDevice);
 }
 
-}  // namespace shale::bench
+}  // namespace shale::kernel_check

@@ -1,6 +1,6 @@
-#include "shale/bench/support/cases.h"
+#include "shale/runtime/kernel_check/cases.h"
 
-namespace shale::bench {
+namespace shale::kernel_check {
 
 using kernels::Windows;
 
@@ -120,4 +120,4 @@ void Cases::add_batch_norm(int64_t edge) {
   });
 }
 
-}  // namespace shale::bench
+}  // namespace shale::kernel_check

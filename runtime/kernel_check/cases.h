@@ -5,14 +5,14 @@
 #include <utility>
 #include <vector>
 
-#include "shale/bench/support/operands.h"
 #include "shale/kernels/attention.h"
 #include "shale/kernels/slot.h"
+#include "shale/runtime/kernel_check/operands.h"
 
-// Cases of bench_kernels by family: each cases_*.cpp adds those of some slots. T is the number of
-// tokens of a batch of B sequences of S tokens, C the width, H the heads, D = C / H, V the
-// vocabulary.
-namespace shale::bench {
+// Cases of every slot, for the check of a GPU's kernels and for bench_kernels: each cases_*.cpp
+// adds those of some slots. T is the number of tokens of a batch of B sequences of S tokens, C the
+// width, H the heads, D = C / H, V the vocabulary.
+namespace shale::kernel_check {
 
 // Sizes of a model and its batch.
 struct Size {
@@ -113,12 +113,4 @@ class FlatCases {
 // per memory order of a and b. Also adds the GEMM by the slot.
 void add_square_gemms(int64_t n, DType dtype, std::vector<KernelCase>& out);
 
-// Adds feed-forward layers of width d, forward and backward in one: six GEMMs and the bias gradient
-// sums, by each kernel family, and by the vendor's library with its own epilogues. dtype: bf16 or
-// f16.
-struct FfnSize {
-  int64_t tokens = 0, width = 0;
-};
-void add_ffn(const FfnSize& size, DType dtype, DeviceType device, std::vector<KernelCase>& out);
-
-}  // namespace shale::bench
+}  // namespace shale::kernel_check

@@ -1,10 +1,10 @@
 #include <algorithm>
 #include <cmath>
 
-#include "shale/bench/support/cases.h"
 #include "shale/kernels/attention_blocks.h"
+#include "shale/runtime/kernel_check/cases.h"
 
-namespace shale::bench {
+namespace shale::kernel_check {
 namespace {
 
 // Makes q, k and v as slices of one [B, S, (H + 2 Hkv) D] tensor, as in the model.
@@ -187,4 +187,4 @@ void Cases::add_attention_variants(DeviceType device) {
   add_attention_case({.name = "deterministic", .backward_only = true, .deterministic = true});
 }
 
-}  // namespace shale::bench
+}  // namespace shale::kernel_check

@@ -1,9 +1,9 @@
 #include <array>
 
-#include "shale/bench/support/cases.h"
 #include "shale/kernels/pointwise_graph.h"
+#include "shale/runtime/kernel_check/cases.h"
 
-namespace shale::bench {
+namespace shale::kernel_check {
 namespace {
 
 using kernels::PointwiseArgs;
@@ -155,4 +155,4 @@ void Cases::add_dimension_ops() {
   });
 }
 
-}  // namespace shale::bench
+}  // namespace shale::kernel_check

@@ -1,6 +1,6 @@
-#include "shale/bench/support/cases.h"
+#include "shale/runtime/kernel_check/cases.h"
 
-namespace shale::bench {
+namespace shale::kernel_check {
 
 void FlatCases::add_optimizers() {
   const DType dtype = dtype_;
@@ -143,7 +143,7 @@ void FlatCases::add_rest() {
       [=](Operands& o) {
         return kernels::CopyArgs{.x = o.floats(dtype, n), .y = o.zeros(dtype, n)};
       },
-      [](BenchDevice& device, const kernels::CopyArgs&) -> VendorCall<kernels::CopyArgs> {
+      [](KernelDevice& device, const kernels::CopyArgs&) -> VendorCall<kernels::CopyArgs> {
         if (device.device().type != DeviceType::kCuda) return nullptr;
         return [&device](const kernels::CopyArgs& args) {  // the vendor's copy is cudaMemcpyAsync
           device.backend().copy(args.y.data, args.x.data, size_t(args.x.bytes()), device.stream());
@@ -156,4 +156,4 @@ void FlatCases::add_rest() {
   });
 }
 
-}  // namespace shale::bench
+}  // namespace shale::kernel_check

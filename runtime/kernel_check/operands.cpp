@@ -1,11 +1,11 @@
-#include "shale/bench/support/operands.h"
+#include "shale/runtime/kernel_check/operands.h"
 
 #include <algorithm>
 
-#include "shale/bench/support/buffer.h"
 #include "shale/kernels/gemm_problem.h"
+#include "shale/runtime/kernel_check/fill.h"
 
-namespace shale::bench {
+namespace shale::kernel_check {
 namespace {
 
 // Bytes of values that the host generates for a GPU; larger operands repeat these values.
@@ -85,7 +85,7 @@ View Operands::shared(const std::string& name, DType dtype, const Shape& shape) 
   return view;
 }
 
-KernelBench::KernelBench(BenchDevice& device, int64_t rotation_bytes)
+KernelBench::KernelBench(KernelDevice& device, int64_t rotation_bytes)
     : device_(device),
       workspace_(device),
       step_(device, sizeof(StepState)),
@@ -109,7 +109,7 @@ int64_t KernelBench::copies(int64_t bytes) const {
 KernelCase make_gemm_case(std::string name, DType dtype,
                           std::function<kernels::GemmArgs(Operands&)> make,
                           const CaseOptions& options) {
-  const auto vendor = [](BenchDevice& device,
+  const auto vendor = [](KernelDevice& device,
                          const kernels::GemmArgs& first) -> VendorCall<kernels::GemmArgs> {
     const VendorProduct product = device.vendor_product(matmul_spec(first));
     if (!product) return nullptr;
@@ -140,4 +140,4 @@ const char* family_name(KernelFamily family) {
   return kNames[size_t(family)];
 }
 
-}  // namespace shale::bench
+}  // namespace shale::kernel_check

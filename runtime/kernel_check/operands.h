@@ -9,19 +9,19 @@
 #include <vector>
 
 #include "shale/base/error.h"
-#include "shale/bench/support/bench_device.h"
 #include "shale/kernels/cost.h"
 #include "shale/kernels/gemm_plan.h"
 #include "shale/kernels/slot.h"
+#include "shale/runtime/kernel_check/kernel_device.h"
 
-namespace shale::bench {
+namespace shale::kernel_check {
 
 View transposed(View matrix);  // returns the same memory as [n, m]
 
 // Device memory for the arguments of one kernel case.
 class Operands {
  public:
-  explicit Operands(BenchDevice& device) : device_(device) {}
+  explicit Operands(KernelDevice& device) : device_(device) {}
   Device device() const { return device_.device(); }
 
   // Uniform numbers in [-scale, scale].
@@ -46,7 +46,7 @@ class Operands {
   template <typename Fill>
   View filled(DType dtype, const Shape& shape, Fill&& fill);
 
-  BenchDevice& device_;
+  KernelDevice& device_;
   std::deque<DeviceMemory> memory_;
   std::deque<std::vector<void*>> pointers_;
   std::map<std::string, View> shared_;
@@ -59,11 +59,11 @@ class KernelBench {
  public:
   // rotation_bytes: total size of the operand copies that calls use in turn, so that caches are
   // cold (copies()); 0: chosen by the size of the device's caches.
-  explicit KernelBench(BenchDevice& device, int64_t rotation_bytes = 0);
+  explicit KernelBench(KernelDevice& device, int64_t rotation_bytes = 0);
   KernelBench(const KernelBench&) = delete;  // no copies: exec() points into the object
   KernelBench& operator=(const KernelBench&) = delete;
   const Exec& exec() const { return exec_; }
-  BenchDevice& device() const { return device_; }
+  KernelDevice& device() const { return device_; }
 
   // Returns the number of copies of `bytes` bytes to use in turn, so that a call never finds its
   // operands in a cache: in a training step, hundreds of megabytes are used between two uses of a
@@ -71,7 +71,7 @@ class KernelBench {
   int64_t copies(int64_t bytes) const;
 
  private:
-  BenchDevice& device_;
+  KernelDevice& device_;
   DeviceWorkspace workspace_;
   DeviceMemory step_;
   Exec exec_;
@@ -101,7 +101,7 @@ struct CaseOptions {
   KernelFamily family = KernelFamily::kOfDevice;
 };
 
-// One line of bench_kernels.
+// A case of a kernel: one line of bench_kernels.
 struct KernelCase {
   std::string name;  // such as "slot/variant/size/dtype"
   std::string slot;
@@ -114,7 +114,7 @@ struct KernelCase {
 template <typename Args>
 using VendorCall = std::function<void(const Args&)>;
 template <typename Args>
-using MakeVendorCall = std::function<VendorCall<Args>(BenchDevice&, const Args&)>;
+using MakeVendorCall = std::function<VendorCall<Args>(KernelDevice&, const Args&)>;
 
 // Calls the kernels of a case.
 template <typename Args>
@@ -130,7 +130,7 @@ KernelCase make_case(std::string name, const char* slot, RunCase<Args> run, DTyp
   const auto prepare = [run = std::move(run), make = std::move(make), vendor,
                         options](const KernelBench& bench) {
     struct State {
-      explicit State(BenchDevice& device) : operands(device) {}
+      explicit State(KernelDevice& device) : operands(device) {}
       const Args& next(size_t& count) { return args[count++ % args.size()]; }
       Operands operands;
       std::vector<Args> args;
@@ -185,4 +185,4 @@ kernels::GemmPlan plan_of_family(KernelFamily family, const Device& device,
 
 const char* family_name(KernelFamily family);  // returns a name such as "hopper"
 
-}  // namespace shale::bench
+}  // namespace shale::kernel_check

@@ -1,6 +1,6 @@
-#include "shale/bench/support/cases.h"
+#include "shale/runtime/kernel_check/cases.h"
 
-namespace shale::bench {
+namespace shale::kernel_check {
 
 void Cases::add_norms() {
   const int64_t T = s_.tokens(), C = s_.width;
@@ -154,4 +154,4 @@ void Cases::add_elementwise() {
   });
 }
 
-}  // namespace shale::bench
+}  // namespace shale::kernel_check

@@ -1,6 +1,6 @@
-#include "shale/bench/support/matmul_spec.h"
+#include "shale/runtime/kernel_check/matmul_spec.h"
 
-namespace shale::bench {
+namespace shale::kernel_check {
 namespace {
 
 // Returns the bytes from the first to the last element of `lines` lines of `length` elements, which
@@ -36,4 +36,4 @@ MatmulSpec matmul_spec(const kernels::GemmArgs& args) {
   return spec;
 }
 
-}  // namespace shale::bench
+}  // namespace shale::kernel_check

@@ -1,9 +1,9 @@
-#include "shale/bench/support/cases.h"
 #include "shale/kernels/grouped_gemm.h"
 #include "shale/kernels/moe.h"
+#include "shale/runtime/kernel_check/cases.h"
 
 // Cases of an MoE layer: 8 experts of 2 C hidden columns, 2 active experts per token, balanced.
-namespace shale::bench {
+namespace shale::kernel_check {
 namespace {
 
 constexpr int64_t kExperts = 8, kActive = 2, kAlign = 32;
@@ -31,9 +31,7 @@ struct Mixture {
   View choices(Operands& o) const {  // [N, k], f32
     return o.floats(DType::kF32, {tokens, kActive});
   }
-  View row_of_choice(Operands& o) const {
-    return o.integers({tokens, kActive}, scattered(rows));
-  }
+  View row_of_choice(Operands& o) const { return o.integers({tokens, kActive}, scattered(rows)); }
   View matrix(Operands& o, int64_t height, int64_t columns) const {
     return o.floats(dtype, {height, columns});
   }
@@ -148,4 +146,4 @@ void Cases::add_routers() {
   });
 }
 
-}  // namespace shale::bench
+}  // namespace shale::kernel_check

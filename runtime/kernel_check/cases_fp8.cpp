@@ -1,8 +1,8 @@
-#include "shale/bench/support/cases.h"
 #include "shale/kernels/fp8.h"
 #include "shale/kernels/fp8_shard.h"
+#include "shale/runtime/kernel_check/cases.h"
 
-namespace shale::bench {
+namespace shale::kernel_check {
 namespace {
 
 using kernels::Fp8Blocks;
@@ -75,7 +75,7 @@ void Cases::add_fp8(DeviceType device) {
   const CaseOptions options = {.family = device == DeviceType::kCpu ? KernelFamily::kOfDevice
                                                                     : KernelFamily::kHopper};
   const auto add_product = [&](const char* name, auto make) {
-    const auto vendor = [](BenchDevice& by, const kernels::Fp8GemmArgs& like) {
+    const auto vendor = [](KernelDevice& by, const kernels::Fp8GemmArgs& like) {
       return by.vendor_fp8_gemm(like);
     };
     out_.push_back(make_case<kernels::Fp8GemmArgs>(named(name), kernels::fp8_gemm, dtype, make,
@@ -105,4 +105,4 @@ void Cases::add_fp8(DeviceType device) {
   });
 }
 
-}  // namespace shale::bench
+}  // namespace shale::kernel_check
