@@ -1,6 +1,19 @@
 #pragma once
 
+#include <string_view>
+
+#include "shale/base/device.h"
+
 namespace shale::kernels {
+
+// Sets of implementations that a slot uses on GPUs where it can, besides kernels for every GPU.
+// They can be left out, for example because a GPU computes them wrong.
+using KernelParts = unsigned;
+inline constexpr KernelParts kHopperKernels = 1;  // kernels for compute capability 9.0
+inline constexpr KernelParts kVendorKernels = 2;  // cuBLASLt and cuDNN; kernels made by NVRTC
+inline constexpr KernelParts kFusedKernels = 4;   // GEMMs with GELU or SwiGLU in their epilogue
+inline constexpr KernelParts kOptionalParts = 7;  // all of these
+inline constexpr KernelParts kEveryKernel = 8;    // the slot itself
 
 // Fills the CPU entry of every slot. Called once per process, before the first kernel; later calls
 // do nothing. It must be called explicitly, because a static library drops self-registering
@@ -14,9 +27,17 @@ void register_kernels();
 // Compute capability times ten that the kernels running on the current GPU were compiled for. It is
 // lower than the GPU's own if the driver compiled them from PTX for an earlier one.
 int kernel_arch();
+// Returns the optional parts that the slot has on a device of this type.
+KernelParts parts_of(const Device& device, std::string_view slot);
+// Makes all later calls of the slot, on every device of this type, use none of these parts: 0 is
+// as registered. With kEveryKernel a call throws UnavailableError. A GEMM without kFusedKernels is
+// a plain GEMM and elementwise kernels, which round between them, and need contiguous results.
+void leave_out(std::string_view slot, KernelParts parts);
 }  // namespace cuda
 namespace emu {
 void register_kernels();
-}
+KernelParts parts_of(const Device& device, std::string_view slot);
+void leave_out(std::string_view slot, KernelParts parts);
+}  // namespace emu
 
 }  // namespace shale::kernels

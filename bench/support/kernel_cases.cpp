@@ -29,43 +29,6 @@ Sizes sizes_for(DeviceType type) {
   return {{{"tiny", 2, 24, 64, 1, 100, 128}}, 5000};
 }
 
-// Adds cases that do not depend on the model's dtype.
-void add_single_cases(int64_t flat, std::vector<KernelCase>& out) {
-  constexpr DType kF32 = DType::kF32;
-  out.push_back(
-      make_case<kernels::SumArgs>("losses/2048/fp32", kernels::sum, kF32, [](Operands& o) {
-        return kernels::SumArgs{.x = o.floats(kF32, {2048}), .y = o.zeros(kF32, {})};
-      }));
-  out.push_back(
-      make_case<kernels::ClipFactorArgs>("1/fp32", kernels::clip_factor, kF32, [](Operands& o) {
-        return kernels::ClipFactorArgs{
-            .sum = static_cast<kernels::FixedSum*>(o.raw(sizeof(kernels::FixedSum))),
-            .max_norm = 1};
-      }));
-  out.push_back(
-      make_case<kernels::InverseNormArgs>("1/fp32", kernels::inverse_norm, kF32, [](Operands& o) {
-        return kernels::InverseNormArgs{
-            .sum = static_cast<kernels::FixedSum*>(o.raw(sizeof(kernels::FixedSum))),
-            .y = o.zeros(kF32, {})};
-      }));
-  out.push_back(
-      make_case<kernels::LossScaleArgs>("1/fp32", kernels::update_loss_scale, kF32,
-                                        [](Operands&) { return kernels::LossScaleArgs{}; }));
-  out.push_back(make_case<kernels::SkipOutlierArgs>(
-      "128/fp32", kernels::skip_outliers, kF32, [](Operands& o) {
-        return kernels::SkipOutlierArgs{.norms = o.floats(kF32, {128}),
-                                        .count = o.zeros(DType::kI64, {})};
-      }));
-  const auto add_cast = [&](const char* name, DType from, DType to) {
-    out.push_back(
-        make_case<kernels::AxpbyArgs>(name, kernels::axpby, DType::kBF16, [=](Operands& o) {
-          return kernels::AxpbyArgs{.a = o.floats(from, {flat}), .y = o.zeros(to, {flat})};
-        }));
-  };
-  add_cast("cast/flat/fp32_to_bf16", kF32, DType::kBF16);
-  add_cast("cast/flat/bf16_to_fp32", DType::kBF16, kF32);
-}
-
 // Adds cases of sizes at which GPU libraries are usually compared: norms of wide rows, Llama's
 // feed-forward block, large square GEMMs, attention with 16384 tokens and 2048 columns in heads of
 // 64 and 128.

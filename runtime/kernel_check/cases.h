@@ -109,6 +109,13 @@ class FlatCases {
   std::vector<KernelCase>& out_;
 };
 
+// Adds cases that do not depend on the model's dtype; `flat`: elements of a flat buffer.
+void add_single_cases(int64_t flat, std::vector<KernelCase>& out);
+
+// Adds GEMMs of about [n, n] with every tile, memory order and epilogue that a kernel may have. On
+// a device that lacks one, its case throws UnavailableError.
+void add_gemm_tiles(int64_t n, DType dtype, std::vector<KernelCase>& out);
+
 // Adds GEMMs of [n, n] by each kernel family, where the slot would choose the best one: one case
 // per memory order of a and b. Also adds the GEMM by the slot.
 void add_square_gemms(int64_t n, DType dtype, std::vector<KernelCase>& out);

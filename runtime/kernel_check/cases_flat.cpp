@@ -87,6 +87,9 @@ void FlatCases::add_adafactor() {
   kernels::MatrixRange part{.rows = 3072, .cols = 768};
   if (part.rows * part.cols > elements_) part = {.rows = 50, .cols = elements_ / 50};
   const Shape n = {part.rows * part.cols}, rows = {part.rows}, cols = {part.cols};
+  const auto mean = [](Operands& o, const Shape& shape) {
+    return o.values(shape, [](int64_t i) { return float(1 + i % 3); });
+  };
   add<kernels::AdafactorMeansArgs>("", kernels::adafactor_means, [=](Operands& o) {
     return kernels::AdafactorMeansArgs{.grad = o.floats(kF32, n),
                                        .row_mean = o.zeros(kF32, rows),
@@ -94,23 +97,21 @@ void FlatCases::add_adafactor() {
                                        .part = part};
   });
   add<kernels::AdafactorAverageArgs>("", kernels::adafactor_average, [=](Operands& o) {
-    return kernels::AdafactorAverageArgs{.newest = o.zeros(kF32, rows),
-                                         .mean = o.zeros(kF32, rows)};
+    return kernels::AdafactorAverageArgs{.newest = mean(o, rows), .mean = o.zeros(kF32, rows)};
   });
-  // The means are zero, so the kernel divides by zero, which takes the same time.
   add<kernels::AdafactorSquaresArgs>("", kernels::adafactor_squares, [=](Operands& o) {
     return kernels::AdafactorSquaresArgs{.grad = o.floats(kF32, n),
-                                         .row = o.zeros(kF32, rows),
-                                         .col = o.zeros(kF32, cols),
+                                         .row = mean(o, rows),
+                                         .col = mean(o, cols),
                                          .sum = o.zeros(kF32, {}),
                                          .part = part};
   });
   add<kernels::AdafactorArgs>("", kernels::adafactor, [=](Operands& o) {
     return kernels::AdafactorArgs{.master = o.floats(kF32, n),
                                   .grad = o.floats(kF32, n),
-                                  .row = o.zeros(kF32, rows),
-                                  .col = o.zeros(kF32, cols),
-                                  .square_sum = o.zeros(kF32, {}),
+                                  .row = mean(o, rows),
+                                  .col = mean(o, cols),
+                                  .square_sum = mean(o, {}),
                                   .param = dtype == kF32 ? View{} : o.zeros(dtype, n),
                                   .part = part};
   });
@@ -154,6 +155,42 @@ void FlatCases::add_rest() {
   add<kernels::RandomNormalArgs>("", kernels::random_normal, [=](Operands& o) {
     return kernels::RandomNormalArgs{.y = o.zeros(dtype, n), .seed = 1, .stream = 2};
   });
+}
+
+void add_single_cases(int64_t flat, std::vector<KernelCase>& out) {
+  constexpr DType kF32 = DType::kF32;
+  out.push_back(
+      make_case<kernels::SumArgs>("losses/2048/fp32", kernels::sum, kF32, [](Operands& o) {
+        return kernels::SumArgs{.x = o.floats(kF32, {2048}), .y = o.zeros(kF32, {})};
+      }));
+  out.push_back(
+      make_case<kernels::ClipFactorArgs>("1/fp32", kernels::clip_factor, kF32, [](Operands& o) {
+        return kernels::ClipFactorArgs{
+            .sum = static_cast<kernels::FixedSum*>(o.raw(sizeof(kernels::FixedSum))),
+            .max_norm = 1};
+      }));
+  out.push_back(
+      make_case<kernels::InverseNormArgs>("1/fp32", kernels::inverse_norm, kF32, [](Operands& o) {
+        return kernels::InverseNormArgs{
+            .sum = static_cast<kernels::FixedSum*>(o.raw(sizeof(kernels::FixedSum))),
+            .y = o.zeros(kF32, {})};
+      }));
+  out.push_back(
+      make_case<kernels::LossScaleArgs>("1/fp32", kernels::update_loss_scale, kF32,
+                                        [](Operands&) { return kernels::LossScaleArgs{}; }));
+  out.push_back(make_case<kernels::SkipOutlierArgs>(
+      "128/fp32", kernels::skip_outliers, kF32, [](Operands& o) {
+        return kernels::SkipOutlierArgs{.norms = o.floats(kF32, {128}),
+                                        .count = o.zeros(DType::kI64, {})};
+      }));
+  const auto add_cast = [&](const char* name, DType from, DType to) {
+    out.push_back(
+        make_case<kernels::AxpbyArgs>(name, kernels::axpby, DType::kBF16, [=](Operands& o) {
+          return kernels::AxpbyArgs{.a = o.floats(from, {flat}), .y = o.zeros(to, {flat})};
+        }));
+  };
+  add_cast("cast/flat/fp32_to_bf16", kF32, DType::kBF16);
+  add_cast("cast/flat/bf16_to_fp32", DType::kBF16, kF32);
 }
 
 }  // namespace shale::kernel_check

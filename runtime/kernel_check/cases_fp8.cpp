@@ -1,3 +1,5 @@
+#include <bit>
+
 #include "shale/kernels/fp8.h"
 #include "shale/kernels/fp8_shard.h"
 #include "shale/runtime/kernel_check/cases.h"
@@ -23,10 +25,26 @@ kernels::Fp8Operand operand(Operands& o, int64_t lines, int64_t length,
   return made;
 }
 
+// Returns an operand of a GEMM, with a scale per line where blocks are lines.
+kernels::Fp8Operand input(Operands& o, int64_t lines, int64_t length,
+                          Fp8Blocks blocks = Fp8Blocks::kLines,
+                          Fp8Format format = Fp8Format::kE4M3) {
+  const Shape codes = {lines, kernels::fp8_codes_stride(length)};
+  const Shape scales = {kernels::fp8_scale_rows(length), kernels::fp8_scales_stride(lines)};
+  const bool differ = blocks == Fp8Blocks::kLines;
+  const auto scale = [differ](int64_t i) { return differ && i % 3 == 0 ? 0.25f : 0.5f; };
+  kernels::Fp8Operand made = {.codes = o.codes(codes),
+                              .scales = o.values(scales, scale),
+                              .blocks = blocks,
+                              .format = format};
+  made.codes.shape = {lines, length};
+  made.scales.shape = {kernels::fp8_scale_rows(length), lines};
+  return made;
+}
+
 }  // namespace
 
-// Adds the three GEMMs of a layer [4 C, C] and the quantization of their operands. Values are
-// zeros, which take the same time, but draw less power, so that a power-limited GPU clocks higher.
+// Adds the three GEMMs of a layer [4 C, C] and the quantization of their operands.
 void Cases::add_fp8(DeviceType device) {
   const int64_t T = s_.tokens(), C = s_.width, out = 4 * C;
   const DType dtype = dtype_;
@@ -50,7 +68,8 @@ void Cases::add_fp8(DeviceType device) {
   });
   // Adds the quantization of a weight [4 C, C] for an all-gather, by a rank that has all of it.
   const auto largest = [=](Operands& o) {
-    return o.zeros(DType::kI32, kernels::fp8_weight_blocks(Fp8Blocks::kSquares, {out, C}));
+    return o.integers(kernels::fp8_weight_blocks(Fp8Blocks::kSquares, {out, C}),
+                      [](int64_t) { return std::bit_cast<int32_t>(1.0f); });
   };
   add<kernels::Fp8LargestArgs>("weight", kernels::fp8_largest, [=](Operands& o) {
     return kernels::Fp8LargestArgs{
@@ -63,12 +82,11 @@ void Cases::add_fp8(DeviceType device) {
                                   .codes = o.zeros(DType::kU8, {out * C})};
   });
   add<kernels::Fp8DecodeArgs>("weight", kernels::fp8_decode, [=](Operands& o) {
-    return kernels::Fp8DecodeArgs{.codes = o.zeros(DType::kU8, {out, C}),
-                                  .largest = largest(o),
-                                  .y = o.zeros(dtype, {out, C})};
+    return kernels::Fp8DecodeArgs{
+        .codes = o.codes({out, C}), .largest = largest(o), .y = o.zeros(dtype, {out, C})};
   });
   add<kernels::Fp8OperandsArgs>("weight", kernels::fp8_operands, [=](Operands& o) {
-    return kernels::Fp8OperandsArgs{.codes = o.zeros(DType::kU8, {out, C}),
+    return kernels::Fp8OperandsArgs{.codes = o.codes({out, C}),
                                     .largest = largest(o),
                                     .columns = operand(o, C, out, Fp8Blocks::kSquares)};
   });
@@ -82,24 +100,24 @@ void Cases::add_fp8(DeviceType device) {
                                                    vendor, options));
   };
   add_product("forward", [=](Operands& o) {
-    return kernels::Fp8GemmArgs{.a = operand(o, T, C),
-                                .b = operand(o, out, C, Fp8Blocks::kSquares),
+    return kernels::Fp8GemmArgs{.a = input(o, T, C),
+                                .b = input(o, out, C, Fp8Blocks::kSquares),
                                 .c = o.zeros(dtype, {T, out}),
                                 .bias = o.floats(dtype, {out})};
   });
   add_product("dx", [=](Operands& o) {
-    return kernels::Fp8GemmArgs{.a = operand(o, T, out),
-                                .b = operand(o, C, out, Fp8Blocks::kSquares),
+    return kernels::Fp8GemmArgs{.a = input(o, T, out),
+                                .b = input(o, C, out, Fp8Blocks::kSquares),
                                 .c = o.zeros(dtype, {T, C})};
   });
   add_product("dx_tensor", [=](Operands& o) {
-    return kernels::Fp8GemmArgs{.a = operand(o, T, out, Fp8Blocks::kTensor, Fp8Format::kE5M2),
-                                .b = operand(o, C, out, Fp8Blocks::kTensor),
+    return kernels::Fp8GemmArgs{.a = input(o, T, out, Fp8Blocks::kTensor, Fp8Format::kE5M2),
+                                .b = input(o, C, out, Fp8Blocks::kTensor),
                                 .c = o.zeros(dtype, {T, C})};
   });
   add_product("dw", [=](Operands& o) {
-    return kernels::Fp8GemmArgs{.a = operand(o, out, T),
-                                .b = operand(o, C, T),
+    return kernels::Fp8GemmArgs{.a = input(o, out, T),
+                                .b = input(o, C, T),
                                 .c = o.zeros(DType::kF32, {out, C}),
                                 .accumulate = true};
   });

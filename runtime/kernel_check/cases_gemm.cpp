@@ -1,4 +1,6 @@
+#include <functional>
 #include <memory>
+#include <utility>
 
 #include "shale/runtime/kernel_check/cases.h"
 
@@ -113,6 +115,84 @@ void add_square_gemms(int64_t n, DType dtype, std::vector<KernelCase>& out) {
     add(name + "_tn", true, false, family);
   }
   add("square", false, true, KernelFamily::kOfDevice);
+}
+
+void add_gemm_tiles(int64_t n, DType dtype, std::vector<KernelCase>& out) {
+  // Sizes differ, and are no multiples of a tile. The rows of all operands are aligned.
+  const int64_t M = n + 8, K = n + 16;
+  using Make = std::function<kernels::GemmArgs(Operands&)>;
+  const auto nt = [=](Operands& o) {
+    return kernels::GemmArgs{.a = o.floats(dtype, {M, K}),
+                             .b = transposed(o.floats(dtype, {n, K}, 0.1)),
+                             .c = o.zeros(dtype, {M, n})};
+  };
+  const auto nn = [=](Operands& o) {
+    return kernels::GemmArgs{.a = o.floats(dtype, {M, K}),
+                             .b = o.floats(dtype, {K, n}, 0.1),
+                             .c = o.zeros(dtype, {M, n})};
+  };
+  const auto output = [=](Operands& o) { return o.zeros(dtype, {M, n}); };
+  const auto input = [=](Operands& o) { return o.floats(dtype, {M, n}); };
+  const std::pair<const char*, Make> variants[] = {
+      {"nt_bias_residual",
+       [=](Operands& o) {
+         kernels::GemmArgs args = nt(o);
+         args.bias = o.floats(dtype, {n}), args.residual = input(o);
+         return args;
+       }},
+      {"nn", nn},
+      {"tn_accumulate",
+       [=](Operands& o) {
+         return kernels::GemmArgs{.a = transposed(o.floats(dtype, {K, M})),
+                                  .b = o.floats(dtype, {K, n}, 0.1),
+                                  .c = o.values({M, n}, [](int64_t i) { return float(i % 7); }),
+                                  .accumulate = true};
+       }},
+      {"gelu",
+       [=](Operands& o) {
+         kernels::GemmArgs args = nt(o);
+         args.bias = o.floats(dtype, {n}), args.aux = output(o);
+         args.epilogue = Epilogue::kGeluTanh;
+         return args;
+       }},
+      {"dgelu",
+       [=](Operands& o) {
+         kernels::GemmArgs args = nn(o);
+         args.aux = input(o), args.bias_grad = o.zeros(DType::kF32, {n});
+         args.epilogue = Epilogue::kDGeluTanh;
+         return args;
+       }},
+      {"swiglu",
+       [=](Operands& o) {
+         kernels::GemmArgs args = nt(o);
+         args.aux = output(o), args.aux_up = output(o);
+         args.b_up = transposed(o.floats(dtype, {n, K}, 0.1));
+         args.epilogue = Epilogue::kSwiGlu;
+         return args;
+       }},
+      {"dswiglu",
+       [=](Operands& o) {
+         kernels::GemmArgs args = nn(o);
+         args.aux = input(o), args.aux_up = input(o), args.c_up = output(o);
+         args.epilogue = Epilogue::kDSwiGlu;
+         return args;
+       }},
+  };
+  for (int i = 0; i < kernels::kGemmTiles; ++i) {
+    const auto tile = kernels::GemmTile(i);
+    const auto plan = std::make_shared<kernels::GemmPlan>(
+        kernels::GemmPlan{.tile = tile, .cluster = kernels::cluster_blocks(tile)});
+    for (const auto& [variant, make] : variants) {
+      const auto with_plan = [make = make, plan](Operands& o) {
+        kernels::GemmArgs args = make(o);
+        args.plan = plan.get();
+        return args;
+      };
+      out.push_back(make_gemm_case(
+          cat("tile_", kernels::name_of(tile), "_", variant, "/", n, "/", dtype_name(dtype)), dtype,
+          with_plan));
+    }
+  }
 }
 
 }  // namespace shale::kernel_check

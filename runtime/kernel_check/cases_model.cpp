@@ -76,11 +76,16 @@ void Cases::add_tokens() {
                                           .vocab = V};
   });
   add<kernels::CrossEntropyGradArgs>("quarter", kernels::cross_entropy_grad, [=](Operands& o) {
-    return kernels::CrossEntropyGradArgs{.logits = o.floats(dtype, {T, part}, 4),
-                                         .targets = o.integers({T}, V),
-                                         .stats = o.floats(DType::kF32, {4, T, 3}),
-                                         .losses = o.zeros(DType::kF32, {T}),
-                                         .vocab = V};
+    return kernels::CrossEntropyGradArgs{
+        .logits = o.zeros(dtype, {T, part}),
+        .targets = o.integers({T}, V),
+        // Maximum, sum of exponentials, the target's logit, which must be that of `logits`.
+        .stats = o.values({4, T, 3},
+                          [](int64_t i) {
+                            return i % 3 == 0 ? 4.0f : i % 3 == 1 ? float(1 + i % 7) : 0.0f;
+                          }),
+        .losses = o.zeros(DType::kF32, {T}),
+        .vocab = V};
   });
   add<kernels::EmbeddingFwdArgs>("", kernels::embedding_fwd, [=](Operands& o) {
     return kernels::EmbeddingFwdArgs{.ids = o.integers({B, S}, V),
@@ -119,7 +124,7 @@ void Cases::add_elementwise() {
   });
   add<kernels::DecodeBlocksArgs>("NF4", kernels::decode_blocks, [=](Operands& o) {
     const int64_t bytes = kernels::coded_row_bytes(kernels::BlockCode::kNf4, C / 64 * 64);
-    return kernels::DecodeBlocksArgs{.x = o.zeros(DType::kU8, {4 * C, bytes}),
+    return kernels::DecodeBlocksArgs{.x = o.codes({4 * C, bytes}),
                                      .y = o.zeros(dtype, {4 * C, C / 64 * 64}),
                                      .code = kernels::BlockCode::kNf4};
   });

@@ -9,7 +9,7 @@ namespace shale::kernel_check {
 namespace {
 
 // Bytes of values that the host generates for a GPU; larger operands repeat these values.
-constexpr size_t kStagedBytes = size_t{16} << 20;
+constexpr size_t kStagedBytes = size_t{64} << 20;
 
 }  // namespace
 
@@ -19,10 +19,15 @@ View transposed(View matrix) {
   return matrix;
 }
 
-void* Operands::raw(size_t bytes) {
+View Operands::add(DType dtype, const Shape& shape) {
+  const auto bytes = size_t(shape.numel() * dtype_size(dtype));
   memory_.emplace_back(device_, bytes);
   bytes_ += int64_t(bytes);
-  return memory_.back().data();
+  return all_.emplace_back(make_view(memory_.back().data(), dtype, shape));
+}
+
+void* Operands::raw(size_t bytes) {
+  return add(DType::kU8, {int64_t(bytes)}).data;
 }
 
 std::span<void*> Operands::host_pointers(size_t count) {
@@ -30,7 +35,7 @@ std::span<void*> Operands::host_pointers(size_t count) {
 }
 
 View Operands::zeros(DType dtype, const Shape& shape) {
-  return make_view(raw(size_t(shape.numel() * dtype_size(dtype))), dtype, shape);
+  return add(dtype, shape);
 }
 
 // Makes a view whose values fill(view) writes; fill() gets a dense view in host memory.
@@ -69,6 +74,14 @@ View Operands::integers(const Shape& shape, const std::function<int32_t(int64_t)
   });
 }
 
+View Operands::codes(const Shape& shape) {
+  return filled(DType::kU8, shape, [](const View& view) {
+    for (int64_t i = 0; i < view.numel(); ++i) {
+      view.as<uint8_t>()[i] = static_cast<uint8_t>((i * 2654435761u >> 13) & 0xbf);
+    }
+  });
+}
+
 View Operands::values(const Shape& shape, const std::function<float(int64_t)>& value) {
   return filled(DType::kF32, shape, [&](const View& view) {
     for (int64_t i = 0; i < view.numel(); ++i) view.as<float>()[i] = value(i);
@@ -86,20 +99,25 @@ View Operands::shared(const std::string& name, DType dtype, const Shape& shape) 
 }
 
 KernelBench::KernelBench(KernelDevice& device, int64_t rotation_bytes)
+    : KernelBench(
+          device,
+          Exec{.device = device.device(), .stream = device.stream(), .threads = device.threads()}) {
+  rotation_bytes_ = rotation_bytes > 0 ? rotation_bytes : device.rotation_bytes();
+}
+
+KernelBench::KernelBench(KernelDevice& device, const Exec& exec)
     : device_(device),
       workspace_(device),
       step_(device, sizeof(StepState)),
-      rotation_bytes_(rotation_bytes > 0 ? rotation_bytes : device.rotation_bytes()) {
+      exec_(exec),
+      rotation_bytes_(1) {
   StepState step;
   step.lr = 1e-4f;
   step.grad_scale = 1e-3f;
   step.seed = 1;
   device.backend().copy(step_.data(), &step, sizeof step, device.stream());
-  exec_.device = device.device();
-  exec_.stream = device.stream();
   exec_.workspace = &workspace_;
   exec_.step = static_cast<StepState*>(step_.data());
-  exec_.threads = device.threads();
 }
 
 int64_t KernelBench::copies(int64_t bytes) const {

@@ -29,6 +29,8 @@ class Operands {
   View integers(const Shape& shape, int64_t bound);  // i32 numbers in [0, bound)
   // Returns an i32 view whose element `index` is value(index).
   View integers(const Shape& shape, const std::function<int32_t(int64_t)>& value);
+  // u8 codes, random ones that are finite fp8 numbers, and of which any four are a finite f32.
+  View codes(const Shape& shape);
   View zeros(DType dtype, const Shape& shape);
   // f32 view whose element `index` is value(index).
   View values(const Shape& shape, const std::function<float(int64_t)>& value);
@@ -41,13 +43,17 @@ class Operands {
   View shared(const std::string& name, DType dtype, const Shape& shape);
 
   int64_t bytes() const { return bytes_; }  // bytes of the operands that are not shared
+  // Returns all operands, in the order in which they were made; raw memory is u8.
+  const std::vector<View>& all() const { return all_; }
 
  private:
   template <typename Fill>
   View filled(DType dtype, const Shape& shape, Fill&& fill);
+  View add(DType dtype, const Shape& shape);
 
   KernelDevice& device_;
   std::deque<DeviceMemory> memory_;
+  std::vector<View> all_;
   std::deque<std::vector<void*>> pointers_;
   std::map<std::string, View> shared_;
   int64_t bytes_ = 0;
@@ -60,6 +66,8 @@ class KernelBench {
   // rotation_bytes: total size of the operand copies that calls use in turn, so that caches are
   // cold (copies()); 0: chosen by the size of the device's caches.
   explicit KernelBench(KernelDevice& device, int64_t rotation_bytes = 0);
+  // Uses what `exec` has, such as a context's counters, but workspace and StepState of its own.
+  KernelBench(KernelDevice& device, const Exec& exec);
   KernelBench(const KernelBench&) = delete;  // no copies: exec() points into the object
   KernelBench& operator=(const KernelBench&) = delete;
   const Exec& exec() const { return exec_; }
@@ -83,6 +91,7 @@ struct PreparedCase {
   kernels::Cost cost;
   std::function<void()> run;     // launches the kernel on the next copy of the operands
   std::function<void()> vendor;  // does the same work by the vendor's library; may be empty
+  std::vector<View> operands;    // those of the first call of run(), in device memory
 };
 
 // Which kernels a case uses on a GPU.
@@ -139,6 +148,7 @@ KernelCase make_case(std::string name, const char* slot, RunCase<Args> run, DTyp
     };
     const auto state = std::make_shared<State>(bench.device());
     state->args.push_back(make(state->operands));
+    const std::vector<View> first = state->operands.all();
     const int64_t copies = bench.copies(state->operands.bytes());
     while (int64_t(state->args.size()) < copies) state->args.push_back(make(state->operands));
     if (vendor) state->vendor = vendor(bench.device(), state->args.front());
@@ -149,7 +159,8 @@ KernelCase make_case(std::string name, const char* slot, RunCase<Args> run, DTyp
     if (options.family == KernelFamily::kPortable && exec.device.arch == 90) exec.device.arch = 80;
     PreparedCase prepared{.cost = cost_of(state->args.front()),
                           .run = [state, run, exec] { run(exec, state->next(state->turn)); },
-                          .vendor = {}};
+                          .vendor = {},
+                          .operands = first};
     prepared.cost.flops *= options.flops_share;
     if (state->vendor) {
       prepared.vendor = [state] { state->vendor(state->next(state->vendor_turn)); };

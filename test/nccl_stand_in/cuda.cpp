@@ -18,6 +18,10 @@ void cuda::register_kernels() {}
 int cuda::kernel_arch() {
   return 90;
 }
+KernelParts cuda::parts_of(const Device&, std::string_view) {
+  return 0;
+}
+void cuda::leave_out(std::string_view, KernelParts) {}
 
 }  // namespace shale::kernels
 

@@ -33,4 +33,14 @@ int cuda::kernel_arch() {
   return load<int()>("shale_cuda_kernel_arch")();
 }
 
+KernelParts cuda::parts_of(const Device& device, std::string_view slot) {
+  return load<unsigned(const Device*, const char*, size_t)>("shale_cuda_parts_of")(
+      &device, slot.data(), slot.size());
+}
+
+void cuda::leave_out(std::string_view slot, KernelParts parts) {
+  load<void(const char*, size_t, unsigned)>("shale_cuda_leave_out")(slot.data(), slot.size(),
+                                                                    parts);
+}
+
 }  // namespace shale::kernels

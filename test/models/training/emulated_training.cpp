@@ -5,11 +5,13 @@
 
 #include "shale/comm/world.h"
 #include "shale/models/language/task.h"
+#include "shale/runtime/kernel_check/check.h"
 #include "shale/test/support/catch.h"
 #include "shale/test/support/numbers.h"
 #include "shale/test/support/ranks/devices.h"
 #include "shale/test/support/temp_dir.h"
 #include "shale/test/support/training.h"
+#include "shale/test/support/wrong_kernels.h"
 
 namespace shale::test {
 namespace {
@@ -116,6 +118,35 @@ TEST_CASE("training on the GPU's kernels gives the losses of the CPU's, in f32 a
   const std::vector<float> bf16 = losses_on(DeviceType::kCpu, DType::kBF16);
   CHECK(largest_difference(losses_on(DeviceType::kEmu, DType::kBF16), bf16) <=
         2 * largest_difference(bf16, f32));
+}
+
+// The head size and all GEMMs have kernels for compute capability 9.0.
+TEST_CASE("training with wrong kernels gives the CPU's losses once a check has replaced them") {
+  models::LanguageModelConfig model = two_layers();
+  model.width = 64, model.heads = 1;
+  const auto losses = [&](const Device& device) {
+    return train({.model = model,
+                  .context = {.device = device, .threads = 2, .deterministic = true, .seed = 1},
+                  .compute = DType::kBF16,
+                  .lr = 3e-3f,
+                  .steps = 6,
+                  .batch = batch_of})
+        .losses;
+  };
+  const Device gpu = {.type = DeviceType::kEmu, .arch = 90};
+  const std::vector<float> want = losses({});
+  const WrongKernels wrong(WrongKernels::kHopperGemm | WrongKernels::kHopperAttention);
+  const float before = largest_difference(losses(gpu), want);
+  Context context({.device = gpu, .threads = 2});
+  const auto report = kernel_check::check_kernels(
+      context.backend(), context.exec(),
+      {.limit_s = 600, .real_sizes = false, .slots = {"gemm", "attention_fwd"}});
+  REQUIRE(report.left_out.size() == 2);
+  CHECK(report.left_out[0].kernel == "gemm/hopper");
+  CHECK(report.left_out[1].kernel == "attention_fwd/hopper");
+  const float after = largest_difference(losses(gpu), want);
+  CHECK(after < 0.02f);
+  CHECK(before > 5 * after);
 }
 
 }  // namespace shale::test

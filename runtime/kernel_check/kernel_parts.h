@@ -1,0 +1,23 @@
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "shale/kernels/registry.h"
+
+namespace shale::kernel_check {
+
+// kernels::parts_of() and leave_out() of the device's type; 0 and nothing on the CPU.
+kernels::KernelParts parts_of(const Device& device, std::string_view slot);
+void leave_out(const Device& device, std::string_view slot, kernels::KernelParts parts);
+
+// Names of a slot's parts, in the order of their values: "attention_fwd/hopper", "gemm/vendor",
+// "gemm/fused", "max_pool/all".
+std::vector<std::string> names_of(std::string_view slot, kernels::KernelParts parts);
+// Leaves out the parts of these names, for all later kernel calls of this process on devices of
+// this type. Slots that no name belongs to keep what they have. Throws DataError for other names.
+void leave_out(const Device& device, std::span<const std::string> names);
+
+}  // namespace shale::kernel_check

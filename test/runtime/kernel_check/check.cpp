@@ -1,0 +1,148 @@
+#include "shale/runtime/kernel_check/check.h"
+
+#include <algorithm>
+#include <set>
+
+#include "shale/base/error.h"
+#include "shale/kernels/cuda/run.h"
+#include "shale/kernels/slots.h"
+#include "shale/runtime/kernel_check/kernel_parts.h"
+#include "shale/runtime/tensor/context.h"
+#include "shale/test/support/catch.h"
+#include "shale/test/support/numbers.h"
+#include "shale/test/support/wrong_kernels.h"
+
+namespace shale::kernel_check {
+namespace {
+
+using test::contains;
+
+constexpr Device kHopper = {.type = DeviceType::kEmu, .arch = 90};
+constexpr Device kAmpere = {.type = DeviceType::kEmu, .arch = 80};
+
+std::span<const std::byte> bytes_of(const View& view) {
+  return {static_cast<const std::byte*>(view.data), static_cast<size_t>(view.bytes())};
+}
+
+CheckReport check(const std::vector<std::string>& slots, const Device& device = kHopper) {
+  Context context({.device = device, .threads = 2});
+  return check_kernels(context.backend(), context.exec(),
+                       {.limit_s = 600, .real_sizes = false, .slots = slots});
+}
+
+}  // namespace
+
+TEST_CASE("a check names the first element that differs by more than rounding") {
+  std::vector<float> want = {1, -2, 3, 0}, got = want;
+  const View view = make_view(want.data(), {4});
+  const View other = make_view(got.data(), {4});
+  const auto text = [&] { return difference(view, bytes_of(other), 0x1p-12); };
+  CHECK(text().empty());
+  got[3] = 1e-4f;  // the root mean square is about 1.9
+  CHECK(text().empty());
+  got[1] = -2.002f;
+  CHECK(text() == "element 1 is -2.002, expected -2");
+  got = want, got[2] = std::nanf("");
+  CHECK(contains(text(), "element 2 is nan, expected 3"));
+  want[2] = std::nanf("");
+  CHECK(text().empty());
+
+  std::vector<int32_t> numbers = {1, 2, 3}, others = {1, 2, 259};
+  CHECK(difference(make_view(numbers.data(), {3}), bytes_of(make_view(others.data(), {3})), 1) ==
+        "byte 9 is 1, expected 0");
+  std::vector<uint8_t> codes(200, 7), coded = codes;
+  const auto codes_text = [&] {
+    return difference(make_view(codes.data(), {200}), bytes_of(make_view(coded.data(), {200})), 1);
+  };
+  coded[20] = coded[40] = 8;
+  CHECK(codes_text().empty());
+  coded[10] = 8;
+  CHECK(codes_text() == "byte 10 is 8, expected 7");
+}
+
+TEST_CASE("kernels are replaced if they need one and a half times the time of others") {
+  using Times = std::vector<double>;
+  CHECK(is_much_slower(Times{3, 1}, Times{1, 1}));
+  CHECK_FALSE(is_much_slower(Times{1.4, 1}, Times{1, 1}));
+  CHECK_FALSE(is_much_slower(Times{1, 1}, Times{3, 1}));
+  // Cases that take the same time with both do not hide others.
+  CHECK(is_much_slower(Times{2, 100, 100}, Times{1, 100, 101}));
+  // A small loss does not outweigh a large gain.
+  CHECK_FALSE(is_much_slower(Times{2, 10}, Times{1, 20}));
+  // A case that one of them does not have.
+  CHECK_FALSE(is_much_slower(Times{INFINITY, 1}, Times{1, 1}));
+  CHECK_FALSE(is_much_slower(Times{}, Times{}));
+}
+
+TEST_CASE("every kernel of a GPU has a case in its check, at small and at real sizes") {
+  std::set<std::string> small, real;
+  for (const KernelCase& one : check_cases(90, /*real_sizes=*/false)) small.insert(one.slot);
+  for (const KernelCase& one : check_cases(90, /*real_sizes=*/true)) real.insert(one.slot);
+  // Kernels of one number, and those of f32 alone.
+  const std::set<std::string> only_small = {"sum",           "clip_factor",   "inverse_norm",
+                                            "moe_route_fwd", "moe_route_bwd", "moe_sort",
+                                            "moe_balance",   "skip_outliers", "update_loss_scale"};
+  for (const kernels::SlotBase* slot : kernels::SlotBase::all()) {
+    CAPTURE(slot->name());
+    if (!slot->filled(DeviceType::kEmu)) continue;
+    CHECK(small.contains(slot->name()));
+    CHECK(real.contains(slot->name()) != only_small.contains(slot->name()));
+  }
+}
+
+TEST_CASE("the check finds nothing wrong with the kernels of an H100") {
+  const CheckReport report = check({});
+  for (const LeftOut& one : report.left_out) FAIL_CHECK(one.kernel << ": " << one.reason);
+  CHECK(report.cases > 300);
+  CHECK(report.not_run == 0);
+}
+
+TEST_CASE("a check that has no time says so") {
+  Context context({.device = kHopper, .threads = 2});
+  const CheckReport report =
+      check_kernels(context.backend(), context.exec(), {.limit_s = 0, .real_sizes = false});
+  CHECK(report.cases == 0);
+  CHECK(report.not_run == std::ssize(check_cases(90, false)));
+}
+
+TEST_CASE("wrong kernels are found, named and replaced, as few as possible") {
+  using enum test::WrongKernels::Which;
+  const test::WrongKernels wrong(kHopperGemm | kHopperAttention | kMul);
+  const CheckReport report = check({"gemm", "attention_fwd", "attention_bwd", "mul", "gelu_fwd"});
+  std::vector<std::string> names;
+  for (const LeftOut& one : report.left_out) names.push_back(one.kernel);
+  REQUIRE(names == std::vector<std::string>{"gemm/hopper", "mul/all", "attention_fwd/hopper"});
+  CHECK(contains(report.left_out[0].reason,
+                 "wrong: gemm/tile_kHopper128x64_nt_bias_residual/72/fp16: operand"));
+  CHECK(contains(report.left_out[2].reason, "wrong: attention_fwd/"));
+
+  // What replaced them is right.
+  Context context({.device = kHopper, .threads = 2});
+  CHECK(check({"gemm", "attention_fwd"}).left_out.empty());
+  std::vector<float> one(1);
+  const View view = make_view(one.data(), {1});
+  const std::string refusal = test::message_of<UnavailableError>(
+      [&] { kernels::mul(context.exec(), {.a = view, .b = view, .y = view}); });
+  CHECK(contains(refusal, "mul: its kernel gave wrong results"));
+  CHECK(contains(refusal, "shale doctor"));
+}
+
+TEST_CASE("a wrong epilogue is replaced by plain GEMMs and elementwise kernels") {
+  const test::WrongKernels wrong(test::WrongKernels::kEpilogues);
+  const CheckReport report = check({"gemm"}, kAmpere);
+  REQUIRE(report.left_out.size() == 1);
+  CHECK(report.left_out[0].kernel == "gemm/fused");
+  CHECK(check({"gemm"}, kAmpere).left_out.empty());
+}
+
+TEST_CASE("parts of kernels have names, which other builds may not know") {
+  CHECK(names_of("gemm", kernels::kHopperKernels | kernels::kFusedKernels) ==
+        std::vector<std::string>{"gemm/hopper", "gemm/fused"});
+  CHECK(parts_of(kHopper, "gemm") == (kernels::kHopperKernels | kernels::kFusedKernels));
+  CHECK(parts_of(kAmpere, "attention_fwd") == 0);
+  CHECK(parts_of({}, "gemm") == 0);
+  const std::vector<std::string> unknown = {"gemm/magic"};
+  CHECK(contains(test::message_of<DataError>([&] { leave_out(kHopper, unknown); }), "gemm/magic"));
+}
+
+}  // namespace shale::kernel_check
