@@ -126,6 +126,7 @@ int run_doctor(int argc, const char* const* argv) {
   doctor::examine_memory(findings);
   doctor::examine_disks(findings);
   doctor::examine_gpus(findings);
+  doctor::examine_kernels(findings);
   doctor::examine_mpi(findings, /*start_ranks=*/!quick);
   doctor::examine_libraries(findings);
   if (bench) doctor::measure(findings, measured);

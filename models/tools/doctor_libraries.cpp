@@ -16,6 +16,7 @@
 #include "shale/comm/world.h"
 #include "shale/models/tools/doctor.h"
 #include "shale/models/tools/supervision/child_process.h"
+#include "shale/runtime/kernel_check/cache.h"
 #include "shale/runtime/tensor/device_backend.h"
 
 namespace shale::models::doctor {
@@ -292,6 +293,27 @@ void examine_gpus(Findings& findings) {
   findings.push_back(build);
   examine_gpu_libraries(findings);
   examine_topology(findings, machine);
+}
+
+void examine_kernels(Findings& findings) {
+  for (const kernel_check::StoredCheck& stored : kernel_check::stored_checks()) {
+    const auto& [left_out, cases, not_run, seconds] = stored.report;
+    const std::string of =
+        cat(stored.device.gpu, ", driver ", stored.device.driver, ", build ", stored.device.build);
+    findings.push_back(
+        {.section = "GPU",
+         .name = "kernels",
+         .value = cat(cases, " cases of kernels compared with the CPU on ", of,
+                      not_run > 0 ? cat("; no time for ", not_run, " others") : std::string())});
+    for (const kernel_check::LeftOut& one : left_out) {
+      findings.push_back(
+          {.section = "GPU",
+           .name = "kernels",
+           .state = State::kWarning,
+           .value = cat(one.kernel, " are not used: ", one.reason),
+           .fix = cat("report it, with the GPU and the driver; to check again: rm ", stored.file)});
+    }
+  }
 }
 
 void examine_mpi(Findings& findings, bool start_ranks) {

@@ -27,6 +27,9 @@ bool is_checksum(const std::string& name) {
   return name.ends_with(kChecksum);
 }
 
+// Kernels that a run leaves out on its GPUs, a list; missing if there are none.
+constexpr const char* kLeftOut = "kernels left out";
+
 // Options that determine the decay of --schedule wsd and wsd-1-sqrt.
 constexpr std::array kDecay = {"steps", "decay-steps", "schedule", "min-lr"};
 
@@ -98,6 +101,24 @@ void check_decay(const RunDescription& stored, const RunDescription& now, const 
   }
 }
 
+void check_left_out(const RunDescription& stored, const RunDescription& now,
+                    const std::string& source) {
+  const auto of = [](const RunDescription& run) {
+    const auto found = run.values.find(kLeftOut);
+    return found == run.values.end() ? std::string("none") : found->second;
+  };
+  const std::string was = of(stored), is = of(now);
+  if (was == is) return;
+  const std::string text =
+      cat("kernels left out on the GPUs were ", was, " in ", source, ", are ", is, " now");
+  const auto reproducible = now.values.find("reproducible");
+  if (reproducible != now.values.end() && reproducible->second == "true") {
+    throw ConfigError(cat("resume: ", text,
+                          "; use GPUs, driver and build of that run, or leave out --reproducible"));
+  }
+  log_warning(text, "; losses may differ by rounding");
+}
+
 // Checks removed options that the stored run used.
 void check_removed(const RunDescription& stored, const RunDescription& now,
                    const std::string& source) {
@@ -136,6 +157,7 @@ std::string differences(const RunDescription& stored, const RunDescription& now,
                         const std::string& source, bool facts) {
   std::string found;
   for (const std::string& name : names_of(stored, now, facts)) {
+    if (name == kLeftOut) continue;
     const auto was = stored.values.find(name), is = now.values.find(name);
     const bool is_new = was == stored.values.end(), is_gone = is == now.values.end();
     // A schedule may change between wsd and wsd-1-sqrt only; see check_decay().
@@ -194,6 +216,11 @@ RunDescription describe_run(const ConfigSpec& spec, const RunConfig& config, con
   return run;
 }
 
+void add_left_out(RunDescription& run, const std::vector<std::string>& kernels) {
+  if (kernels.empty()) return;
+  run.values[kLeftOut] = Json(kernels).dump();
+}
+
 void check_same_run(const RunDescription& stored, const RunDescription& now,
                     const std::string& source, int64_t step) {
   for (const auto& [name, value] : now.values) {
@@ -211,6 +238,7 @@ void check_same_run(const RunDescription& stored, const RunDescription& now,
         has_init ? cat(", with --init ", source, " to start from its weights") : std::string()));
   }
   check_decay(stored, now, source, step);
+  check_left_out(stored, now, source);
 }
 
 }  // namespace shale::models

@@ -3,6 +3,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "shale/models/training/run_config.h"
 
@@ -34,11 +35,15 @@ struct RunDescription {
 // Describes a run of the task with these resolved options. `spec` includes the options of `config`.
 RunDescription describe_run(const ConfigSpec& spec, const RunConfig& config, const Task& task);
 
+// Adds the kernels that this run leaves out on its GPUs (checks/kernel_choice.h).
+void add_left_out(RunDescription& run, const std::vector<std::string>& kernels);
+
 // Throws ConfigError that lists every option that differs but must not, with the stored and the
 // current value; if all options agree, the facts that differ. Options that the checkpoint's version
 // did not have agree unless they were set; checksums that the checkpoint lacks are not compared,
-// with a warning. Removed options (base/removed_options.h) agree unless the stored run used them.
-// `source` is the checkpoint, for the message; `step` the steps done.
+// with a warning. Other kernels left out are a warning, with --reproducible an error. Removed
+// options (base/removed_options.h) agree unless the stored run used them. `source` is the
+// checkpoint, for the message; `step` the steps done.
 void check_same_run(const RunDescription& stored, const RunDescription& now,
                     const std::string& source, int64_t step);
 

@@ -17,6 +17,7 @@
 #include "shale/models/training/checks/bandwidth_check.h"
 #include "shale/models/training/checks/gemm_peak.h"
 #include "shale/models/training/checks/health_check.h"
+#include "shale/models/training/checks/kernel_choice.h"
 #include "shale/models/training/make_step.h"
 #include "shale/models/training/numa_setup.h"
 #include "shale/models/training/output_folder.h"
@@ -111,6 +112,7 @@ Trainer::Trainer(const RunConfig& config, const ConfigSpec& spec, Task& task, co
   check_graphs(config_, context_.device(), *group_);
   dtype_of_flag(config_.dtype, context_.device());  // throws if the device does not support --dtype
   check_device_sums(context_, *group_);
+  left_out_ = choose_kernels(context_, *group_, config.timeout_s);
   check_bandwidth(*group_, context_, world);
   if (check != nullptr) check(task_, context_, *group_);
   open_output();
@@ -208,7 +210,9 @@ void Trainer::open_output() {
 void Trainer::resume(const ConfigSpec& spec) {
   const RunTensors tensors = {
       .context = context_, .parallel = step_->parallel(), .optimizer = step_->optimizer()};
-  const RunPosition start = checkpoints_->load(tensors, describe_run(spec, config_, task_));
+  RunDescription run = describe_run(spec, config_, task_);
+  add_left_out(run, left_out_);
+  const RunPosition start = checkpoints_->load(tensors, std::move(run));
   if (!checkpoints_->resumes() && !config_.optimizer_from.empty()) {
     step_->resume(checkpoints_->load_optimizer(tensors));
   }

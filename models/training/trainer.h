@@ -100,6 +100,7 @@ class Trainer : private StepObserver {
   Context context_;
   std::unique_ptr<Timeline> timeline_;  // null without --trace
   std::unique_ptr<comm::ProcessGroup> group_;
+  std::vector<std::string> left_out_;  // kernels that no rank uses, as from choose_kernels()
   const DataRanks data_;
   std::unique_ptr<comm::Parallel> parallel_;
   std::unique_ptr<MemoryReport> memory_;

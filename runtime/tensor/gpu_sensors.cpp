@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 
+#include <array>
 #include <chrono>
 #include <cstdlib>
 #include <limits>
@@ -33,6 +34,8 @@ struct Nvml {
   Result (*power)(void* gpu, unsigned* milliwatts);
   Result (*temperature)(void* gpu, int sensor, unsigned* celsius);
   Result (*memory)(void* gpu, Memory*);
+  Result (*name)(void* gpu, char* text, unsigned bytes);
+  Result (*driver)(char* text, unsigned bytes);
 };
 
 void check(const Nvml& nvml, Result result, const char* what) {
@@ -58,6 +61,8 @@ Nvml load() {
   find(nvml.power, "nvmlDeviceGetPowerUsage");
   find(nvml.temperature, "nvmlDeviceGetTemperature");
   find(nvml.memory, "nvmlDeviceGetMemoryInfo");
+  find(nvml.name, "nvmlDeviceGetName");
+  find(nvml.driver, "nvmlSystemGetDriverVersion");
   check(nvml, nvml.init(), "nvmlInit_v2");
   return nvml;
 }
@@ -80,6 +85,16 @@ std::unique_ptr<GpuSensors> GpuSensors::of(const Device& device) {
     log_info("the GPU's use, power and temperature are not known: ", error.what());
     return nullptr;
   }
+}
+
+GpuIdentity gpu_identity(const std::string& pci_bus_id) {
+  void* gpu = nullptr;
+  std::array<char, 128> model{}, driver{};
+  constexpr unsigned kBytes = model.size() - 1;
+  check(nvml(), nvml().find(pci_bus_id.c_str(), &gpu), "nvmlDeviceGetHandleByPciBusId_v2");
+  check(nvml(), nvml().name(gpu, model.data(), kBytes), "nvmlDeviceGetName");
+  check(nvml(), nvml().driver(driver.data(), kBytes), "nvmlSystemGetDriverVersion");
+  return {.model = model.data(), .driver = driver.data()};
 }
 
 GpuSensors::GpuSensors(const std::string& pci_bus_id) {

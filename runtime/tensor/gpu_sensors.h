@@ -11,6 +11,13 @@
 
 namespace shale {
 
+// What NVML knows about a GPU: "NVIDIA H100 80GB HBM3", "580.65.06".
+struct GpuIdentity {
+  std::string model, driver;
+};
+// pci_bus_id: as in GpuList. Throws UnavailableError.
+GpuIdentity gpu_identity(const std::string& pci_bus_id);
+
 // Sensors of a GPU, read twice a second by the driver's library NVML, which is loaded at run time.
 class GpuSensors {
  public:

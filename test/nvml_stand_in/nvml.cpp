@@ -42,6 +42,14 @@ Result nvmlDeviceGetTemperature(Gpu* gpu, int sensor, unsigned* celsius) {
   *celsius = gpu->celsius;
   return sensor == 0 ? 0 : kNotSupported;
 }
+Result nvmlDeviceGetName(Gpu* gpu, char* text, unsigned bytes) {
+  std::strncpy(text, gpu == gpus ? "NVIDIA H100 80GB HBM3" : "NVIDIA L4", bytes);
+  return 0;
+}
+Result nvmlSystemGetDriverVersion(char* text, unsigned bytes) {
+  std::strncpy(text, "580.65.06", bytes);
+  return 0;
+}
 Result nvmlDeviceGetMemoryInfo(Gpu* gpu, unsigned long long* total_free_used) {
   total_free_used[0] = 80ull << 30, total_free_used[2] = gpu->used;
   total_free_used[1] = total_free_used[0] - gpu->used;

@@ -64,6 +64,29 @@ TEST_CASE("where and how fast a run runs may change on resume") {
   CHECK(stored.run.values != now.run.values);
 }
 
+TEST_CASE("other kernels left out on the GPUs are refused with --reproducible alone") {
+  const TempDir dir;
+  for (const bool reproducible : {false, true}) {
+    const auto described = [&](const std::vector<std::string>& kernels) {
+      Described run(dir, [&](models::TrainConfig& c) { c.run.reproducible = reproducible; });
+      models::add_left_out(run.run, kernels);
+      return run;
+    };
+    const Described none = described({}), one = described({"gemm/fused"});
+    check_same_run(one.run, one.run, "step_00000005", 5);
+    for (const auto& [stored, now] : {std::pair(&none, &one), {&one, &none}}) {
+      if (!reproducible) {
+        CHECK_NOTHROW(check_same_run(stored->run, now->run, "step_00000005", 5));
+        continue;
+      }
+      const std::string message = refusal(*stored, *now);
+      CHECK(contains(message, "kernels left out on the GPUs were "));
+      CHECK(contains(message, "[\"gemm/fused\"]"));
+      CHECK(contains(message, "none"));
+    }
+  }
+}
+
 TEST_CASE("what would make it another run is refused, with its name and both values") {
   const TempDir dir;
   const Described stored(dir);

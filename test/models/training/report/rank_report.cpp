@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstdlib>
 
+#include "shale/base/error.h"
 #include "shale/comm/world.h"
 #include "shale/runtime/ops/linear.h"
 #include "shale/runtime/tensor/tensor.h"
@@ -88,6 +89,9 @@ TEST_CASE("NVML says how busy, hot and full a GPU is, and what it draws") {
   CHECK(figures.at("device_busy_share")->most == Approx(0.96));
   CHECK(figures.at("device_watts")->most == Approx(612.5));
   CHECK(figures.at("device_celsius")->most == 61);
+  CHECK(gpu_identity("0000:17:00.0").model == "NVIDIA H100 80GB HBM3");
+  CHECK(gpu_identity("0000:65:00.0").driver == "580.65.06");
+  CHECK_THROWS_AS(gpu_identity("0000:00:00.0"), UnavailableError);
   CHECK(figures.at("device_used_bytes")->most == double(int64_t{70} << 30));
   figures = figures_of("0000:65:00.0");
   CHECK_FALSE(figures.at("device_watts").has_value());

@@ -1,0 +1,109 @@
+#include "shale/models/training/checks/kernel_choice.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <map>
+#include <optional>
+#include <string_view>
+
+#include "shale/base/error.h"
+#include "shale/base/host_name.h"
+#include "shale/base/json.h"
+#include "shale/base/log.h"
+#include "shale/models/training/checks/health_check.h"
+#include "shale/runtime/kernel_check/cache.h"
+#include "shale/runtime/kernel_check/kernel_parts.h"
+#include "shale/runtime/tensor/gpu_sensors.h"
+
+namespace shale::models {
+namespace {
+
+using kernel_check::CheckedDevice;
+using kernel_check::CheckReport;
+
+constexpr const char* kTag = "kernel check";
+
+bool is_wanted(const Device& device) {
+  const char* const value = std::getenv("SHALE_KERNEL_CHECK");
+  const std::string_view wish = value == nullptr ? "" : value;
+  if (!wish.empty() && wish != "on" && wish != "off") {
+    throw ConfigError(cat("SHALE_KERNEL_CHECK: ", wish, ", expected on or off"));
+  }
+  return device.type == DeviceType::kCuda ? wish != "off" : wish == "on";
+}
+
+// Returns nothing for a GPU whose model or driver cannot be found out.
+std::optional<CheckedDevice> device_of(const Device& device) {
+  if (device.type == DeviceType::kEmu) {
+    return CheckedDevice{.gpu = to_string(device), .driver = "emulator", .build = build_id()};
+  }
+  try {
+    const GpuIdentity gpu = gpu_identity(visible_gpus().ids.at(static_cast<size_t>(device.index)));
+    return CheckedDevice{.gpu = gpu.model, .driver = gpu.driver, .build = build_id()};
+  } catch (const std::exception& error) {
+    log_info("the check of the GPU's kernels is not stored: ", error.what());
+    return {};
+  }
+}
+
+CheckReport check(Context& context, const std::optional<CheckedDevice>& device, double timeout_s) {
+  constexpr double kLimit_s = 20;
+  CheckReport report = kernel_check::check_kernels(
+      context.backend(), context.exec(),
+      {.limit_s = timeout_s > 0 ? std::min(kLimit_s, timeout_s / 2) : kLimit_s,
+       .real_sizes = context.device().type == DeviceType::kCuda});
+  log_info(
+      "checked the kernels of ", context.device(), " in ", report.cases, " cases",
+      report.not_run > 0 ? cat(", without time for ", report.not_run, " others") : std::string());
+  if (device) kernel_check::store_check(*device, report);
+  return report;
+}
+
+// Returns the report of this rank's GPU; an empty one if another rank checks the same kind of GPU,
+// or none does. Collective.
+CheckReport report_of(Context& context, comm::ProcessGroup& group, double timeout_s) {
+  const bool wanted = is_wanted(context.device());
+  std::optional<CheckedDevice> device;
+  std::optional<CheckReport> known;
+  if (wanted) device = device_of(context.device());
+  if (device) known = kernel_check::load_check(*device);
+  std::string kind;  // empty: this rank has nothing to check
+  if (wanted && !known) {
+    kind = cat(host_identity(), "\n", device ? device->gpu : to_string(context.device()));
+  }
+  const std::vector<std::string> kinds = group.all_gather_bytes(kind, kTag);
+  if (known) return *known;
+  const auto first = std::find(kinds.begin(), kinds.end(), kind) - kinds.begin();
+  if (kind.empty() || first != group.rank()) return {};
+  return check(context, device, timeout_s);
+}
+
+}  // namespace
+
+std::vector<std::string> choose_kernels(Context& context, comm::ProcessGroup& device_group,
+                                        double timeout_s) {
+  const Device& device = context.device();
+  // Whether emulated GPUs are checked must not differ between ranks, other than for GPUs.
+  if (device.type == DeviceType::kCpu) return {};
+  if (device.type == DeviceType::kEmu && !is_wanted(device)) return {};
+  comm::ProcessGroup& group = device_group.host();
+  const CheckReport report = report_of(context, group, timeout_s);
+  Json mine = Json::array();
+  for (const auto& one : report.left_out) {
+    mine.push_back(Json::array({one.kernel, one.reason}));
+  }
+  std::map<std::string, std::string> reasons;
+  for (const std::string& text : group.all_gather_bytes(mine.dump(), kTag)) {
+    const Json list = Json::parse(text, {}, kTag);
+    for (const Json& one : list) reasons.emplace(one[0].text(), one[1].text());
+  }
+  std::vector<std::string> names;
+  for (const auto& [name, reason] : reasons) {
+    names.push_back(name);
+    if (group.rank() == 0) log_warning("kernels ", name, " are not used on the GPUs: ", reason);
+  }
+  kernel_check::leave_out(device, names);
+  return names;
+}
+
+}  // namespace shale::models

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "shale/runtime/kernel_check/check.h"
+
+namespace shale::kernel_check {
+
+// What a check holds for: the GPU's model, its driver and the build of the program.
+struct CheckedDevice {
+  std::string gpu, driver, build;
+  friend bool operator==(const CheckedDevice&, const CheckedDevice&) = default;
+};
+
+// A stored check of this host.
+struct StoredCheck {
+  std::string file;
+  CheckedDevice device;
+  CheckReport report;
+};
+
+// Returns the folder of stored checks: shale/ in XDG_CACHE_HOME, or in ~/.cache; empty if neither
+// is known. Each check is a file of its own, with the host's name, because hosts may share it.
+std::string check_folder();
+
+// Returns this host's stored check of the device; nothing if there is none. A file that is damaged,
+// or of another device, is ignored with a warning.
+std::optional<CheckReport> load_check(const CheckedDevice& device);
+// Stores a check; if that is not possible, warns and goes on.
+void store_check(const CheckedDevice& device, const CheckReport& report);
+// Returns all readable checks of this host, by file name.
+std::vector<StoredCheck> stored_checks();
+
+}  // namespace shale::kernel_check

@@ -1,0 +1,60 @@
+#!/usr/bin/env bash
+# Tests the check of a GPU's kernels at the start of a run, on the emulator: its result is stored,
+# used by the next run, shown by shale doctor, and compared on resume.
+source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
+shown=("$work/output")
+
+export SHALE_KERNEL_CHECK=on XDG_CACHE_HOME=$work/cache
+for i in $(seq 500); do echo "line $i of a text that is long enough"; done >"$work/text.txt"
+
+# run CODE FLAGS...: the check may take half of --timeout.
+run() {
+  local want=$1
+  shift
+  timeout 120 "$BIN_DIR/train_lm" --device emu:90 --data "$work/text.txt" --layers 1 --width 32 \
+    --heads 2 --seq-len 16 --micro-batch 1 --global-batch 1 --threads 1 --schedule constant --timeout 4 \
+    --out "$work/out" "$@" >"$work/output" 2>&1
+  local code=$?
+  [[ $code -eq $want ]] || fail "$*: exit code $code, expected $want"
+}
+has() { for text in "$@"; do grep -qF -- "$text" "$work/output" || fail "no '$text'"; done; }
+lacks() { if grep -qF -- "$1" "$work/output"; then fail "there is '$1'"; fi; }
+doctor() { "$BIN_DIR/shale" doctor --quick >"$work/output" 2>&1 || fail "doctor: exit code $?"; }
+
+run 0 --steps 2 --reproducible
+has 'checked the kernels of emu:90 in' 'without time for'
+lacks 'are not used'
+files=("$XDG_CACHE_HOME"/shale/kernels-*.json)
+[[ ${#files[@]} -eq 1 && -s ${files[0]} ]] || fail "files: ${files[*]}"
+run 0 --steps 3 --reproducible --resume auto
+lacks 'checked the kernels'
+doctor
+has 'cases of kernels compared with the CPU on emu:90, driver emulator' 'no time for'
+
+# Kernels that were found wrong are not used; a resumed run says so, or refuses.
+sed -i 's|"left_out": .*|"left_out": [{"kernel": "gemm/fused", "reason": "wrong: a test"}]|' \
+  "${files[0]}"
+run 64 --steps 4 --reproducible --resume auto
+has 'kernels left out on the GPUs were none in' 'are ["gemm/fused"] now' '--reproducible'
+run 0 --steps 4 --out "$work/other"
+has 'kernels gemm/fused are not used on the GPUs: wrong: a test'
+run 0 --steps 5 --out "$work/other" --resume auto
+lacks 'were none in'
+doctor
+has 'gemm/fused are not used: wrong: a test' 'fix: report it' "rm ${files[0]}"
+
+# Nothing replaces a wrong layer norm.
+sed -i 's|gemm/fused|layer_norm_fwd/all|' "${files[0]}"
+run 69 --steps 1 --out "$work/third"
+has 'layer_norm_fwd: its kernel gave wrong results' 'shale doctor'
+SHALE_KERNEL_CHECK=off run 0 --steps 6 --out "$work/other" --resume auto
+has 'kernels left out on the GPUs were ["gemm/fused"] in' 'are none now; losses may differ'
+
+# A damaged file is ignored, and replaced.
+echo '{' >"${files[0]}"
+run 0 --steps 1 --out "$work/fourth"
+has 'the kernels of the GPU are checked again' 'checked the kernels of emu:90'
+SHALE_KERNEL_CHECK=never run 64 --steps 1 --out "$work/fourth"
+has 'SHALE_KERNEL_CHECK: never, expected on or off'
+
+finish

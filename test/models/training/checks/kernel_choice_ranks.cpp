@@ -1,0 +1,42 @@
+#include "shale/models/training/checks/kernel_choice.h"
+
+#include <cstdlib>
+
+#include "shale/kernels/slots.h"
+#include "shale/models/training/checks/health_check.h"
+#include "shale/runtime/kernel_check/cache.h"
+#include "shale/runtime/kernel_check/kernel_parts.h"
+#include "shale/test/support/ranks/harness.h"
+#include "shale/test/support/temp_dir.h"
+
+namespace shale::test {
+
+TEST_CASE("all ranks leave out the kernels that are wrong on any rank's GPU") {
+  const TempDir dir;  // one for each rank, as on several hosts
+  setenv("XDG_CACHE_HOME", dir.path().c_str(), 1);
+  setenv("SHALE_KERNEL_CHECK", "on", 1);
+  Context context({.device = {.type = DeviceType::kEmu, .arch = 90}});
+  const auto group = world().group({.name = "gpus", .timeout_s = 60});
+  const bool first = group->rank() == 0;
+  kernel_check::store_check(
+      {.gpu = "emu:90", .driver = "emulator", .build = models::build_id()},
+      {.left_out = {{first ? "mul/all" : "attention_fwd/hopper", "wrong: a test"}}, .cases = 1});
+  const std::vector<std::string> left_out = models::choose_kernels(context, *group, 60);
+  CHECK(left_out == (group->size() == 1
+                         ? std::vector<std::string>{"mul/all"}
+                         : std::vector<std::string>{"attention_fwd/hopper", "mul/all"}));
+  float one = 1;
+  const View view = make_view(&one, {1});
+  CHECK_THROWS_AS(kernels::mul(context.exec(), {.a = view, .b = view, .y = view}),
+                  UnavailableError);
+  kernel_check::leave_out(context.device(), "mul", 0);
+  kernel_check::leave_out(context.device(), "attention_fwd", 0);
+
+  setenv("SHALE_KERNEL_CHECK", "sometimes", 1);
+  CHECK_THROWS_AS(models::choose_kernels(context, *group, 60), ConfigError);
+  unsetenv("SHALE_KERNEL_CHECK");
+  CHECK(models::choose_kernels(context, *group, 60).empty());  // emulated GPUs: only on request
+  unsetenv("XDG_CACHE_HOME");
+}
+
+}  // namespace shale::test
