@@ -15,7 +15,7 @@
 namespace shale::models {
 namespace {
 
-constexpr const char* kTag = "shared output";
+constexpr const char* kFolderTag = "shared output";
 // Longest time until a file of another host is visible on a file system that caches names.
 constexpr std::chrono::milliseconds kPatience{2000}, kPause{50};
 constexpr size_t kMostNamed = 8;
@@ -71,11 +71,11 @@ OutputOwners find_owners(const std::string& folder, const comm::World& world,
                          comm::ProcessGroup& group, bool own_folders) {
   const int rank = world.rank();
   OutputOwners result{.is_owner = rank == 0};
-  result.hosts = group.all_gather_bytes(host_name(), kTag);
+  result.hosts = group.all_gather_bytes(host_name(), kFolderTag);
   if (world.local_size() == world.size()) return result;
   const bool is_first = world.local_rank() == 0;  // of its host
-  Markers markers(folder, group.broadcast_bytes(rank == 0 ? make_checkpoint_nonce() : "", 0, kTag));
-  comm::throw_problem(comm::problem_of_root(group, kTag, [&] { markers.make(0); }));
+  Markers markers(folder, group.broadcast_bytes(rank == 0 ? make_checkpoint_nonce() : "", 0, kFolderTag));
+  comm::throw_problem(comm::problem_of_root(group, kFolderTag, [&] { markers.make(0); }));
   bool apart = false;
   std::string problem;
   try {
@@ -85,9 +85,9 @@ OutputOwners find_owners(const std::string& folder, const comm::World& world,
   } catch (...) {
     problem = comm::pack_problem(std::current_exception());
   }
-  comm::throw_problem(comm::first_problem(group, kTag, problem));
+  comm::throw_problem(comm::first_problem(group, kFolderTag, problem));
   std::vector<std::string> hosts_apart;
-  const std::vector<std::string> states = group.all_gather_bytes(apart ? "apart" : "", kTag);
+  const std::vector<std::string> states = group.all_gather_bytes(apart ? "apart" : "", kFolderTag);
   for (int other = 0; other < world.size(); ++other) {
     if (states[size_t(other)].empty()) continue;
     hosts_apart.push_back(result.hosts[size_t(other)]);
@@ -97,7 +97,7 @@ OutputOwners find_owners(const std::string& folder, const comm::World& world,
       if (other < rank && markers.sees(other)) apart = false;
     }
   }
-  group.barrier(kTag);  // the markers are removed now
+  group.barrier(kFolderTag);  // the markers are removed now
   result.is_shared = hosts_apart.empty();
   if (result.is_shared || own_folders) return result;
   throw ConfigError(cat(
