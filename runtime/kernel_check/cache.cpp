@@ -46,8 +46,12 @@ StoredCheck read(const std::string& file) {
   stored.report.cases = json["cases"].integer(0);
   stored.report.not_run = json["not_run"].integer(0);
   stored.report.seconds = json["seconds"].real();
+  stored.finished = json["finished"].boolean();
   for (const Json& one : json["left_out"]) {
     stored.report.left_out.push_back({one["kernel"].text(), one["reason"].text()});
+  }
+  for (const Json& one : json["failed"]) {
+    stored.failed.push_back({one["slot"].text(), one["without"].get<unsigned>()});
   }
   return stored;
 }
@@ -66,12 +70,12 @@ std::string check_folder() {
   return home.is_absolute() ? (home / ".cache" / "shale").string() : "";
 }
 
-std::optional<CheckReport> load_check(const CheckedDevice& device) {
+std::optional<StoredCheck> load_check(const CheckedDevice& device) {
   const std::string file = file_of(device);
   if (std::error_code error; file.empty() || !fs::exists(file, error)) return {};
   try {
     StoredCheck stored = read(file);
-    if (stored.device == device) return stored.report;
+    if (stored.device == device) return stored;
     throw DataError(cat(file, ": a check of ", stored.device.gpu, ", expected ", device.gpu));
   } catch (const Error& error) {
     log_warning("the kernels of the GPU are checked again: ", error.what());
@@ -79,16 +83,25 @@ std::optional<CheckReport> load_check(const CheckedDevice& device) {
   }
 }
 
-void store_check(const CheckedDevice& device, const CheckReport& report) {
-  const std::string file = file_of(device);
-  Json left_out = Json::array();
-  for (const LeftOut& one : report.left_out) {
+void store_check(const StoredCheck& check) {
+  const std::string file = file_of(check.device);
+  Json left_out = Json::array(), failed = Json::array();
+  for (const LeftOut& one : check.report.left_out) {
     left_out.push_back({{"kernel", one.kernel}, {"reason", one.reason}});
   }
-  const Json json = {{"format", kFormat},         {"gpu", device.gpu},
-                     {"driver", device.driver},   {"build", device.build},
-                     {"cases", report.cases},     {"not_run", report.not_run},
-                     {"seconds", report.seconds}, {"left_out", std::move(left_out)}};
+  for (const FailedKernel& one : check.failed) {
+    failed.push_back({{"slot", one.slot}, {"without", one.out}});
+  }
+  const Json json = {{"format", kFormat},
+                     {"gpu", check.device.gpu},
+                     {"driver", check.device.driver},
+                     {"build", check.device.build},
+                     {"finished", check.finished},
+                     {"cases", check.report.cases},
+                     {"not_run", check.report.not_run},
+                     {"seconds", check.report.seconds},
+                     {"left_out", std::move(left_out)},
+                     {"failed", std::move(failed)}};
   try {
     if (file.empty()) throw MissingInputError("neither XDG_CACHE_HOME nor HOME is a folder");
     std::error_code error;

@@ -19,6 +19,8 @@ struct StoredCheck {
   std::string file;
   CheckedDevice device;
   CheckReport report;
+  std::vector<FailedKernel> failed = {};  // kernels that ended checks
+  bool finished = true;                   // false: the last check failed, the report is empty
 };
 
 // Returns the folder of stored checks: shale/ in XDG_CACHE_HOME, or in ~/.cache; empty if neither
@@ -27,9 +29,9 @@ std::string check_folder();
 
 // Returns this host's stored check of the device; nothing if there is none. A file that is damaged,
 // or of another device, is ignored with a warning.
-std::optional<CheckReport> load_check(const CheckedDevice& device);
-// Stores a check; if that is not possible, warns and goes on.
-void store_check(const CheckedDevice& device, const CheckReport& report);
+std::optional<StoredCheck> load_check(const CheckedDevice& device);
+// Stores a check, whose `file` is ignored; if that is not possible, warns and goes on.
+void store_check(const StoredCheck& check);
 // Returns all readable checks of this host, by file name.
 std::vector<StoredCheck> stored_checks();
 

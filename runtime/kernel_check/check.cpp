@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <thread>
 #include <utility>
 
 #include "shale/base/cpu_affinity.h"
@@ -124,7 +125,9 @@ class Checker {
       if ((slot.out & kernels::kEveryKernel) != 0) continue;
       const std::string fault = first_fault(slot, own);
       if (!fault.empty()) replace(slot, fault);
-      if (real_sizes && gpu_.device().type == DeviceType::kCuda) compare_times(slot, own);
+      if (options_.seconds || (real_sizes && gpu_.device().type == DeviceType::kCuda)) {
+        compare_times(slot, own);
+      }
     }
   }
 
@@ -137,7 +140,7 @@ class Checker {
       }
       slot.cases.push_back(one);
       ++report_.cases;
-      if (first.empty()) first = fault_of(one);
+      if (first.empty()) first = fault_of(slot, one);
     }
     return first;
   }
@@ -152,7 +155,7 @@ class Checker {
       if ((slot.out & kernels::kEveryKernel) != 0) return;
       still.clear();
       for (const KernelCase& one : slot.cases) {
-        still = fault_of(one);
+        still = fault_of(slot, one);
         if (!still.empty()) break;
       }
     }
@@ -160,7 +163,11 @@ class Checker {
 
   // Returns what is wrong with the results of a case; empty if nothing is, or if there is no such
   // kernel.
-  std::string fault_of(const KernelCase& one) {
+  std::string fault_of(const SlotCheck& slot, const KernelCase& one) {
+    const FailedKernel here = {slot.slot, slot.out};
+    if (std::ranges::find(options_.failed, here) != options_.failed.end()) {
+      return "made the GPU fail or hang in an earlier check";
+    }
     const PreparedCase want = one.prepare(on_cpu_);
     try {
       want.run();
@@ -170,11 +177,13 @@ class Checker {
     const PreparedCase got = one.prepare(on_gpu_);
     try {
       got.run();
-      gpu_.synchronize();
+      wait_for(here, one);
+    } catch (const KernelFailure&) {
+      throw;
     } catch (const UnavailableError&) {
       return "";
     } catch (const Error& error) {
-      return cat(one.name, ": ", error.what());
+      return failed_or_wrong(here, cat(one.name, ": ", error.what()));
     }
     const double tolerance = tolerance_of(one.dtype, on_gpu_.exec().tf32);
     for (size_t i = 0; i < want.operands.size(); ++i) {
@@ -188,10 +197,40 @@ class Checker {
     return "";
   }
 
+  // Waits for the GPU, but not for ever.
+  void wait_for(const FailedKernel& kernel, const KernelCase& one) {
+    constexpr double kLimit_s = 10;
+    DeviceBackend& backend = gpu_.backend();
+    if (gpu_.device().type != DeviceType::kCuda) return gpu_.synchronize();
+    void* const event = backend.record_event(gpu_.stream());
+    const Clock::time_point begin = Clock::now();
+    while (!backend.event_done(event)) {
+      if (seconds_since(begin) > kLimit_s) {
+        throw KernelFailure(kernel, cat(one.name, ": no result after ", kLimit_s, " s"));
+      }
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+    }
+    backend.destroy_event(event);
+  }
+
+  // Returns the error of a kernel after which the GPU still works; throws KernelFailure otherwise.
+  std::string failed_or_wrong(const FailedKernel& kernel, const std::string& error) {
+    try {
+      int number = 0;
+      DeviceMemory memory(gpu_, sizeof number);
+      gpu_.backend().copy(memory.data(), &number, sizeof number, gpu_.stream());
+      gpu_.synchronize();
+    } catch (const Error&) {
+      throw KernelFailure(kernel, error);
+    }
+    return error;
+  }
+
   // ---- Times, on GPUs only ----
 
-  double seconds_of(const KernelCase& one) {
+  double seconds_of(const KernelCase& one, KernelParts out) {
     constexpr int kRuns = 5, kCalls = 10;
+    if (options_.seconds) return options_.seconds(one, out);
     const PreparedCase prepared = one.prepare(on_gpu_);
     double best = std::numeric_limits<double>::infinity();
     try {
@@ -210,11 +249,12 @@ class Checker {
                                       KernelParts out) {
     leave_out(gpu_.device(), slot.slot, out);
     std::vector<double> seconds;
-    for (const KernelCase& one : cases) seconds.push_back(seconds_of(one));
+    for (const KernelCase& one : cases) seconds.push_back(seconds_of(one, out));
     return seconds;
   }
 
   void compare_times(SlotCheck& slot, const std::vector<KernelCase>& cases) {
+    if ((slot.out & kernels::kEveryKernel) != 0) return;
     const KernelParts parts = parts_of(gpu_.device(), slot.slot);
     for (const KernelParts part :
          {kernels::kHopperKernels, kernels::kVendorKernels, kernels::kFusedKernels}) {
@@ -238,7 +278,7 @@ class Checker {
     slot.tried.push_back(fewer);
     leave_out(gpu_.device(), slot.slot, fewer);
     for (const KernelCase& one : slot.cases) {
-      if (fault_of(one).empty()) continue;
+      if (fault_of({.slot = slot.slot, .out = fewer}, one).empty()) continue;
       leave_out(gpu_.device(), slot.slot, slot.out);
       return;
     }

@@ -1,10 +1,14 @@
 #pragma once
 
+#include <functional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "shale/base/error.h"
 #include "shale/base/exec.h"
+#include "shale/kernels/registry.h"
 #include "shale/runtime/kernel_check/operands.h"
 
 namespace shale::kernel_check {
@@ -13,6 +17,21 @@ namespace shale::kernel_check {
 struct LeftOut {
   std::string kernel;  // as from names_of(): "attention_fwd/hopper"
   std::string reason;  // "wrong: attention_fwd/causal/...: ..."
+};
+
+// Parts of a slot that were left out when the rest made a GPU fail or hang.
+struct FailedKernel {
+  std::string slot;
+  kernels::KernelParts out = 0;
+  friend bool operator==(const FailedKernel&, const FailedKernel&) = default;
+};
+
+// A kernel makes the GPU fail or hang: this process can use it no more.
+class KernelFailure : public UnavailableError {
+ public:
+  KernelFailure(FailedKernel failed, const std::string& message)
+      : UnavailableError(message), kernel(std::move(failed)) {}
+  FailedKernel kernel;
 };
 
 struct CheckReport {
@@ -28,14 +47,17 @@ struct CheckOptions {
   // that needs much less time there are left out.
   bool real_sizes = true;
   std::vector<std::string> slots = {};  // check only these; empty: all
+  // Kernels that ended earlier checks: they are not run, and are left out as if they were wrong.
+  std::vector<FailedKernel> failed = {};
+  // For tests: seconds of a case with these parts left out, in place of measured ones.
+  std::function<double(const KernelCase&, kernels::KernelParts out)> seconds = {};
 };
 
 // Runs every kernel of a GPU on small shapes and on those of a real model, and compares all that it
 // writes with the same call on the CPU. The parts of a slot's kernels (kernels/registry.h) with
 // which it is wrong are left out, as few as possible; a slot that stays wrong throws
 // UnavailableError from then on. exec: with the backend's device and a stream; its tf32 counts.
-// Waits for the stream. Throws what the device's memory and copies throw: a kernel that makes the
-// GPU fail cannot be replaced in the same process.
+// Waits for the stream. Throws KernelFailure for a kernel that cannot be replaced in this process.
 CheckReport check_kernels(DeviceBackend& backend, const Exec& exec, const CheckOptions& options);
 
 // The cases of check_kernels() for a device of this capability, small ones or those of real sizes.

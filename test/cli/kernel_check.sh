@@ -32,7 +32,7 @@ doctor
 has 'cases of kernels compared with the CPU on emu:90, driver emulator' 'no time for'
 
 # Kernels that were found wrong are not used; a resumed run says so, or refuses.
-sed -i 's|"left_out": .*|"left_out": [{"kernel": "gemm/fused", "reason": "wrong: a test"}]|' \
+sed -i 's|"left_out": \[\]|"left_out": [{"kernel": "gemm/fused", "reason": "wrong: a test"}]|' \
   "${files[0]}"
 run 64 --steps 4 --reproducible --resume auto
 has 'kernels left out on the GPUs were none in' 'are ["gemm/fused"] now' '--reproducible'
@@ -42,6 +42,18 @@ run 0 --steps 5 --out "$work/other" --resume auto
 lacks 'were none in'
 doctor
 has 'gemm/fused are not used: wrong: a test' 'fix: report it' "rm ${files[0]}"
+
+# A check in which a kernel made the GPU fail is repeated without this kernel.
+cp "${files[0]}" "$work/right.json"
+sed -i 's|"finished": true|"finished": false|; s|"failed": \[\]|"failed": [{"slot": "gemm", "without": 0}]|' \
+  "${files[0]}"
+doctor
+has 'one made the GPU fail or hang'
+run 0 --steps 1 --out "$work/failed"
+has 'made the GPU fail or hang in an earlier check' 'kernels gemm/hopper are not used'
+run 0 --steps 1 --out "$work/failed_again"
+lacks 'checked the kernels'
+cp "$work/right.json" "${files[0]}"
 
 # Nothing replaces a wrong layer norm.
 sed -i 's|gemm/fused|layer_norm_fwd/all|' "${files[0]}"

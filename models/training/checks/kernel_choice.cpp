@@ -20,8 +20,9 @@ namespace {
 
 using kernel_check::CheckedDevice;
 using kernel_check::CheckReport;
+using kernel_check::StoredCheck;
 
-constexpr const char* kTag = "kernel check";
+constexpr const char* kChoiceTag = "kernel check";
 
 bool is_wanted(const Device& device) {
   const char* const value = std::getenv("SHALE_KERNEL_CHECK");
@@ -46,17 +47,35 @@ std::optional<CheckedDevice> device_of(const Device& device) {
   }
 }
 
-CheckReport check(Context& context, const std::optional<CheckedDevice>& device, double timeout_s) {
+// Runs a check. `earlier`: the stored one, whose kernels failed.
+CheckReport check(Context& context, const std::optional<CheckedDevice>& device,
+                  const std::optional<StoredCheck>& earlier, double timeout_s) {
   constexpr double kLimit_s = 20;
-  CheckReport report = kernel_check::check_kernels(
-      context.backend(), context.exec(),
-      {.limit_s = timeout_s > 0 ? std::min(kLimit_s, timeout_s / 2) : kLimit_s,
-       .real_sizes = context.device().type == DeviceType::kCuda});
-  log_info(
-      "checked the kernels of ", context.device(), " in ", report.cases, " cases",
-      report.not_run > 0 ? cat(", without time for ", report.not_run, " others") : std::string());
-  if (device) kernel_check::store_check(*device, report);
-  return report;
+  StoredCheck now;
+  if (earlier) now.failed = earlier->failed;
+  if (device) now.device = *device;
+  try {
+    now.report = kernel_check::check_kernels(
+        context.backend(), context.exec(),
+        {.limit_s = timeout_s > 0 ? std::min(kLimit_s, timeout_s / 2) : kLimit_s,
+         .real_sizes = context.device().type == DeviceType::kCuda,
+         .failed = now.failed});
+  } catch (const kernel_check::KernelFailure& failure) {
+    now.failed.push_back(failure.kernel);
+    now.finished = false;
+    if (device) kernel_check::store_check(now);
+    // Logged here as well: a GPU that hangs may not let this process end.
+    const std::string text = cat("the check of ", context.device(), " failed in ", failure.what(),
+                                 device ? "; start again: the next check leaves this kernel out"
+                                        : "; SHALE_KERNEL_CHECK=off starts without a check");
+    log_error(text);
+    throw UnavailableError(text);
+  }
+  log_info("checked the kernels of ", context.device(), " in ", now.report.cases, " cases",
+           now.report.not_run > 0 ? cat(", without time for ", now.report.not_run, " others")
+                                  : std::string());
+  if (device) kernel_check::store_check(now);
+  return now.report;
 }
 
 // Returns the report of this rank's GPU; an empty one if another rank checks the same kind of GPU,
@@ -64,18 +83,19 @@ CheckReport check(Context& context, const std::optional<CheckedDevice>& device, 
 CheckReport report_of(Context& context, comm::ProcessGroup& group, double timeout_s) {
   const bool wanted = is_wanted(context.device());
   std::optional<CheckedDevice> device;
-  std::optional<CheckReport> known;
+  std::optional<StoredCheck> stored;
   if (wanted) device = device_of(context.device());
-  if (device) known = kernel_check::load_check(*device);
+  if (device) stored = kernel_check::load_check(*device);
+  const bool known = stored && stored->finished;
   std::string kind;  // empty: this rank has nothing to check
   if (wanted && !known) {
     kind = cat(host_identity(), "\n", device ? device->gpu : to_string(context.device()));
   }
-  const std::vector<std::string> kinds = group.all_gather_bytes(kind, kTag);
-  if (known) return *known;
+  const std::vector<std::string> kinds = group.all_gather_bytes(kind, kChoiceTag);
+  if (known) return stored->report;
   const auto first = std::find(kinds.begin(), kinds.end(), kind) - kinds.begin();
   if (kind.empty() || first != group.rank()) return {};
-  return check(context, device, timeout_s);
+  return check(context, device, stored, timeout_s);
 }
 
 }  // namespace
@@ -93,8 +113,8 @@ std::vector<std::string> choose_kernels(Context& context, comm::ProcessGroup& de
     mine.push_back(Json::array({one.kernel, one.reason}));
   }
   std::map<std::string, std::string> reasons;
-  for (const std::string& text : group.all_gather_bytes(mine.dump(), kTag)) {
-    const Json list = Json::parse(text, {}, kTag);
+  for (const std::string& text : group.all_gather_bytes(mine.dump(), kChoiceTag)) {
+    const Json list = Json::parse(text, {}, kChoiceTag);
     for (const Json& one : list) reasons.emplace(one[0].text(), one[1].text());
   }
   std::vector<std::string> names;

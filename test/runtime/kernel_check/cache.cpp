@@ -13,9 +13,12 @@ namespace {
 
 const CheckedDevice kDevice = {"NVIDIA H100 80GB HBM3", "580.65.06", "a build"};
 
-CheckReport some_report() {
-  return {
-      .left_out = {{"gemm/fused", "wrong: \"here\""}}, .cases = 12, .not_run = 3, .seconds = 4.5};
+StoredCheck some_check() {
+  return {.device = kDevice,
+          .report = {.left_out = {{"gemm/fused", "wrong: \"here\""}},
+                     .cases = 12,
+                     .not_run = 3,
+                     .seconds = 4.5}};
 }
 
 void equals_some(const CheckReport& report) {
@@ -34,8 +37,8 @@ TEST_CASE("a stored check is read back for the same GPU model, driver and build 
   setenv("XDG_CACHE_HOME", dir.path().c_str(), 1);
   CHECK_FALSE(load_check(kDevice));
   CHECK(stored_checks().empty());
-  store_check(kDevice, some_report());
-  equals_some(load_check(kDevice).value());
+  store_check(some_check());
+  equals_some(load_check(kDevice).value().report);
   for (auto member : {&CheckedDevice::gpu, &CheckedDevice::driver, &CheckedDevice::build}) {
     CheckedDevice other = kDevice;
     other.*member += " 2";
@@ -49,12 +52,24 @@ TEST_CASE("a stored check is read back for the same GPU model, driver and build 
       (std::filesystem::path(check_folder()) / cat("kernels-", host_name(), "-")).string()));
 }
 
+TEST_CASE("kernels that ended a check are stored for the next one") {
+  const test::TempDir dir;
+  setenv("XDG_CACHE_HOME", dir.path().c_str(), 1);
+  StoredCheck check = some_check();
+  check.failed = {{"attention_fwd", 0}, {"gemm", kernels::kFusedKernels}};
+  check.finished = false;
+  store_check(check);
+  const StoredCheck again = load_check(kDevice).value();
+  CHECK_FALSE(again.finished);
+  CHECK(again.failed == check.failed);
+}
+
 TEST_CASE("a stored check that is damaged or of another GPU is not used") {
   const test::TempDir dir;
   setenv("XDG_CACHE_HOME", dir.path().c_str(), 1);
-  store_check(kDevice, some_report());
+  store_check(some_check());
   const std::string file = stored_checks().at(0).file;
-  store_check({"NVIDIA L4", "580.65.06", "a build"}, {});
+  store_check({.device = {"NVIDIA L4", "580.65.06", "a build"}});
   for (const StoredCheck& one : stored_checks()) {
     if (one.device.gpu == "NVIDIA L4") std::filesystem::rename(one.file, file);
   }
@@ -64,13 +79,13 @@ TEST_CASE("a stored check that is damaged or of another GPU is not used") {
     CHECK_FALSE(load_check(kDevice));
     CHECK(stored_checks().empty());
   }
-  store_check(kDevice, some_report());
-  equals_some(load_check(kDevice).value());
+  store_check(some_check());
+  equals_some(load_check(kDevice).value().report);
 }
 
 TEST_CASE("without a folder for checks they are not stored") {
   setenv("XDG_CACHE_HOME", "/proc/nowhere", 1);
-  CHECK_NOTHROW(store_check(kDevice, some_report()));
+  CHECK_NOTHROW(store_check(some_check()));
   CHECK_FALSE(load_check(kDevice));
   setenv("XDG_CACHE_HOME", "relative", 1);
   CHECK(check_folder().find("relative") == std::string::npos);

@@ -24,10 +24,13 @@ std::span<const std::byte> bytes_of(const View& view) {
   return {static_cast<const std::byte*>(view.data), static_cast<size_t>(view.bytes())};
 }
 
-CheckReport check(const std::vector<std::string>& slots, const Device& device = kHopper) {
+CheckReport check(const CheckOptions& options, const Device& device = kHopper) {
   Context context({.device = device, .threads = 2});
-  return check_kernels(context.backend(), context.exec(),
-                       {.limit_s = 600, .real_sizes = false, .slots = slots});
+  return check_kernels(context.backend(), context.exec(), options);
+}
+
+CheckReport check(const std::vector<std::string>& slots, const Device& device = kHopper) {
+  return check({.limit_s = 600, .real_sizes = false, .slots = slots}, device);
 }
 
 }  // namespace
@@ -91,7 +94,7 @@ TEST_CASE("every kernel of a GPU has a case in its check, at small and at real s
 }
 
 TEST_CASE("the check finds nothing wrong with the kernels of an H100") {
-  const CheckReport report = check({});
+  const CheckReport report = check(std::vector<std::string>{});
   for (const LeftOut& one : report.left_out) FAIL_CHECK(one.kernel << ": " << one.reason);
   CHECK(report.cases > 300);
   CHECK(report.not_run == 0);
@@ -125,6 +128,35 @@ TEST_CASE("wrong kernels are found, named and replaced, as few as possible") {
       [&] { kernels::mul(context.exec(), {.a = view, .b = view, .y = view}); });
   CHECK(contains(refusal, "mul: its kernel gave wrong results"));
   CHECK(contains(refusal, "shale doctor"));
+}
+
+TEST_CASE("kernels that others beat by far are replaced, if those are right") {
+  CheckOptions options{.limit_s = 600, .real_sizes = false, .slots = {"grouped_gemm", "rope"}};
+  options.seconds = [](const KernelCase& one, kernels::KernelParts out) {
+    if (one.slot == "rope") return 1.0;  // which has no other kernels
+    return (out & kernels::kHopperKernels) != 0 ? 1.0 : 1.4;
+  };
+  CHECK(check(options).left_out.empty());
+  options.seconds = [](const KernelCase&, kernels::KernelParts out) {
+    return (out & kernels::kHopperKernels) != 0 ? 1.0 : 1.6;
+  };
+  const CheckReport report = check(options);
+  leave_out(kHopper, "grouped_gemm", 0);
+  REQUIRE(report.left_out.size() == 1);
+  CHECK(report.left_out[0].kernel == "grouped_gemm/hopper");
+  CHECK(report.left_out[0].reason == "slower than what replaces it");
+}
+
+TEST_CASE("kernels that ended an earlier check are not run again") {
+  const CheckReport report = check({.limit_s = 600,
+                                    .real_sizes = false,
+                                    .slots = {"grouped_gemm", "rope"},
+                                    .failed = {{"grouped_gemm", 0}, {"rope", 0}}});
+  for (const char* slot : {"grouped_gemm", "rope"}) leave_out(kHopper, slot, 0);
+  REQUIRE(report.left_out.size() == 2);
+  CHECK(report.left_out[0].kernel == "rope/all");
+  CHECK(report.left_out[1].kernel == "grouped_gemm/hopper");
+  CHECK(report.left_out[1].reason == "wrong: made the GPU fail or hang in an earlier check");
 }
 
 TEST_CASE("a wrong epilogue is replaced by plain GEMMs and elementwise kernels") {

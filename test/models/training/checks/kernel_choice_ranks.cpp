@@ -19,8 +19,9 @@ TEST_CASE("all ranks leave out the kernels that are wrong on any rank's GPU") {
   const auto group = world().group({.name = "gpus", .timeout_s = 60});
   const bool first = group->rank() == 0;
   kernel_check::store_check(
-      {.gpu = "emu:90", .driver = "emulator", .build = models::build_id()},
-      {.left_out = {{first ? "mul/all" : "attention_fwd/hopper", "wrong: a test"}}, .cases = 1});
+      {.device = {.gpu = "emu:90", .driver = "emulator", .build = models::build_id()},
+       .report = {.left_out = {{first ? "mul/all" : "attention_fwd/hopper", "wrong: a test"}},
+                  .cases = 1}});
   const std::vector<std::string> left_out = models::choose_kernels(context, *group, 60);
   CHECK(left_out == (group->size() == 1
                          ? std::vector<std::string>{"mul/all"}
