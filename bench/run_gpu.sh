@@ -12,8 +12,10 @@
 #
 # Steps, in order of importance:
 #
-#   correctness  `tests`, the kernel tests on the GPU; `train` and `train_graph`, a short run, whose
-#                losses must decrease; `tests_dependent`, the tests with dependent launches
+#   correctness  `doctor`, what the machine offers; `tests`, the kernel tests on the GPU; `tune`, the
+#                fastest GEMMs for kernels/gemm_table.inc, which a later build uses; `train`, whose
+#                start checks the kernels that training uses, and `train_graph`, a short run, whose
+#                losses must decrease; `checked`, what that check found; `tests_dependent`, the tests with dependent launches
 #                (docs/contributing/dependent_launch.md), which require compute capability 9.0
 #   figures      `figures`, the main kernels; `peer_figures`, the same in other libraries, if python3
 #                has PyTorch (and optionally FlashAttention, Liger-Kernel and more; the page lists
@@ -21,6 +23,10 @@
 #                `step_124m`, a training step of 131072 tokens, and `peer_124m`, PyTorch's;
 #                `step_resnet50`, of 128 images, with cuDNN's convolutions, `step_resnet50_own` with
 #                ours, `step_vit_b16`, and PyTorch's, `peer_resnet50` and `peer_vit_b16`
+#   several GPUs `ncu`, counters of attention, if Nsight Compute is installed; `nccl`, two ranks with
+#                NCCL's messages; `zero1`, a rank per GPU, with memory in the driver's figures;
+#                `pipeline`, four stages; `overlap` and `no_overlap`, a rank per GPU with reductions
+#                during and after backward, under Nsight Systems if it is installed
 #   the rest     `step_124m_graph`, `step_124m_dependent`, `step_124m_both` (with --cuda-graph, with
 #                dependent launches, with both), `step_1558m`, `peer_1558m`, `breakdown` of a step,
 #                `bench_kernels` (with cuDNN's convolutions), `own_convolutions` (with ours),
@@ -80,7 +86,8 @@ else
   peer_images=(--device cpu --small --pixels 32 --micro-batch 1 --steps 1 --warmup 1 --modes eager)
 fi
 
-steps=(tests train train_graph tests_dependent
+steps=(doctor tests tune train checked train_graph tests_dependent
+       ncu nccl zero1 pipeline overlap no_overlap
        figures peer_figures step_124m peer_124m
        step_resnet50 step_resnet50_own peer_resnet50 step_vit_b16 peer_vit_b16
        step_124m_graph step_124m_dependent step_124m_both step_1558m peer_1558m breakdown
@@ -139,6 +146,7 @@ program() {
 }
 test_kernels=$(program test_kernels) bench_kernels=$(program bench_kernels)
 bench_train=$(program bench_train) train_lm=$(program train_lm) bench_report=$(program bench_report)
+shale=$(program shale)
 if [[ -z $test_kernels || -z $bench_kernels ]]; then
   echo "run_gpu.sh: expected test_kernels and bench_kernels in $bin_dir, its bin/ or its test/;" \
     "build first, or give --build" >&2
@@ -217,6 +225,17 @@ elif ! "$python" -c 'import torch' 2>/dev/null; then
   no_peers="$python has no torch"
 fi
 
+# GPUs for ranks, and commands in front of a run's own.
+gpus=$(nvidia-smi --list-gpus 2>/dev/null | wc -l) launcher=() profiler=()
+if [[ $device != cuda ]]; then gpus=2; fi
+rank_flags=(--report-every 10)
+if [[ $device == cuda ]]; then rank_flags+=(--comm nccl); fi
+
+tool() {  # arguments: COMMAND: succeeds if the command is there, else skips the step
+  if command -v "$1" >/dev/null; then return 0; fi
+  skip "$name" "there is no $1"
+  return 1
+}
 train() {  # arguments: NAME FLAG...
   if [[ -z $train_lm ]]; then skip "$1" "there is no train_lm"; return; fi
   # The text is any few megabytes: headers, or Python's files.
@@ -226,8 +245,15 @@ train() {  # arguments: NAME FLAG...
       xargs -0 cat >"$out/text.txt"
   fi
   rm -rf "$out/$1"
-  step "$1" "$train_lm" "${train_flags[@]}" --device "$device" --data "$out/text.txt" --no-save \
+  step "$1" "${launcher[@]}" "$train_lm" "${train_flags[@]}" --device "$device" --data "$out/text.txt" --no-save \
     --out "$out/$1" "${@:2}"
+}
+ranks() {  # arguments: NAME RANKS FLAG...: trains on several GPUs
+  if ! command -v mpirun >/dev/null; then skip "$1" "there is no mpirun"; return; fi
+  if ((gpus < $2)); then skip "$1" "it needs $2 GPUs, this machine has $gpus"; return; fi
+  launcher=("${profiler[@]}" mpirun --allow-run-as-root --oversubscribe --bind-to none -np "$2")
+  train "$1" "${rank_flags[@]}" "${@:3}"
+  launcher=()
 }
 train_steps() {  # arguments: NAME FLAG...
   if [[ -z $bench_train ]]; then skip "$1" "there is no bench_train"; return; fi
@@ -269,6 +295,34 @@ run() {
       else
         SHALE_TEST_DEPENDENT_LAUNCH=1 step tests_dependent "$test_kernels" "$device_cases"
       fi ;;
+    doctor)
+      if [[ -z $shale ]]; then skip doctor "there is no shale"; else step doctor "$shale" doctor; fi ;;
+    checked)
+      if [[ -z $shale ]]; then skip checked "there is no shale"; return; fi
+      step checked bash -c "'$shale' doctor --quick | grep -E 'kernels ' || echo 'no check is stored'" ;;
+    tune)
+      if [[ $device != cuda ]]; then skip tune "the emulator has no times"; return; fi
+      step tune "$bench_kernels" --device cuda --min-time 0.02 --tune "$out/gemm_table.inc" ;;
+    ncu)
+      if [[ $device != cuda ]]; then skip ncu "it counts on GPUs"; return; fi
+      tool ncu || return
+      step ncu ncu --launch-count 40 --kernel-name regex:attention --metrics \
+        l1tex__data_pipe_lsu_wavefronts_mem_shared.sum,smsp__inst_executed_pipe_tensor.sum \
+        "$bench_kernels" --device cuda --min-time 0.001 \
+        --filter '^attention_(fwd|bwd)/(hopper_)?causal/d128/t8192/bf16$' ;;
+    nccl) NCCL_DEBUG=INFO ranks nccl 2 ;;
+    zero1) ranks zero1 "$((gpus > 1 ? gpus : 2))" --zero 1 ;;
+    pipeline) ranks pipeline 4 --pipeline 4 ;;
+    overlap | no_overlap)
+      if [[ $device == cuda ]] && command -v nsys >/dev/null; then
+        profiler=(nsys profile --force-overwrite true --output "$out/logs/$1")
+      fi
+      if [[ $1 == no_overlap ]]; then
+        ranks no_overlap "$((gpus > 1 ? gpus : 2))" --no-overlap
+      else
+        ranks overlap "$((gpus > 1 ? gpus : 2))"
+      fi
+      profiler=() ;;
     train) train train ;;
     train_graph) train train_graph --cuda-graph ;;
     figures) kernels figures "$figures_min_time" --filter "$figures" ;;
