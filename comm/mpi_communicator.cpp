@@ -23,11 +23,18 @@ void check_for_guest(MPI_Comm comm) {
     throw UnavailableError(cat("World: MPI was started with ", kLevels[i],
                                ", expected MPI_THREAD_MULTIPLE from MPI_Init_thread"));
   }
-  if (comm == MPI_COMM_NULL) throw InternalError("World: the communicator is MPI_COMM_NULL");
+  if (comm == MPI_COMM_NULL) {
+    throw InternalError(
+        "World: the communicator is MPI_COMM_NULL: it was freed, or this process is not in it; "
+        "expected an intracommunicator, on its members only");
+  }
   int between = 0;
   check_mpi(MPI_Comm_test_inter(comm, &between), "MPI_Comm_test_inter");
-  if (between != 0)
-    throw InternalError("World: an intercommunicator, expected an intracommunicator");
+  if (between != 0) {
+    throw InternalError(
+        "World: the communicator is an intercommunicator, expected an intracommunicator; "
+        "MPI_Intercomm_merge makes one of it");
+  }
 }
 
 }  // namespace shale::comm

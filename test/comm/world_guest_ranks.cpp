@@ -123,17 +123,59 @@ TEST_CASE("an exception may leave a guest's scope") {
   CHECK(mpi_works(part.comm, part.size));
 }
 
-TEST_CASE("a World is of an intracommunicator") {
+TEST_CASE("a World in another program's communicator: parts of parts, a grid, one process") {
   if (!world().uses_mpi()) return;
-  const auto make = [](MPI_Comm comm) { World guest(MpiCommunicator{comm}); };
-  CHECK(contains(message_of<InternalError>([&] { make(MPI_COMM_NULL); }), "MPI_COMM_NULL"));
+  const Part part(world().rank() % 2);
+  MPI_Comm of_part = MPI_COMM_NULL, grid = MPI_COMM_NULL;
+  MPI_Comm_split(part.comm, part.rank % 2, 0, &of_part);
+  const int size = part.size, cyclic = 1;
+  MPI_Cart_create(part.comm, 1, &size, &cyclic, /*reorder=*/0, &grid);
+  MPI_Comm_set_errhandler(grid, MPI_ERRORS_RETURN);
+  for (MPI_Comm comm : {of_part, grid, MPI_COMM_SELF}) {
+    int ranks = 0;
+    MPI_Comm_size(comm, &ranks);
+    World guest(MpiCommunicator{comm});
+    CHECK(guest.size() == ranks);
+    CHECK(sum_of_ones(*guest.group({.timeout_s = 60})) == float(ranks));
+  }
+  MPI_Comm_free(&of_part);
+  MPI_Comm_free(&grid);
+}
+
+TEST_CASE("communicators that a World cannot be a guest of are errors with a sentence") {
+  if (!world().uses_mpi()) return;
+  const auto refused = [](MPI_Comm comm, const char* words) {
+    CHECK(contains(message_of<InternalError>([&] { World guest(MpiCommunicator{comm}); }), words));
+    const auto body = [](World&) { return 0; };
+    CHECK(comm::run(MpiCommunicator{comm}, body) == static_cast<int>(ExitCode::kInternal));
+  };
+  refused(MPI_COMM_NULL, "is MPI_COMM_NULL");
+
+  MPI_Comm freed = MPI_COMM_NULL;
+  MPI_Comm_dup(MPI_COMM_WORLD, &freed);
+  MPI_Comm_free(&freed);
+  refused(freed, "it was freed, or this process is not in it");
+
   const int last = world().size() - 1;
   if (last == 0) return;
+  const bool is_in = world().rank() < last;  // as the ranks of a simulation without its server
+  MPI_Comm most = MPI_COMM_NULL;
+  MPI_Comm_split(MPI_COMM_WORLD, is_in ? 0 : MPI_UNDEFINED, 0, &most);
+  if (is_in) {
+    {
+      World guest(MpiCommunicator{most});
+      CHECK(guest.size() == last);
+    }
+    MPI_Comm_free(&most);
+  } else {
+    refused(most, "this process is not in it; expected an intracommunicator, on its members only");
+  }
+
   const Part part(world().rank() % 2);  // rank 0 of the part is the highest World rank
   const int leader_of_others = world().rank() % 2 == last % 2 ? last - 1 : last;
   MPI_Comm between = MPI_COMM_NULL;
   MPI_Intercomm_create(part.comm, 0, MPI_COMM_WORLD, leader_of_others, 7, &between);
-  CHECK(contains(message_of<InternalError>([&] { make(between); }), "an intercommunicator"));
+  refused(between, "is an intercommunicator");
   MPI_Comm_free(&between);
 }
 
