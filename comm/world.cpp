@@ -80,6 +80,12 @@ bool tell_the_same(std::string_view one, std::string_view other) {
   return one == other || (one.starts_with(kNoHeartbeat) && other.starts_with(kNoHeartbeat));
 }
 
+// What must exist until the process ends, because others may still use it.
+std::vector<std::shared_ptr<void>>& kept_until_exit() {
+  static auto& kept = *std::make_unique<std::vector<std::shared_ptr<void>>>().release();
+  return kept;
+}
+
 // True if another rank failed first; that rank reports the failure itself.
 bool is_caused(std::exception_ptr error) {
   try {
@@ -194,6 +200,8 @@ World::World(const MpiCommunicator& communicator) : impl_(std::make_unique<Impl>
 }
 
 World::~World() {
+  // Tensors that outlive the World free their memory there.
+  if (impl_->context->memory.allocated_bytes() > 0) kept_until_exit().push_back(impl_->context);
   if (!impl_->context->mpi) return;
   if (!mpi_running()) {
     log_error("World: MPI_Finalize was called before its end");
@@ -231,8 +239,7 @@ void World::Impl::leave_mpi() {
 // Keeps a failed guest's shared memory until the process ends: peers may still write to it, and
 // freeing an MPI window is collective.
 void World::Impl::leave_alone() {
-  using Kept = std::vector<std::shared_ptr<void>>;
-  static Kept& kept = *std::make_unique<Kept>().release();
+  std::vector<std::shared_ptr<void>>& kept = kept_until_exit();
   for (CommQueue& queue : context->queues) queue.cancel();
   watchdog.reset();
   if (mpi_running() && context->size > 1) meet_soon();  // ranks that have not failed wait for all

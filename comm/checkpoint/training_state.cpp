@@ -192,7 +192,7 @@ void read_whole_parts(CheckpointReader& checkpoint, const std::vector<StatePart>
                       DataParallel& parallel) {
   if (parts.empty()) return;
   ProcessGroup& group = *parallel.shared().groups.shard;
-  const Context& device = parallel.shared().context;
+  const Context& device = parallel.shared().context();
   throw_problem(problem_of_root(group, "checkpoint is read",
                                 [&] { read_parts(checkpoint, parts, /*shared=*/false); }));
   for (const StatePart& part : parts) {

@@ -97,6 +97,7 @@ std::vector<int> ParallelStep::ranks_with_losses() const {
 }
 
 double ParallelStep::run(const std::function<Tensor(const ForwardPass& pass)>& forward) {
+  data_->shared().context();  // throws if it has ended
   MicroBatchWork work(parallel_, *data_, samples_, forward);
   const std::vector<Tensor> losses = pipeline_->run(++steps_, work);
   data_->finish_gradients();

@@ -209,7 +209,7 @@ void ImageWeights::load(ImageModel& model, comm::DataParallel& parallel, uint64_
       weights_->read(name, rows, first_row);
     }
   });
-  Context& context = parallel.shared().context;
+  Context& context = parallel.shared().context();
   for (const Buffer* buffer : model.buffers()) {
     std::vector<float> values(static_cast<size_t>(buffer->shape.numel()));
     weights_->read(buffer->full_name(), make_view(values.data(), buffer->shape));

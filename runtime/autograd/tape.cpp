@@ -373,11 +373,14 @@ void backward_weights(Context& context, DeferredGrads& rest) {
 }
 
 BackwardHooksScope::BackwardHooksScope(Context& context, BackwardHooks hooks)
-    : hooks_(context.autograd().backward_hooks),
-      place_(hooks_.insert(hooks_.end(), std::move(hooks))) {}
+    : memory_(context.memory()) {
+  std::list<BackwardHooks>& all = context.autograd().backward_hooks;
+  place_ = all.insert(all.end(), std::move(hooks));
+}
 
 BackwardHooksScope::~BackwardHooksScope() {
-  hooks_.erase(place_);
+  // A context that has ended has taken its hooks along.
+  if (memory_->context != nullptr) memory_->context->autograd().backward_hooks.erase(place_);
 }
 
 NoGrad::NoGrad(Context& context) : context_(context), before_(context.autograd().enabled) {

@@ -92,7 +92,7 @@ void backward(const Tensor& root, const Tensor& dy = {}, bool retain_graph = fal
 // sets the loss scale. Every term of a loss gets both factors from here, independent of its ops.
 Tensor backward_seed(Context& context, const Shape& shape = {}, DType dtype = DType::kF32);
 
-// While it exists, every backward() of the context calls these hooks.
+// While it exists, every backward() of the context calls these hooks. It may outlive the context.
 class BackwardHooksScope {
  public:
   BackwardHooksScope(Context& context, BackwardHooks hooks);
@@ -101,7 +101,7 @@ class BackwardHooksScope {
   BackwardHooksScope& operator=(const BackwardHooksScope&) = delete;
 
  private:
-  std::list<BackwardHooks>& hooks_;
+  std::shared_ptr<DeviceMemory> memory_;
   std::list<BackwardHooks>::iterator place_;
 };
 

@@ -24,7 +24,7 @@ Tensor as_rows(const Tensor& vector) {
 // Allocates codes for a whole buffer.
 Tensor empty_codes(const BufferSpec& spec, kernels::BlockCode code) {
   const int64_t bytes = kernels::coded_row_bytes(code, kFlatAlignment);
-  return empty(spec.shared.context, {spec.layout.numel / kFlatAlignment, bytes}, DType::kU8,
+  return empty(spec.shared.context(), {spec.layout.numel / kFlatAlignment, bytes}, DType::kU8,
                MemoryTag::kComm, "codes");
 }
 
@@ -73,7 +73,7 @@ void CodedReduceScatter::add_to(const Tensor& sum) {
   const int64_t rows = spec_.layout.shard_numel / kFlatAlignment;
   const int64_t most = kStagedBytes / (ranks * kFlatAlignment * int64_t{sizeof(float)});
   const int64_t step = std::clamp<int64_t>(most, 1, std::max<int64_t>(rows, 1));
-  const Tensor staged = empty(spec_.shared.context, {ranks, step, kFlatAlignment}, DType::kF32,
+  const Tensor staged = empty(spec_.shared.context(), {ranks, step, kFlatAlignment}, DType::kF32,
                               MemoryTag::kComm, spec_.name);
   for (int64_t first = 0; first < rows; first += step) {
     const int64_t count = std::min(step, rows - first);
@@ -117,7 +117,7 @@ void Fp8Gather::start_exchange() {
     for (const FlatEntry& entry : spec_.layout.entries) {
       count += blocks_of(spec_.traits.operands, entry).numel();
     }
-    largest_ = empty(shared.context, {count}, DType::kI32, MemoryTag::kParameter, spec_.name);
+    largest_ = empty(shared.context(), {count}, DType::kI32, MemoryTag::kParameter, spec_.name);
   }
   set_to_zero(largest_);
   for_each_matrix([&](size_t i, const Tensor& largest) {
@@ -143,7 +143,7 @@ void Fp8Gather::masters_changed() {
 Work Fp8Gather::start(const Tensor& small_shard, const CollectiveOptions& options) {
   ShardingContext& shared = spec_.shared;
   codes_ =
-      empty(shared.context, {spec_.layout.numel}, DType::kU8, MemoryTag::kParameter, spec_.name);
+      empty(shared.context(), {spec_.layout.numel}, DType::kU8, MemoryTag::kParameter, spec_.name);
   if (small_shard.defined()) return shared.groups.reshard->all_gather(small_shard, codes_, options);
   start_exchange();
   finish_exchange();
@@ -163,7 +163,7 @@ Work Fp8Gather::start(const Tensor& small_shard, const CollectiveOptions& option
 void Fp8Gather::bind(const std::function<Tensor()>& values) {
   for_each_matrix([&](size_t i, const Tensor& largest) {
     const FlatEntry& entry = spec_.layout.entries[i];
-    entry.parameter->bind(spec_.shared.context, nullptr, entry.offset, spec_.traits.compute);
+    entry.parameter->bind(spec_.shared.context(), nullptr, entry.offset, spec_.traits.compute);
     entry.parameter->for_each_value([&](const Tensor& value) {
       set_fp8_codes(value, {.codes = entry.part_of(codes_), .largest = largest});
       leaf_state(value).make_values = [this, values] { decode(values()); };
@@ -178,7 +178,7 @@ void Fp8Gather::decode(const Tensor& values) {
     kernels::fp8_decode(
         values.exec(),
         {.codes = entry.part_of(codes_), .largest = largest, .y = entry.part_of(values)});
-    entry.parameter->bind(spec_.shared.context, values.storage(), entry.offset,
+    entry.parameter->bind(spec_.shared.context(), values.storage(), entry.offset,
                           spec_.traits.compute);
   });
 }

@@ -109,7 +109,7 @@ ShardingOptions DataParallelOptions::sharding() const {
 DataParallel::DataParallel(Context& context, const ShardGroups& groups,
                            const DataParallelOptions& options)
     : options_(with_seed(options, context)),
-      shared_{.context = context, .groups = groups, .options = options_.sharding()},
+      shared_{.memory = context.memory(), .groups = groups, .options = options_.sharding()},
       hooks_(groups.hosted),
       gathers_(shared_, options.prefetch,
                options.offload.tier != nullptr && options.offload.tier->on_disk()),
@@ -126,7 +126,8 @@ DataParallel::DataParallel(Context& context, const ShardGroups& groups,
         replicas_of(*groups.replicate, [this](const Work& work) { shared_.wait(work); }));
   }
   // Peers access these buffers directly; the provider must be set before the first buffer exists.
-  if (!shared_.single()) {
+  has_provider_ = !shared_.single();
+  if (has_provider_) {
     context.allocator().set_provider(MemoryTag::kGradient, &groups.shard->memory());
     if (options.stage > 0) {
       context.allocator().set_provider(MemoryTag::kParameter, &groups.shard->memory());
@@ -174,10 +175,10 @@ DataParallel::~DataParallel() {
     for (Buffer* buffer : buffers_) buffer->unbind();
   }
   units_.clear();  // frees the units after their collectives in flight
-  if (shared_.single()) return;
+  if (!has_provider_) return;
   // The provider may be destroyed before the context.
-  shared_.context.allocator().set_provider(MemoryTag::kGradient, nullptr);
-  shared_.context.allocator().set_provider(MemoryTag::kParameter, nullptr);
+  shared_.memory->allocator.set_provider(MemoryTag::kGradient, nullptr);
+  shared_.memory->allocator.set_provider(MemoryTag::kParameter, nullptr);
 }
 
 FlatUnit& DataParallel::add_unit(Module& module, const UnitOptions& options) {
@@ -195,7 +196,7 @@ FlatUnit& DataParallel::add_unit(Module& module, const UnitOptions& options) {
 FlatUnit& DataParallel::install(const UnitPlan& plan, const UnitOptions& options) {
   check_unit_options(shared_, options);
   if (options.offload.tier != nullptr && shared_.gathers == nullptr) {
-    shared_.gathers = std::make_unique<Stream>(shared_.context.backend());
+    shared_.gathers = std::make_unique<Stream>(shared_.context().backend());
   }
   taken_.insert(plan.parameters.begin(), plan.parameters.end());
   units_.push_back(std::make_unique<FlatUnit>(shared_, plan, options));
@@ -291,6 +292,7 @@ ProcessGroup* DataParallel::gradient_holders() const {
 }
 
 void DataParallel::clip_grad_norm(float max_norm, optim::OutlierSkip* outliers) {
+  Context& context = shared_.context();
   const ShardGroups& groups = shared_.groups;
   optim::ClipRanks ranks;
   if (groups.stages != nullptr || groups.tensor != nullptr || groups.experts != nullptr) {
@@ -307,11 +309,11 @@ void DataParallel::clip_grad_norm(float max_norm, optim::OutlierSkip* outliers) 
     ranks.copies = of == ReplicaGradients::kShare ? groups.replicate->size() : 1;
     ranks.agree = [&](const View& flag) {
       shared_.wait(groups.replicate->all_reduce_max(
-          flag, {.tag = "gradient is finite", .stream = shared_.context.exec().stream}));
+          flag, {.tag = "gradient is finite", .stream = context.exec().stream}));
     };
   }
   sync_.check_all_reduced();
-  optim::clip_grad_norm(shared_.context, shards_, max_norm, outliers, ranks);
+  optim::clip_grad_norm(context, shards_, max_norm, outliers, ranks);
 }
 
 std::string DataParallel::first_non_finite() {
@@ -331,6 +333,7 @@ void DataParallel::keep_local_steps(offload::HostTier& tier, const LocalStepsOpt
 }
 
 double DataParallel::sum_over_ranks(double count) const {
+  shared_.context();  // throws if it has ended, as groups may have ended too
   double sum = count;
   for (ProcessGroup* group : {shared_.groups.shard, shared_.groups.replicate}) {
     if (group == nullptr) continue;
@@ -378,7 +381,7 @@ void DataParallel::reshard() {
 void DataParallel::bind_buffers(const Module& module) {
   for (Buffer* buffer : module.buffers()) {
     if (!buffer->needs_memory()) continue;
-    buffer->bind(shared_.context);
+    buffer->bind(shared_.context());
     buffers_.push_back(buffer);
   }
 }
@@ -393,7 +396,7 @@ void DataParallel::average_buffers() {
       ranks *= group->size();
       if (group->size() == 1) continue;
       shared_.wait(group->all_reduce_sum(
-          buffer->value, {.tag = "buffers", .stream = shared_.context.exec().stream}));
+          buffer->value, {.tag = "buffers", .stream = shared_.context().exec().stream}));
     }
     if (ranks > 1) scale_(buffer->value, 1 / static_cast<float>(ranks));
   }

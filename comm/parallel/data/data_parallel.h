@@ -224,6 +224,7 @@ class DataParallel {
   GradientSync sync_;
   std::unique_ptr<BackwardHooksScope> backward_hooks_;
   bool owned_by_model_ = false;
+  bool has_provider_ = false;  // the context allocates this model's memory from the group
   std::unique_ptr<LocalSteps> local_steps_;
 };
 

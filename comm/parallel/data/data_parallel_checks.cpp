@@ -58,7 +58,7 @@ bool adds_in_rank_order(std::span<const std::string> hosts) {
 void check_options(const ShardingContext& shared, const DataParallelOptions& options) {
   const ShardGroups& groups = shared.groups;
   for (ProcessGroup* group : {groups.shard, groups.replicate, groups.reshard}) {
-    if (group != nullptr) check_memory(shared.context, *group);
+    if (group != nullptr) check_memory(shared.context(), *group);
   }
   const int stage = options.stage;
   const bool reproducible = options.reproducible;
@@ -95,7 +95,7 @@ void check_options(const ShardingContext& shared, const DataParallelOptions& opt
 void check_unit_options(const ShardingContext& shared, const UnitOptions& options) {
   const auto& [tier, gradients, parameters] = options.offload;
   const bool reproducible = shared.options.reproducible;
-  if (tier != nullptr && &tier->device() != &shared.context) {
+  if (tier != nullptr && &tier->device() != &shared.context()) {
     throw InternalError("data parallel: the host tier belongs to another device");
   }
   const auto check_offload = [&](bool wanted, const char* what, int stage) {

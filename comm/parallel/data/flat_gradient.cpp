@@ -84,7 +84,7 @@ FlatGradient::FlatGradient(const BufferSpec& spec, OptimShard& shard)
 
 void FlatGradient::prepare_backward() {
   // The optimizer step of an offloaded shard may still read the gradient.
-  if (shard_.fence != nullptr) shard_.fence->wait(spec_.shared.context.exec().stream);
+  if (shard_.fence != nullptr) shard_.fence->wait(spec_.shared.context().exec().stream);
   end_backward();
   accumulator_.drop_zeroed();
   unsharded_.begin_backward();
@@ -145,7 +145,7 @@ void FlatGradient::add(FlatGradient& apart) {
 void FlatGradient::add_over(ProcessGroup& stages) {
   ShardingContext& shared = spec_.shared;
   const Tensor& grad = shard_.grad;
-  const bool on_device = &grad.context() == &shared.context;
+  const bool on_device = &grad.context() == &shared.context();
   if (grad.numel() > 0) {
     // Uses a parameter's name as the tag, because the buffer's name differs between stages.
     const std::string tag = spec_.layout.entries.front().parameter->full_name();

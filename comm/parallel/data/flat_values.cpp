@@ -14,7 +14,7 @@ FlatValues::FlatValues(const BufferSpec& spec, OptimShard& shard)
   // Decoded values are too inexact to serve as masters.
   const bool has_master = traits.trainable && (traits.compute != DType::kF32 || spec_.offloaded() ||
                                                spec_.gathers_codes());
-  Context& device = shared.context;
+  Context& device = shared.context();
   Context& masters = spec_.offloaded() ? traits.offload.tier->context() : device;
   const DType master = traits.trainable ? DType::kF32 : traits.compute;
   const MemoryTag master_tag = has_master ? MemoryTag::kOptimizer : MemoryTag::kParameter;
@@ -50,7 +50,7 @@ FlatValues::FlatValues(const BufferSpec& spec, OptimShard& shard)
 
 void FlatValues::write_initial() {
   for (const FlatEntry& entry : spec_.layout.entries) {
-    entry.parameter->bind(spec_.shared.context, nullptr, entry.offset, spec_.traits.compute);
+    entry.parameter->bind(spec_.shared.context(), nullptr, entry.offset, spec_.traits.compute);
   }
   for (const OptimSpan& span : shard_.spans) {
     if (span.count == 0) continue;
@@ -124,7 +124,7 @@ void FlatValues::bind_values() {
                             ": Parameter::trainable was changed after the model got its memory; "
                             "set it before"));
     }
-    entry.parameter->bind(spec_.shared.context, values_.storage(), entry.offset,
+    entry.parameter->bind(spec_.shared.context(), values_.storage(), entry.offset,
                           spec_.traits.compute);
   }
 }
@@ -154,18 +154,18 @@ Tensor FlatValues::gather_input() {
 
 // An offloaded optimizer step (runtime/offload) may still be writing the values or the masters.
 void FlatValues::wait_for_step() const {
-  if (shard_.fence != nullptr) shard_.fence->wait(spec_.shared.context.exec().stream);
+  if (shard_.fence != nullptr) shard_.fence->wait(spec_.shared.context().exec().stream);
 }
 
 // Stream of this buffer's gathers: work that is queued on it afterwards waits for them.
 void* FlatValues::gather_stream() const {
   const ShardingContext& shared = spec_.shared;
-  return spec_.offloaded() ? shared.gathers->handle() : shared.context.exec().stream;
+  return spec_.offloaded() ? shared.gathers->handle() : shared.context().exec().stream;
 }
 
 Tensor FlatValues::allocate_values() {
   if (!values_.defined()) {
-    values_ = empty(spec_.shared.context, {spec_.layout.numel}, spec_.traits.compute,
+    values_ = empty(spec_.shared.context(), {spec_.layout.numel}, spec_.traits.compute,
                     MemoryTag::kParameter, spec_.name);
   }
   return values_;
@@ -203,8 +203,8 @@ void FlatValues::wait_for_gather() {
   coded_.decode(values_);
   if (!spec_.offloaded()) return;
   // The compute stream waits for this gather alone: later gathers on that stream may be prefetches.
-  gather.hold(spec_.shared.context.exec().stream);
-  gathered_.hold_back(spec_.shared.context.exec().stream);
+  gather.hold(spec_.shared.context().exec().stream);
+  gathered_.hold_back(spec_.shared.context().exec().stream);
 }
 
 void FlatValues::unshard() {
@@ -221,7 +221,7 @@ void FlatValues::reshard(bool to_small_group) {
   if (!spec_.shards_values() || !whole.defined() || (to_small_group && spec_.layout.owner)) return;
   wait_for_gather();
   if (to_small_group && ready_) {
-    Context& context = spec_.shared.context;
+    Context& context = spec_.shared.context();
     const ProcessGroup& group = *spec_.shared.groups.reshard;
     const int64_t count = spec_.layout.numel / group.size();
     small_shard_ = empty(context, {count}, whole.dtype(), MemoryTag::kParameter, spec_.name);

@@ -209,14 +209,15 @@ void FullState::gather(const FlatBuffer& buffer) {
 void FullState::gather_piece(const FlatBuffer& buffer, int64_t begin, int64_t count) {
   ShardingContext& shared = parallel_.shared();
   ProcessGroup& group = buffer.ranks();
-  const CollectiveOptions options{
-      .tag = "full state", .stream = shared.context.exec().stream, .traffic = Traffic::kParameters};
+  const CollectiveOptions options{.tag = "full state",
+                                  .stream = shared.context().exec().stream,
+                                  .traffic = Traffic::kParameters};
   const std::optional<int> owner = buffer.layout().owner;
   const int64_t parts = owner ? 1 : group.size();
   const bool gives = owner.value_or(group.rank()) == group.rank();
   Tensor all;
   if (receives(buffer) || owner) {
-    all = empty(shared.context, {parts * count}, DType::kF32, MemoryTag::kComm, "full state");
+    all = empty(shared.context(), {parts * count}, DType::kF32, MemoryTag::kComm, "full state");
   }
   const Tensor mine = gives ? piece_of(buffer, begin, count) : Tensor();
   if (owner) {
@@ -230,12 +231,12 @@ void FullState::gather_piece(const FlatBuffer& buffer, int64_t begin, int64_t co
   }
   if (!receives(buffer)) return;
   const float* from = static_cast<const float*>(all.data());
-  if (shared.context.device().type != DeviceType::kCpu) {
+  if (shared.context().device().type != DeviceType::kCpu) {
     staged_.resize(static_cast<size_t>(all.numel()));
-    shared.context.copy(staged_.data(), all.data(), all.bytes());
+    shared.context().copy(staged_.data(), all.data(), all.bytes());
     from = staged_.data();
   }
-  shared.context.synchronize();
+  shared.context().synchronize();
   for (int64_t part = 0; part < parts; ++part) {
     std::copy_n(from + part * count, count,
                 values_.begin() + part * buffer.layout().shard_numel + begin);
@@ -244,7 +245,7 @@ void FullState::gather_piece(const FlatBuffer& buffer, int64_t begin, int64_t co
 
 // Returns a piece of this rank's master: f32, in the memory of the model's device.
 Tensor FullState::piece_of(const FlatBuffer& buffer, int64_t begin, int64_t count) const {
-  Context& context = parallel_.shared().context;
+  Context& context = parallel_.shared().context();
   const Tensor part = vector_slice(buffer.master(), begin, count);
   const bool is_here = &part.context() == &context;
   if (is_here && part.dtype() == DType::kF32) return part;
@@ -272,8 +273,9 @@ void DataParallel::read(const Parameter& parameter, const View& to) {
 Tensor DataParallel::full_tensor(const Parameter& parameter) {
   FullState state(*this);
   const View values = state.read(parameter);
-  return from_host<float>(
-      shared_.context, {values.as<float>(), static_cast<size_t>(values.numel())}, parameter.whole);
+  return from_host<float>(shared_.context(),
+                          {values.as<float>(), static_cast<size_t>(values.numel())},
+                          parameter.whole);
 }
 
 void DataParallel::full_state(const std::function<void(const Parameter&, const View&)>& visit) {

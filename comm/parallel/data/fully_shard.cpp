@@ -20,7 +20,7 @@ void check_same(const DataParallel& parallel, const Module& module, const Contex
                 const ShardGroups& groups, const DataParallelOptions& options) {
   const ShardingContext& shared = parallel.shared();
   const ShardGroups& before = shared.groups;
-  if (&shared.context == &context && before.shard == groups.shard &&
+  if (&shared.context() == &context && before.shard == groups.shard &&
       before.replicate == groups.replicate && before.reshard == groups.reshard &&
       shared.options == options.sharding() && parallel.options().prefetch == options.prefetch) {
     return;

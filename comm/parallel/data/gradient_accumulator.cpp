@@ -38,7 +38,7 @@ UnshardedGradient::UnshardedGradient(const BufferSpec& spec,
   }
   begin_backward();
   if (spec_.shards_gradients()) return;
-  whole_ = spec_.zeroed(spec_.shared.context, spec_.layout.numel, spec_.traits.reduce,
+  whole_ = spec_.zeroed(spec_.shared.context(), spec_.layout.numel, spec_.traits.reduce,
                         MemoryTag::kGradient);
   bind();
 }
@@ -92,7 +92,7 @@ void UnshardedGradient::for_each_flag(const std::function<void(bool&)>& visit) {
 void UnshardedGradient::allocate() {
   ShardingContext& shared = spec_.shared;
   shared.before_gradient();
-  whole_ = empty(shared.context, {spec_.layout.numel}, spec_.traits.reduce, MemoryTag::kGradient,
+  whole_ = empty(shared.context(), {spec_.layout.numel}, spec_.traits.reduce, MemoryTag::kGradient,
                  spec_.name);
   zero_padding(spec_.layout, whole_);
   bind();
@@ -102,7 +102,7 @@ void UnshardedGradient::allocate() {
 // Allocates zeros, because the padding of a copy must be zero.
 void UnshardedGradient::allocate_copy(size_t part) {
   Tensor& grad = of_copies_[part - 1];
-  grad = spec_.zeroed(spec_.shared.context, spec_.layout.numel, spec_.traits.reduce,
+  grad = spec_.zeroed(spec_.shared.context(), spec_.layout.numel, spec_.traits.reduce,
                       MemoryTag::kGradient);
   for (const FlatEntry& entry : spec_.layout.entries) {
     LeafState& state = spec_.leaf(entry, part);
@@ -172,7 +172,7 @@ GradientAccumulator::GradientAccumulator(const BufferSpec& spec, OptimShard& sha
     shard_.grad = spec_.is_sharded() ? spec_.own_part(whole) : whole;
   } else {
     const UnitOffload& offload = spec_.traits.offload;
-    Context& memory = offload.gradients ? offload.tier->context() : spec_.shared.context;
+    Context& memory = offload.gradients ? offload.tier->context() : spec_.shared.context();
     const int64_t count = spec_.layout.count_of(spec_.ranks().rank());
     shard_.grad = spec_.zeroed(memory, count, spec_.traits.reduce, MemoryTag::kGradient);
     if (offload.gradients) {
@@ -221,7 +221,7 @@ void GradientAccumulator::keep() {
   if (!spec_.is_sharded()) unsharded_.fill_missing();  // parts for which zero_grad() was called
   fill_zeroed();
   const Tensor& sum = shard_.grad;
-  kept_ = empty(spec_.shared.context, sum.shape(), sum.dtype(), MemoryTag::kGradient,
+  kept_ = empty(spec_.shared.context(), sum.shape(), sum.dtype(), MemoryTag::kGradient,
                 "sum of gradients");
   kernels::axpby(sum.exec(), {.a = sum, .y = kept_});
   is_sum_ = false;

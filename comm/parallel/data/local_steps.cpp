@@ -37,7 +37,7 @@ LocalSteps::LocalSteps(DataParallel& parallel, offload::HostTier& tier,
   check(options, parallel.shared().groups);
   int64_t total = 0, before = 0, largest = 0;
   for (const OptimShard& shard : parallel.shards()) {
-    if (&shard.master.context() != &parallel.shared().context) {
+    if (&shard.master.context() != &parallel.shared().context()) {
       throw ConfigError(cat("local steps: the masters of ", shard.name,
                             " are not on the device; do not offload"));
     }

@@ -131,7 +131,7 @@ void check_replicas(DataParallel& parallel, ProcessGroup& everyone, std::optiona
   const std::vector<Copy> copies = copies_of(parallel);
   const auto check = [&](const std::vector<Copy>& same, ProcessGroup* group) {
     if (group == nullptr || group->size() == 1) return;
-    compare(same, parallel.shared().context, group->host(), rank.value_or(everyone.rank()));
+    compare(same, parallel.shared().context(), group->host(), rank.value_or(everyone.rank()));
   };
   if (groups.tensor == nullptr && groups.experts == nullptr) {
     return check(copies, sharded ? groups.replicate : &everyone);

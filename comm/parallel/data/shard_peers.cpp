@@ -6,9 +6,9 @@ namespace shale::comm {
 
 Tensor gather_norms(ShardingContext& shared, ProcessGroup& group, const Tensor& x) {
   if (group.size() == 1) return x;
-  Tensor all = empty(shared.context, {x.numel() * group.size()}, x.dtype(), MemoryTag::kComm,
+  Tensor all = empty(shared.context(), {x.numel() * group.size()}, x.dtype(), MemoryTag::kComm,
                      "gradient norm");
-  group.all_gather(x, all, {.tag = "gradient norm", .stream = shared.context.exec().stream});
+  group.all_gather(x, all, {.tag = "gradient norm", .stream = shared.context().exec().stream});
   return all;
 }
 
@@ -30,7 +30,7 @@ std::shared_ptr<ShardPeers> peers_among(ShardingContext& shared, ProcessGroup& g
   peers->size = group.size();
   peers->sum = [&shared, &group](const Tensor& x) {
     shared.wait(group.all_reduce_sum(
-        x, {.tag = "optimizer statistics", .stream = shared.context.exec().stream}));
+        x, {.tag = "optimizer statistics", .stream = shared.context().exec().stream}));
   };
   peers->gather = [&shared, &group](const Tensor& x) { return gather_norms(shared, group, x); };
   peers->exchange = [&shared, &group](const Tensor& in, const std::vector<int64_t>& in_counts,

@@ -3,6 +3,8 @@
 #include <chrono>
 #include <exception>
 
+#include "shale/base/error.h"
+
 namespace shale::comm {
 
 void let_go(Work work) {
@@ -11,6 +13,15 @@ void let_go(Work work) {
     work.wait();
   } catch (const std::exception&) {
   }
+}
+
+Context& ShardingContext::context() const {
+  if (memory->context == nullptr) {
+    throw InternalError(
+        "data parallel: the context of the model has ended, expected a context that outlives the "
+        "models that are sharded over it: declare it before them");
+  }
+  return *memory->context;
 }
 
 void ShardingContext::wait(const Work& work) {

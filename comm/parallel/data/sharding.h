@@ -140,7 +140,7 @@ void let_go(Work work);
 
 // State shared by the units of a model.
 struct ShardingContext {
-  Context& context;
+  std::shared_ptr<DeviceMemory> memory;  // of the model's context, which may end before the model
   ShardGroups groups;
   ShardingOptions options;
   // Called before memory for a whole gradient is allocated, to limit how many exist at a time.
@@ -158,18 +158,24 @@ struct ShardingContext {
   ReplicaGradients replica_gradients = ReplicaGradients::kSum;
   double exposed_seconds = 0;  // time spent waiting for collectives
 
+  // Throws InternalError if the context has ended.
+  Context& context() const;
   // Returns the group of the ranks that share a parameter.
   ProcessGroup& shard(bool of_experts) const {
     return of_experts ? *groups.expert_shard : *groups.shard;
   }
-  bool single() const { return groups.shard->size() == 1 && groups.replicate == nullptr; }
+  // Throws like context(), as groups may have ended too.
+  bool single() const {
+    context();
+    return groups.shard->size() == 1 && groups.replicate == nullptr;
+  }
   void wait(const Work& work);
   CollectiveOptions collective(std::string_view tag, Traffic traffic) const {
     return {.tag = tag,
             .async = options.overlap,
-            .stream = context.exec().stream,
+            .stream = context().exec().stream,
             .traffic = traffic,
-            .step = context.step()};
+            .step = context().step()};
   }
 };
 

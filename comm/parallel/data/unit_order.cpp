@@ -53,7 +53,7 @@ void UnitGathers::before_forward(FlatUnit& unit) {
 }
 
 void UnitGathers::after_forward(FlatUnit& unit) {
-  const AutogradState& state = shared_.context.autograd();
+  const AutogradState& state = shared_.context().autograd();
   if (in_backward()) return;  // backward still uses the parameters
   if (state.enabled && state.training) {
     unit.reshard_after_forward();

@@ -40,7 +40,7 @@ class UnitGathers {
 
   // Sets the units, in the order in which forward most likely reaches them.
   void set_units(std::vector<FlatUnit*> order) { order_.set_guess(std::move(order)); }
-  bool in_backward() const { return shared_.context.autograd().backward_depth > 0; }
+  bool in_backward() const { return shared_.context().autograd().backward_depth > 0; }
   void begin_backward() { order_.begin_backward(); }
 
   // Actions of a unit's module hooks. A recomputation in backward also calls after_forward().
