@@ -2,11 +2,14 @@
 // --device cuda --filter gemm/forward --dtype bf16
 #include <algorithm>
 #include <cstdio>
+#include <optional>
 #include <regex>
+#include <set>
 
 #include "shale/base/config.h"
 #include "shale/base/cpu_affinity.h"
 #include "shale/base/error.h"
+#include "shale/bench/support/foreign.h"
 #include "shale/bench/support/gemm_tuner.h"
 #include "shale/bench/support/kernel_cases.h"
 #include "shale/bench/support/machine.h"
@@ -29,6 +32,7 @@ struct BenchConfig {
   bool list = false;
   std::string json;
   std::string tune;
+  std::string foreign;
 };
 
 void describe(ConfigSpec& spec, BenchConfig& c) {
@@ -55,6 +59,9 @@ void describe(ConfigSpec& spec, BenchConfig& c) {
            "time all GEMM implementations, and write the fastest to this file, usually "
            "kernels/gemm_table.inc",
            {.is_path = true, .help = {.metavar = "FILE"}});
+  spec.add("foreign", c.foreign,
+           "function in a .cu file to time beside the kernel that --filter selects",
+           {.help = {.metavar = "FILE:FUNCTION"}});
   spec.example("bench_kernels --threads 2 --json kernels.json");
   spec.example("bench_kernels --device cuda --filter 'attention.*/t8192' --dtype bf16");
   spec.example("bench_kernels --device cuda --family hopper --filter ffn");
@@ -78,31 +85,29 @@ class Report {
   const std::vector<JsonText>& rows() const { return rows_; }
   int errors() const { return errors_; }
 
-  void add(const KernelCase& kernel, const kernels::Cost& cost, const Measured& measured) {
-    const double median = measured.ours.median();
-    const bool compute = peaks_.compute_bound(cost, kernel.dtype) || cost.bytes() == 0;
-    const double speed = (compute ? cost.flops : cost.bytes()) / median / (tera_ ? 1e12 : 1e9);
-    const char* unit = tera_ ? (compute ? "TFLOP/s" : "TB/s") : (compute ? "GFLOP/s" : "GB/s");
+  // foreign: name of the kernel that is compared; difference: ForeignKernel::compare().
+  void add(const KernelCase& kernel, const kernels::Cost& cost, const Measured& measured,
+           const std::string& foreign, double difference) {
     JsonText row;
     row.add("name", kernel.name).add("slot", kernel.slot).add("dtype", dtype_name(kernel.dtype));
     row.add("family", family_name(kernel.family));
     row.add("runs", int64_t(measured.ours.seconds.size()));
-    row.add("time_us", median * 1e6).add("time_us_min", measured.ours.min() * 1e6);
-    row.add("gflop", cost.flops / 1e9).add("gbytes", cost.bytes() / 1e9);
-    row.add("speed", speed).add("unit", unit);
-    std::printf("%-*s  %8s  %8s  %10s  %10s  %9s  %-7s", width_, kernel.name.c_str(),
-                cost.flops > 0 ? short_number(cost.flops / 1e9).c_str() : "",
-                short_number(cost.bytes() / 1e6).c_str(), short_number(median * 1e6).c_str(),
-                short_number(measured.ours.min() * 1e6).c_str(), short_number(speed).c_str(), unit);
-    const double bound = peaks_.bound_seconds(cost, kernel.dtype);
-    if (bound > 0) row.add("of_peak", bound / median);
-    std::printf("  %7s", bound > 0 ? percent(bound / median).c_str() : "");
+    add_times(row, kernel.name, kernel.dtype, cost, measured.ours);
     if (!measured.vendor.empty()) {
       const double ratio = paired_ratio(measured.vendor, measured.ours);
       row.add("vendor", vendor_).add("vendor_us", measured.vendor.median() * 1e6);
       row.add("vendor_us_min", measured.vendor.min() * 1e6).add("vendor_over_ours", ratio);
       std::printf("  %10s  %8s", short_number(measured.vendor.median() * 1e6).c_str(),
                   percent(ratio).c_str());
+    }
+    if (!measured.foreign.empty()) {
+      const double ratio = paired_ratio(measured.foreign, measured.ours);
+      JsonText other;
+      other.add("name", foreign).add("over_ours", ratio).add("difference", difference);
+      std::printf("\n");
+      add_times(other, foreign, kernel.dtype, cost, measured.foreign);
+      std::printf("  %10s  %8s  differs by %.1e", "", percent(ratio).c_str(), difference);
+      row.add("foreign", other);
     }
     std::printf("\n");
     std::fflush(stdout);
@@ -120,6 +125,25 @@ class Report {
   }
 
  private:
+  // Prints a line without its end, and adds its values to `row`.
+  void add_times(JsonText& row, const std::string& name, DType dtype, const kernels::Cost& cost,
+                 const Samples& samples) const {
+    const double median = samples.median();
+    const bool compute = peaks_.compute_bound(cost, dtype) || cost.bytes() == 0;
+    const double speed = (compute ? cost.flops : cost.bytes()) / median / (tera_ ? 1e12 : 1e9);
+    const char* unit = tera_ ? (compute ? "TFLOP/s" : "TB/s") : (compute ? "GFLOP/s" : "GB/s");
+    row.add("time_us", median * 1e6).add("time_us_min", samples.min() * 1e6);
+    row.add("gflop", cost.flops / 1e9).add("gbytes", cost.bytes() / 1e9);
+    row.add("speed", speed).add("unit", unit);
+    std::printf("%-*s  %8s  %8s  %10s  %10s  %9s  %-7s", width_, name.c_str(),
+                cost.flops > 0 ? short_number(cost.flops / 1e9).c_str() : "",
+                short_number(cost.bytes() / 1e6).c_str(), short_number(median * 1e6).c_str(),
+                short_number(samples.min() * 1e6).c_str(), short_number(speed).c_str(), unit);
+    const double bound = peaks_.bound_seconds(cost, dtype);
+    if (bound > 0) row.add("of_peak", bound / median);
+    std::printf("  %7s", bound > 0 ? percent(bound / median).c_str() : "");
+  }
+
   std::string vendor_;
   bool tera_;
   const Peaks& peaks_;
@@ -243,6 +267,21 @@ void drop_missing(std::vector<KernelCase>& cases, BenchDevice& device) {
   std::fflush(stdout);
 }
 
+// Returns the kernel of --foreign, compiled; none without the flag. A function gets neither the
+// dtype nor which kernel it stands beside.
+std::optional<ForeignKernel> foreign_kernel(const BenchConfig& config,
+                                            const std::vector<KernelCase>& cases) {
+  if (config.foreign.empty()) return {};
+  std::set<std::string> slots;
+  for (const KernelCase& one : cases) slots.insert(one.slot);
+  if (slots.size() > 1 || config.dtype == "all") {
+    throw ConfigError(cat("--foreign needs --filter for one kernel, and --dtype fp32, bf16 or fp16",
+                          " (found ", slots.size(), " kernels, --dtype ", config.dtype, ")"));
+  }
+  return std::optional<ForeignKernel>(std::in_place, config.foreign,
+                                      device_named(config.device).type);
+}
+
 int run(int argc, char** argv) {
   BenchConfig config;
   ConfigSpec spec("bench_kernels", "compares the kernels with the machine's peak");
@@ -257,6 +296,7 @@ int run(int argc, char** argv) {
     for (const KernelCase& one : cases) std::printf("%s\n", one.name.c_str());
     return 0;
   }
+  const std::optional<ForeignKernel> foreign = foreign_kernel(config, cases);
   Machine machine = describe_machine();
   const auto device = make_bench_device(device_named(config.device),
                                         resolve_threads(config.threads, /*local_ranks=*/1));
@@ -273,14 +313,18 @@ int run(int argc, char** argv) {
   const Peaks peaks = device->measure_peaks(config.min_time_s);
   print_peaks(peaks);
 
-  size_t name_width = 0;
+  const std::string foreign_name = foreign ? foreign->name() : "";
+  size_t name_width = foreign_name.size();
   for (const KernelCase& one : cases) name_width = std::max(name_width, one.name.size());
   Report report(*device, peaks, name_width);
   const KernelBench bench(*device);
   for (const KernelCase& one : cases) {
     try {
-      const PreparedCase prepared = one.prepare(bench);
-      report.add(one, prepared.cost, measure(*device, prepared, config.min_time_s));
+      PreparedCase prepared = one.prepare(bench);
+      const double difference = foreign ? foreign->compare(bench, prepared) : 0;
+      if (foreign) prepared.foreign = foreign->calls(bench, prepared);
+      report.add(one, prepared.cost, measure(*device, prepared, config.min_time_s), foreign_name,
+                 difference);
     } catch (const Error& error) {
       report.add_error(one, error.what());
     }

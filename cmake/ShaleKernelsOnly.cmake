@@ -42,11 +42,11 @@ target_link_libraries(shale_runtime PUBLIC shale_kernels PRIVATE ${gpu_kernels})
 target_compile_definitions(shale_runtime PRIVATE ${definitions})
 
 if(SHALE_BUILD_BENCH)
-  set(sources bench_device bench_device_emu bench_devices buffer cases_ffn gemm_tuner json_text
+  set(sources bench_device bench_device_emu bench_devices buffer cases_ffn foreign gemm_tuner json_text
               kernel_cases machine measure peaks program table timing)
   list(TRANSFORM sources REPLACE "(.+)" "bench/support/\\1.cpp")
   file(GLOB cases CONFIGURE_DEPENDS runtime/kernel_check/cases_*.cpp)
-  foreach(name IN ITEMS fill kernel_device matmul_spec operands)
+  foreach(name IN ITEMS fill kernel_device matmul_spec operands plain_operands)
     list(APPEND cases runtime/kernel_check/${name}.cpp)
   endforeach()
   if(SHALE_HAVE_CUDA)

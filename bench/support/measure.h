@@ -6,9 +6,10 @@
 
 namespace shale::bench {
 
-// Times of alternating runs: as many of Shale's kernel as of the vendor's, if there is one.
+// Times of alternating runs: as many of Shale's kernel as of the vendor's and of a foreign one, if
+// there are.
 struct Measured {
-  Samples ours, vendor;
+  Samples ours, vendor, foreign;
 };
 
 // Warms up, then measures for at least min_time_s seconds. A sample is the mean of as many calls in

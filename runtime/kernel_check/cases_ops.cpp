@@ -73,6 +73,10 @@ kernels::Cost cost_of(const GateArgs& a) {
   return kernels::cost_of(a.whole());
 }
 
+Plain plain_operands(const GateArgs& a) {
+  return bench::plain_operands(a.whole());
+}
+
 GateArgs make_gate(Operands& o, DType dtype, int64_t rows, int64_t cols) {
   GateArgs a{.x = o.floats(dtype, {rows, cols}, 3),
              .scale = broadcast_row(o.floats(dtype, {cols}), rows),

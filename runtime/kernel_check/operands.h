@@ -13,6 +13,7 @@
 #include "shale/kernels/gemm_plan.h"
 #include "shale/kernels/slot.h"
 #include "shale/runtime/kernel_check/kernel_device.h"
+#include "shale/runtime/kernel_check/plain_operands.h"
 
 namespace shale::kernel_check {
 
@@ -92,6 +93,8 @@ struct PreparedCase {
   std::function<void()> run;     // launches the kernel on the next copy of the operands
   std::function<void()> vendor;  // does the same work by the vendor's library; may be empty
   std::vector<View> operands;    // those of the first call of run(), in device memory
+  std::function<void()> foreign = {};     // does the same work by a ForeignKernel; may be empty
+  std::vector<PlainOperands> plain = {};  // each copy of the operands; empty: see plain_operands()
 };
 
 // Which kernels a case uses on a GPU.
@@ -162,6 +165,9 @@ KernelCase make_case(std::string name, const char* slot, RunCase<Args> run, DTyp
                           .vendor = {},
                           .operands = first};
     prepared.cost.flops *= options.flops_share;
+    for (const Args& args : state->args) {
+      if (auto plain = plain_operands(args)) prepared.plain.push_back(*std::move(plain));
+    }
     if (state->vendor) {
       prepared.vendor = [state] { state->vendor(state->next(state->vendor_turn)); };
     }
