@@ -58,7 +58,8 @@ function(compact text out)
 endfunction()
 
 set(code)
-file(GLOB sources ${ROOT}/examples/*/*.cpp ${ROOT}/examples/*/*.h ${ROOT}/examples/python/*.py)
+file(GLOB sources ${ROOT}/examples/*/*.cpp ${ROOT}/examples/*/*.h ${ROOT}/examples/*/*.cu
+     ${ROOT}/examples/python/*.py)
 foreach(source IN LISTS sources)
   read_text(${source} text)
   compact("${text}" text)

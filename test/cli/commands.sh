@@ -41,6 +41,7 @@ is_parsed() {
       [[ $# -gt 0 ]] && is_parsed "$@" ;;
     train_lm | */train_lm) "$BIN_DIR/train_lm" "${@:2}" --print-config ;;
     bench_collectives) "$BIN_DIR/$1" "${@:2}" --print-config ;;
+    bench_kernels) "$BIN_DIR/$1" "${@:2}" --list ;;
     train_image | */train_image) "$BIN_DIR/train_image" "${@:2}" --print-config ;;
     train_diffusion | */train_diffusion) "$BIN_DIR/train_diffusion" "${@:2}" --print-config ;;
     shale | */shale)
