@@ -74,7 +74,7 @@ kernels::Cost cost_of(const GateArgs& a) {
 }
 
 Plain plain_operands(const GateArgs& a) {
-  return bench::plain_operands(a.whole());
+  return kernel_check::plain_operands(a.whole());
 }
 
 GateArgs make_gate(Operands& o, DType dtype, int64_t rows, int64_t cols) {
