@@ -4,6 +4,7 @@
 
 #include "shale/base/cpu_affinity.h"
 #include "shale/base/gpu_model.h"
+#include "shale/models/training/checks/kernel_choice.h"
 
 namespace shale::models {
 
@@ -22,8 +23,10 @@ std::shared_ptr<Context> make_context(const DeviceOptions& options, comm::World&
   RunConfig run;
   run.device = options.device;
   const Device device = device_of(run, world);
-  return std::make_shared<Context>(ContextOptions{
+  auto context = std::make_shared<Context>(ContextOptions{
       .device = device, .threads = resolve_threads(options.threads, world.local_size())});
+  use_stored_check(context->device());
+  return context;
 }
 
 void describe(ConfigSpec& spec, ModelOptions& o) {

@@ -51,17 +51,23 @@ std::string find_build_id(const std::byte* notes, size_t bytes) {
   return "";
 }
 
-// Called for each loaded object; the first is the program itself.
+// Called for each loaded object, until the one that contains this function: the program, or
+// libshale.so.
 int look_at_object(dl_phdr_info* object, size_t, void* result) {
+  const auto here = reinterpret_cast<ElfW(Addr)>(&look_at_object);
+  bool is_ours = false;
+  std::string found;
   for (int i = 0; i < object->dlpi_phnum; ++i) {
     const auto& segment = object->dlpi_phdr[i];
-    if (segment.p_type != PT_NOTE) continue;
-    const auto* notes = reinterpret_cast<const std::byte*>(object->dlpi_addr + segment.p_vaddr);
-    auto& id = *static_cast<std::string*>(result);
-    id = find_build_id(notes, segment.p_memsz);
-    if (!id.empty()) break;
+    const ElfW(Addr) begin = object->dlpi_addr + segment.p_vaddr;
+    if (segment.p_type == PT_LOAD) {
+      is_ours = is_ours || (here >= begin && here < begin + segment.p_memsz);
+    } else if (segment.p_type == PT_NOTE && found.empty()) {
+      found = find_build_id(reinterpret_cast<const std::byte*>(begin), segment.p_memsz);
+    }
   }
-  return 1;
+  if (is_ours) *static_cast<std::string*>(result) = found;
+  return is_ours ? 1 : 0;
 }
 
 constexpr const char* kTag = "health check";

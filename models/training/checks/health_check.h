@@ -39,7 +39,8 @@ void check_learning_rate(const RunConfig& config, const comm::World& world);
 // Warns, on one rank of each node, of folders with too little space for Open MPI.
 void check_room_for_mpi(const comm::World& world);
 
-// Returns the linker's build id of the running program; its file size if it has none.
+// Returns the linker's build id of the running program, or of libshale.so if that has Shale's code;
+// the program's file size if there is none.
 std::string build_id();
 
 }  // namespace shale::models

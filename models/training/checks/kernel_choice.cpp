@@ -30,7 +30,9 @@ bool is_wanted(const Device& device) {
   if (!wish.empty() && wish != "on" && wish != "off") {
     throw ConfigError(cat("SHALE_KERNEL_CHECK: ", wish, ", expected on or off"));
   }
-  return device.type == DeviceType::kCuda ? wish != "off" : wish == "on";
+  return device.type == DeviceType::kCuda  ? wish != "off"
+         : device.type == DeviceType::kEmu ? wish == "on"
+                                           : false;
 }
 
 // Returns nothing for a GPU whose model or driver cannot be found out.
@@ -124,6 +126,17 @@ std::vector<std::string> choose_kernels(Context& context, comm::ProcessGroup& de
   }
   kernel_check::leave_out(device, names);
   return names;
+}
+
+void use_stored_check(const Device& device) {
+  if (!is_wanted(device)) return;
+  const std::optional<CheckedDevice> checked = device_of(device);
+  const auto stored = checked ? kernel_check::load_check(*checked) : std::nullopt;
+  std::vector<std::string> names;
+  if (stored) {
+    for (const auto& one : stored->report.left_out) names.push_back(one.kernel);
+  }
+  kernel_check::leave_out(device, names);
 }
 
 }  // namespace shale::models

@@ -6,6 +6,7 @@
 #include "shale/models/training/checks/health_check.h"
 #include "shale/runtime/kernel_check/cache.h"
 #include "shale/runtime/kernel_check/kernel_parts.h"
+#include "shale/runtime/tensor/tensor.h"
 #include "shale/test/support/ranks/harness.h"
 #include "shale/test/support/temp_dir.h"
 
@@ -26,12 +27,25 @@ TEST_CASE("all ranks leave out the kernels that are wrong on any rank's GPU") {
   CHECK(left_out == (group->size() == 1
                          ? std::vector<std::string>{"mul/all"}
                          : std::vector<std::string>{"attention_fwd/hopper", "mul/all"}));
-  float one = 1;
-  const View view = make_view(&one, {1});
+  const Tensor one = full(context, {1}, DType::kF32, 1);
+  const View view = one;
   CHECK_THROWS_AS(kernels::mul(context.exec(), {.a = view, .b = view, .y = view}),
                   UnavailableError);
-  kernel_check::leave_out(context.device(), "mul", 0);
-  kernel_check::leave_out(context.device(), "attention_fwd", 0);
+  const auto restore = [&] {
+    for (const char* slot : {"mul", "attention_fwd"}) {
+      kernel_check::leave_out(context.device(), slot, 0);
+    }
+  };
+  restore();
+  models::use_stored_check(context.device());  // of this host alone
+  if (first) {
+    CHECK_THROWS_AS(kernels::mul(context.exec(), {.a = view, .b = view, .y = view}),
+                    UnavailableError);
+  } else {
+    CHECK_NOTHROW(kernels::mul(context.exec(), {.a = view, .b = view, .y = view}));
+  }
+  context.synchronize();
+  restore();
 
   setenv("SHALE_KERNEL_CHECK", "sometimes", 1);
   CHECK_THROWS_AS(models::choose_kernels(context, *group, 60), ConfigError);
