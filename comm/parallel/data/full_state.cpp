@@ -59,7 +59,9 @@ void fill_span(const OptimSpan& span, const DataParallel::FillRows& fill, std::s
 }  // namespace
 
 FullState::FullState(DataParallel& parallel, std::optional<int> root)
-    : parallel_(parallel), root_(root) {}
+    : parallel_(parallel), root_(root) {
+  parallel.shared().context();  // throws if it has ended, as groups may have ended too
+}
 
 // Index of the root rank among all ranks of `experts` and `expert_shard`, in mesh order.
 int FullState::place_among_experts() const {

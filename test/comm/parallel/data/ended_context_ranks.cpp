@@ -78,6 +78,9 @@ struct Program {
     backward(net.loss(x));
     optimizer->step();
     optimizer->prepare(*context, 1, 0.01f);
+    for (const OptimShard& shard : shards) {
+      for (const OptimSpan& span : shard.spans) has_part = has_part || span.count > 0;
+    }
     graph = net.loss(x);
   }
   void end(Ends what) {
@@ -89,6 +92,7 @@ struct Program {
   const int stage;
   Net net;
   Tensor x, graph;
+  bool has_part = false;  // this rank's optimizer has something to step
   std::unique_ptr<optim::AdamW> optimizer;
   std::unique_ptr<ProcessGroup> group;
   std::unique_ptr<Context> context;
@@ -116,7 +120,7 @@ TEST_CASE("a sharded model outlives its context: uses are errors, and its end is
     check_ended("tensor", [&] { scale(p.x, 2); });
     check_ended("forward", [&] { p.net.loss(p.x); });
     check_ended("backward", [&] { backward(p.graph); });
-    check_ended("step", [&] { p.optimizer->step(); });
+    if (p.has_part) check_ended("step", [&] { p.optimizer->step(); });
     check_ended("clip", [&] { comm::clip_grad_norm(p.net, 1); });
     check_ended("mean", [&] { comm::mean_over_ranks(p.net, p.graph); });
     check_ended("state", [&] { parallel.full_state([](const Parameter&, const View&) {}); });
