@@ -48,7 +48,7 @@ struct PlanOptions {
   std::string check;
   bool layouts = false;
   int64_t top = 20;
-  int64_t search_nodes = 48;  // number of layouts that a search plans; 0: no limit
+  int64_t search_nodes = 96;  // number of layouts that a search plans; 0: no limit
   bool explain = false;
   bool json = false;
   std::string write;            // file for the options of the fastest layout; empty: none
