@@ -212,6 +212,10 @@ void ImageTask::finish(const TaskContext& run) {
   if (damaged > 0) log_info(damaged, " damaged images were skipped, counted on each rank");
 }
 
+std::string ImageTask::command_to_try(const std::string& out) const {
+  return cat("shale classify ", out, " PICTURE");
+}
+
 SampleUnit ImageTask::unit() const {
   return {.samples = cat("images of ", augmentation_.pixels, " x ", augmentation_.pixels),
           .items = "images",

@@ -264,6 +264,11 @@ void LanguageTask::sample(const TaskContext& run) {
   run.tell("samples/end", text);
 }
 
+std::string LanguageTask::command_to_try(const std::string& out) const {
+  const bool answers = config_.source.objective != Objective::kPretrain;
+  return cat("shale generate ", out, answers ? " --chat" : "");
+}
+
 SampleUnit LanguageTask::unit() const {
   // A frozen weight has no gradient, which saves one of its three GEMMs.
   const double flops = flops_per_token_ * (adapters_ ? 2.0 / 3 : 1);

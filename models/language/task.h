@@ -47,6 +47,7 @@ class LanguageTask : public Task {
   void open_output() override;
   void finish(const TaskContext& run) override;
 
+  std::string command_to_try(const std::string& out) const override;
   SampleUnit unit() const override;
   std::vector<std::string> summary() const override;
   std::map<std::string, std::string> same_on_all_ranks() const override;

@@ -133,6 +133,10 @@ class Task {
   // Called after the last step: exports, samples. Collective.
   virtual void finish(const TaskContext&) {}
 
+  // Returns a command that tries the model in the folder `out`, for the end of the log; may be
+  // empty.
+  virtual std::string command_to_try(const std::string& /*out*/) const { return {}; }
+
   virtual SampleUnit unit() const = 0;
   // Returns lines for the log.
   virtual std::vector<std::string> summary() const = 0;

@@ -180,9 +180,8 @@ void Trainer::report_end(double run_s) const {
   log_info(line,
            config_.no_save ? "; nothing is saved (--no-save)" : cat("; saved in ", config_.out));
   if (config_.no_save) return;
-  const bool is_language_model = unit_.items == "tokens";
-  log_info("next: shale report ", config_.out,
-           is_language_model ? cat(", shale generate ", config_.out) : std::string());
+  const std::string command = task_.command_to_try(config_.out);
+  log_info("next: shale report ", config_.out, command.empty() ? "" : ", ", command);
 }
 
 void Trainer::report_ranks(int64_t step) {

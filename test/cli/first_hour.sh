@@ -43,7 +43,7 @@ evaluate=(evaluate base --data held_out.txt --seq-len 32 --batch 3 --json --thre
 timeout 60 mpirun --oversubscribe --bind-to none -np 2 "$shale" "${evaluate[@]}" >together 2>&1
 grep -qF '"perplexity"' alone && cmp -s alone together ||
   fail "two ranks evaluate otherwise: $(cat alone together)"
-step "validation" -- "$train" --task sft --data chats.jsonl --init base --seq-len 64 --steps 40 \
+step "validation" "next: shale report whole, shale generate whole --chat" -- "$train" --task sft --data chats.jsonl --init base --seq-len 64 --steps 40 \
   --micro-batch 4 --lr 5e-3 --eval-every 20 --out whole
 loss_of whole | awk 'NR == 1 { first = $1 } { last = $1 } END { exit !(last < first) }' ||
   fail "the validation loss of fine-tuning does not fall: $(loss_of whole)"
