@@ -58,7 +58,7 @@ loses() {
   [[ $code -eq 76 ]] || fail "$signal $*: exit code $code, expected 76"
   for ((rank = 0; rank < ranks; ++rank)); do
     ((rank == lost)) && continue
-    cat "$work/run"/failure/*.txt | grep -qF "[rank $rank] no heartbeat from rank $lost$place for " ||
+    grep -qF "[rank $rank] no heartbeat from rank $lost$place for " "$work/run"/failure/*.txt ||
       fail "$signal $*: rank $rank does not name rank $lost$place"
   done
   # Standard error has few lines, of any number of ranks, and the cause is the last of them.
