@@ -79,7 +79,7 @@ class CommandLine {
 
   std::string_view take_value(const ConfigField& field) {
     if (next_ == arguments_.size()) {
-      throw ConfigError(mismatch(field.spelled(), field, "nothing"));
+      throw ConfigError(mismatch(field.spelled(), field, "no value"));
     }
     const std::string_view value = arguments_[next_];
     if (looks_like_flag(value)) {

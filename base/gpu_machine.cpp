@@ -25,8 +25,9 @@ std::vector<Row> read_rows(const std::string& file) {
     if (!(words >> row.address >> row.arch >> row.reached >> std::ws) ||
         !std::getline(words, row.name)) {
       throw ConfigError(cat("SHALE_MACHINE: ", file, ", line ", rows.size() + 1, ": '",
-                            excerpt(line), "', expected ADDRESS CAPABILITY REACHED NAME, as in ",
-                            "'0000:17:00.0 89 - NVIDIA GeForce RTX 4090'"));
+                            excerpt(line), "', expected ADDRESS CAPABILITY PEERS NAME, as in ",
+                            "'0000:17:00.0 89 0,1 NVIDIA GeForce RTX 4090'; PEERS: the GPUs whose ",
+                            "memory this GPU can access, or -"));
     }
     rows.push_back(std::move(row));
   }
@@ -52,7 +53,7 @@ GpuMachine read_gpu_machine(const std::string& folder) {
                                    [&](int gpu) { return static_cast<size_t>(gpu) < rows.size(); });
     if (!arch || *arch < 10 || *arch > 999 || !known || (reached.empty() && row.reached != "-")) {
       throw ConfigError(cat("SHALE_MACHINE: GPU ", machine.gpus.size(), ": capability '",
-                            excerpt(row.arch), "' and reached GPUs '", excerpt(row.reached),
+                            excerpt(row.arch), "' and peers '", excerpt(row.reached),
                             "', expected such as 89 and a list of numbers below ", rows.size(),
                             ", or -"));
     }

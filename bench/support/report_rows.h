@@ -26,9 +26,10 @@ bool is_program(const Json& document, const char* name);
 // the name of the case.
 std::map<std::string, Json> fastest_rivals(const std::vector<Json>& documents);
 
-// Returns the name that other programs use for a bench_kernels case: without the kernel family,
-// "attention_fwd/causal/..." for "attention_fwd/hopper_causal/...", and "gemm/square/..." for
-// "gemm/hopper_nt/...".
+// Returns the name that other programs use for a bench_kernels case. Removes the kernel family
+// ("hopper_", "portable_", "vendor_"): "attention_fwd/hopper_causal/..." becomes
+// "attention_fwd/causal/...". Replaces the layout "nt" by "square": "gemm/hopper_nt/..." becomes
+// "gemm/square/...".
 std::string name_for_rivals(const std::string& name);
 
 // Makes a section that compares the main GPU figures with the fastest other program: a row for each

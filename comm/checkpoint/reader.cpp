@@ -48,7 +48,8 @@ CheckpointReader::CheckpointReader(const std::string& folder, CheckpointManifest
   // A renamed folder could be mistaken for the newest checkpoint.
   const auto step = parse_checkpoint_name(std::filesystem::path(folder).filename().string());
   if (step && *step != manifest_.step) {
-    throw DataError(cat(folder, ": the manifest is of step ", manifest_.step, ", not of its name"));
+    throw DataError(cat(folder, ": manifest.json has step ", manifest_.step, ", expected step ",
+                        *step, " as in the folder's name; was the folder renamed?"));
   }
 }
 

@@ -52,7 +52,7 @@ bool is_tokenizer_of(const std::string& path, const StoredTokenizer& tokenizer);
 // Reads a folder's tokenizer.json, or SentencePiece's tokenizer.model; null: neither exists.
 std::shared_ptr<const StoredTokenizer> find_tokenizer_in(const std::string& folder);
 
-// Name of the fact that describes the tokenizer of a checkpoint's run.
+// Key under which a checkpoint stores the description of its run's tokenizer.
 inline constexpr const char* kTokenizerFact = "text tokenizer";
 std::string tokenizer_fact(const StoredTokenizer& tokenizer);
 // Returns the tokenizer.json in a checkpoint; null: neither it nor its run has one. Throws

@@ -351,7 +351,7 @@ int list_layouts(PlanOptions& options, const ConfigSpec& spec, const Cluster* cl
   for (const char* const name : {"zero", "pipeline", "recompute", "offload"}) {
     if (!spec.was_set(name)) continue;
     throw ConfigError(
-        cat("--layouts lists all values of --", name, "; leave it out, or use --cluster"));
+        cat("--layouts without --cluster lists all values of --", name, "; leave out --", name));
   }
   resolve(options.train, options.ranks);
   const int64_t most = run.device_memory;

@@ -358,13 +358,13 @@ void describe_checkpoints(ConfigSpec& spec, RunConfig& c) {
       .may_change();
   spec.add("no-save", c.no_save, "write no checkpoints").may_change();
   spec.add("after-save", c.after_save,
-           "shell command after each save, on each host with an --out of its own: uploads "
-           "$SHALE_CHECKPOINT; training goes on meanwhile",
+           "shell command to run after each save while training continues, such as an upload of "
+           "$SHALE_CHECKPOINT; runs once per host, or once if all hosts share --out",
            {.help = {.metavar = "COMMAND", .default_text = "none"}})
       .may_change();
   spec.add("before-resume", c.before_resume,
-           "shell command before --resume, on each host with an --out of its own: fetches "
-           "$SHALE_OUT/checkpoints; allows an --out on the disk of each host",
+           "shell command to run before --resume, such as a download to $SHALE_OUT/checkpoints; "
+           "runs once per host, or once if all hosts share --out; required if they do not share it",
            {.help = {.metavar = "COMMAND", .default_text = "none"}})
       .may_change();
   spec.add("resume", c.resume,

@@ -33,8 +33,10 @@ struct SpecialTokens {
   std::optional<int64_t> begin, pad;
   std::vector<int64_t> ends;  // tokens that end a text, a turn, ...; the tokenizer's own end first
 };
-// Finds special tokens in generation_config.json, else config.json, else the tokenizer's files,
-// else the tokenizer (null: none). By default, texts begin with the token that ends them.
+// Finds special tokens. The first source that names a token decides: generation_config.json,
+// config.json, tokenizer_config.json and special_tokens_map.json, `tokenizer` (may be null). If
+// there is a tokenizer, but no source names the token that begins texts (BOS), it is the token that
+// ends them (EOS).
 SpecialTokens special_tokens(const HfExtras& extras, const StoredTokenizer* tokenizer);
 
 // Returns chat templates, in Jinja, by name; most models have a single one, "default".

@@ -27,7 +27,7 @@ DirectMemory allocate_direct_memory(size_t bytes) {
   void* mapped = mmap(nullptr, size + slack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
                       /*fd=*/-1, 0);
   if (mapped == MAP_FAILED) {
-    throw OutOfMemoryError(cat("memory for a disk: the system refused ",
+    throw OutOfMemoryError(cat("direct I/O: cannot allocate a buffer of ",
                                format_bytes(double(bytes)), ": ", std::strerror(errno)));
   }
   auto* begin = static_cast<std::byte*>(mapped);

@@ -120,8 +120,8 @@ Shape broadcast_shape(const char* op, const Shape& a, const Shape& b, std::strin
   for (int d = 1; d <= shape.ndim(); ++d) {
     const int64_t of_a = d <= a.ndim() ? a.at(-d) : 1, of_b = d <= b.ndim() ? b.at(-d) : 1;
     if (of_a != of_b && of_a != 1 && of_b != 1) {
-      throw ShapeError(
-          cat(op, ": ", b_name, " is ", b, ", a is ", a, ", expected equal sizes, or 1"));
+      throw ShapeError(cat(op, ": ", b_name, " is ", b, ", a is ", a,
+                           ", expected in each dimension equal sizes, or one size of 1"));
     }
     shape[shape.ndim() - d] = of_a == 1 ? of_b : of_a;
   }

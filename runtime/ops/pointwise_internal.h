@@ -69,7 +69,8 @@ class PointwiseTrace {
  public:
   explicit PointwiseTrace(Context& context) : context_(context) {}
 
-  // Throws ShapeError if the result's shape differs from that of the other results.
+  // Records an op and returns its result. Throws ShapeError unless all recorded ops have results of
+  // one shape.
   Tensor add(kernels::PointwiseOp op, DType dtype, const Shape& shape,
              const std::vector<PointwiseOperand>& operands);
   // The chain with these outputs; all must be results of ops in this trace.

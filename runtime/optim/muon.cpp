@@ -368,9 +368,9 @@ Muon::Trip Muon::send(const Round& round) {
   return trip;
 }
 
-// Orthogonalizes this rank's matrices of a round and sends the parts back. Parts arrive in rank
-// order, which for a single matrix without tensor parallelism is the matrix itself; otherwise they
-// are sorted first.
+// Orthogonalizes this rank's matrices of a round, and sends each rank its parts of the results. The
+// parts received lie one rank after another. Those of a single matrix without tensor parallelism
+// already form the matrix; parts of several matrices are first copied to their places.
 void Muon::compute(const Round& round, Trip& trip) {
   trip.wait();
   const Batch& own = round[static_cast<size_t>(rank())];

@@ -254,7 +254,7 @@ TEST_CASE("messages quote the start of endless input only", "[config]") {
 
 TEST_CASE("a flag without its value is an error, and takes nothing from its neighbours",
           "[config]") {
-  CHECK(complaint({"--steps"}) == "--steps: expected an integer of at least 1, found nothing");
+  CHECK(complaint({"--steps"}) == "--steps: expected an integer of at least 1, found no value");
   CHECK(complaint({"--data", "--zero", "1"}) ==
         "--data: expected text, found the flag --zero; write --data=--zero if that is the value");
   CHECK(options_of({"--data=--zero", "--zero=1"}).data == "--zero");

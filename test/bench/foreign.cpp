@@ -133,7 +133,7 @@ FUNCTION(one_wrong) {
 }
 )";
 
-// The compiled functions, and the CPU's kernels that they stand beside.
+// The source file of the functions, and the cases of Shale's CPU kernels to time them against.
 struct Foreign {
   test::TempDir folder;
   std::string file = folder.write("it's mine.cpp", kFunctions);

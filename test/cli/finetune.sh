@@ -55,7 +55,7 @@ run 2 lora3 "${lora[@]}" --steps 12 --reproducible --zero 2 --offload optimizer 
 same_bits lora1 lora3
 run 2 again "${lora[@]}" --steps 12 --reproducible --resume lora1/checkpoints/step_00000006 --zero 1
 [[ $(bits again) == "$(bits lora1 | tail -n 6)" ]] || fail "a resumed run has other losses"
-# Only adapters have optimizer states; base weights stay unchanged.
+# Only adapters have optimizer states; frozen base weights have none.
 "$shale" ckpt inspect lora1 >output 2>&1 || fail "inspect"
 grep -qF "layers.0.self_attn.q_proj.lora_A.weight/m" output || fail "no state of an adapter"
 grep -qF "layers.0.self_attn.q_proj.weight/m" output && fail "a state of a frozen weight"

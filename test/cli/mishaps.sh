@@ -256,7 +256,7 @@ grep -q 'after 4 steps' output || fail "nothing to resume from in '$odd'"
 [[ $(cat planted) == mine ]] || fail 'a link in an output folder was written through'
 cp -r mine renamed
 mv renamed/checkpoints/step_0000000{2,9}
-run 65 'step_00000009: the manifest is of step 2' -- "$train" "${small[@]}" --data text.txt \
+run 65 'step_00000009: manifest.json has step 2' -- "$train" "${small[@]}" --data text.txt \
   --out renamed --steps 2 --resume auto
 # Requests more threads than the system allows, in little more memory than the program itself needs
 # in this build; with much less memory oneDNN crashes.

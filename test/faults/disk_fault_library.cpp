@@ -1,5 +1,5 @@
-// LD_PRELOAD library between a program and the C library that makes disk operations fail. It counts
-// the calls that concern a folder, in all threads, from 1:
+// LD_PRELOAD library that wraps the C library's disk functions and makes chosen calls fail. Calls
+// on paths in one folder are numbered from 1, over all threads. Environment variables choose:
 //
 //   SHALE_FAULT_UNDER=FOLDER   the folder, an absolute path
 //   SHALE_FAULT_LOG=FILE       appends each of these calls that succeeded, and what the program

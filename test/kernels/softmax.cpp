@@ -80,8 +80,8 @@ TEMPLATE_TEST_CASE("softmax and its gradient agree with f64 on every device", "[
   for (const Exec& exec : test::devices_with({&kernels::softmax_fwd, &kernels::softmax_bwd})) {
     CAPTURE(to_string(exec.device), n.rows, n.cols, log);
     const auto y = run_fwd(exec, x, n, log);
-    // GPU exponentials multiply the exponent by log2(e); exponents up to 20 lose 5 bits in this
-    // product.
+    // GPU kernels compute exp(x) as exp2(x log2(e)). For |x| up to 20 the rounding of this product
+    // costs 5 bits: the factor 32 below.
     const double size = std::max(1.0, test::max_abs(want));
     CHECK(test::max_error(y, want) <= size * (32 * 0x1p-24 + test::ulp<TestType>()));
     const Doubles want_dx = softmax_grad(test::to_f64(y), test::to_f64(dy), n, log);

@@ -29,7 +29,8 @@ namespace shale::comm {
 // again.
 Tensor attention(CutSequence& sequence, const Tensor& q, const Tensor& k, const Tensor& v,
                  const AttentionOptions& options = {});
-// packed_attention() over sequences whose tokens are on several ranks; qkv: [n B, T / R, 3 H D].
+// packed_attention() over sequences whose tokens are on several ranks; qkv: [n B, T / R, 3 H D],
+// with n, B, T, R, H and D as in attention() above.
 Tensor packed_attention(CutSequence& sequence, const Tensor& qkv, int64_t heads,
                         const AttentionOptions& options = {});
 

@@ -209,8 +209,8 @@ void check_names(const std::vector<DataPart>& parts) {
     if (use == data_internal::FileUse::kTrain) continue;
     throw ConfigError(cat("--data: ", parts[i].path, ": its name says that it is for ",
                           use == data_internal::FileUse::kNone ? "test" : "validation",
-                          ", but several sources are all for training; put it into one folder with "
-                          "the files for training, or rename it"));
+                          ", but --data with several sources uses them all for training only; put "
+                          "this source into one folder with its training files, or rename it"));
   }
 }
 

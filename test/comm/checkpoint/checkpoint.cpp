@@ -328,7 +328,7 @@ TEST_CASE("a damaged checkpoint says what is wrong, and is not counted as kept",
   CHECK(contains(message_of<MissingInputError>([&] { CheckpointReader(folder.path_of(3)); }),
                  "step_00000003/manifest.json"));
   fs::rename(folder.path_of(2), folder.path_of(9));
-  CHECK(contains(problem(9), "step_00000009: the manifest is of step 2"));
+  CHECK(contains(problem(9), "step_00000009: manifest.json has step 2"));
   save_sample(folder, 5, {});
   folder.retire(2, 5);
   CHECK(folder.steps() == std::vector<int64_t>{9, 5, 4});  // 4 is damaged, but complete

@@ -89,7 +89,8 @@ TEST_CASE("matmul names what does not fit") {
         "matmul: b is [2,3,5], a is [2,3,5], expected a [...,M,K] and b [...,K,N]");
   CHECK(error([&] {
           matmul(a, random_leaf(context, {4, 5, 2}, 1));
-        }) == "matmul: b is [4], a is [2], expected equal sizes, or 1");
+        }) ==
+        "matmul: b is [4], a is [2], expected in each dimension equal sizes, or one size of 1");
 }
 
 }  // namespace shale::test

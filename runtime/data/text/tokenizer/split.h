@@ -15,7 +15,8 @@ enum class SplitPattern {
   kO200k,   // splits letters by case
 };
 
-// Returns the pattern of a regular expression in a tokenizer.json; nullopt if it is unknown.
+// Returns the SplitPattern that implements a regular expression of a tokenizer.json; nullopt if
+// Shale implements no such pattern.
 std::optional<SplitPattern> find_pattern(std::string_view regex);
 // Returns the regular expression of a pattern, spelled as in tokenizer.json.
 std::string_view regex_of(SplitPattern pattern);
