@@ -72,7 +72,7 @@ class ConfigOption {
   ConfigField& field_;
 };
 
-// Type of an option whose value is chosen by name. Strings have an add_choice() of their own.
+// Type of an option whose value is chosen by name. Strings have a separate add_choice().
 template <typename T>
 concept ChoiceValue = !std::is_same_v<T, std::string>;
 

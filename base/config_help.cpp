@@ -36,7 +36,7 @@ size_t end_of_word(std::string_view text) {
   return end;
 }
 
-// Breaks the text at spaces so that lines end before `width`. A longer word gets a line of its own.
+// Breaks the text at spaces so that lines end before `width`. A longer word gets a separate line.
 std::vector<std::string> wrap(std::string_view text, size_t width) {
   std::vector<std::string> lines;
   std::string line;

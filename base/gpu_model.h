@@ -46,7 +46,7 @@ bool supports_bf16(const Device& device);
 void check_dtype_of(const Device& device, DType dtype, std::string_view what);
 
 // Returns whether the GPU's driver has to compile the kernels from the PTX of `kernel_arch`,
-// because machine code runs only on GPUs of its own major version.
+// because machine code runs only on GPUs of the major version for which it was compiled.
 bool driver_compiles(const Device& gpu, int kernel_arch);
 
 // Describes the kernels that a run uses on a GPU: "machine code for 8.0", or PTX that the driver

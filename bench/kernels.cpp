@@ -267,8 +267,8 @@ void drop_missing(std::vector<KernelCase>& cases, BenchDevice& device) {
   std::fflush(stdout);
 }
 
-// Returns the kernel of --foreign, compiled; none without the flag. A function gets neither the
-// dtype nor which kernel it stands beside.
+// Returns the compiled function of --foreign; none without the flag. The function is not told the
+// dtype, nor the kernel that it is compared with.
 std::optional<ForeignKernel> foreign_kernel(const BenchConfig& config,
                                             const std::vector<KernelCase>& cases) {
   if (config.foreign.empty()) return {};
@@ -330,7 +330,7 @@ int run(int argc, char** argv) {
     }
     write_rows(config, machine, *device, peaks, report.rows());
     if (report.errors() > 0 && !still_works(*device)) {
-      throw InternalError(cat("after ", one.name, " no kernel runs any more; ",
+      throw InternalError(cat("no kernel runs any more after the failure of ", one.name, "; ",
                               report.rows().size(), " of ", cases.size(), " cases were tried"));
     }
   }

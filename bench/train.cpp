@@ -350,16 +350,17 @@ void print_heading(const BenchConfig& config, const Machine& machine, const Trai
 // Throws ConfigError for incompatible options.
 void check(const BenchConfig& config) {
   if (config.memory && config.train.device.type != DeviceType::kCpu) {
-    throw ConfigError("--memory counts what steps on the CPU hold; use --device cpu");
+    throw ConfigError("--memory needs --device cpu");
   }
   if (config.train.cuda_graph && (config.breakdown || config.memory)) {
-    throw ConfigError(cat("--cuda-graph replays kernels that ",
+    throw ConfigError(cat("--cuda-graph is incompatible with ",
                           config.breakdown ? "--breakdown" : "--memory",
-                          " has to see; use one of the two"));
+                          ", which must see each kernel launch; use one of the two"));
   }
   if (config.train.cuda_graph && config.warmup < 2) {
-    throw ConfigError(cat("--cuda-graph captures in the second step, which is not one to measure: ",
-                          "--warmup is ", config.warmup, ", expected 2 or more"));
+    throw ConfigError(cat("--warmup is ", config.warmup,
+                          ", expected 2 or more: --cuda-graph captures the second step, which must "
+                          "not be measured"));
   }
 }
 

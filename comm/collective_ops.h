@@ -6,8 +6,9 @@
 namespace shale::comm {
 
 // Differentiable collectives. The differentiated function is the sum of the losses of all ranks:
-// each rank calls backward() of its own loss, all in the same order. Inputs are contiguous, on the
-// group's device, and unchanged. `group` must outlive backward. Nothing is saved for backward.
+// each rank calls backward() of its loss, and all ranks make these calls in the same order. Inputs
+// are contiguous, on the group's device, and unchanged. `group` must outlive backward. Nothing is
+// saved for backward.
 
 // Joins x of all ranks along the first dimension: [n, ...] to [ranks * n, ...]. The gradient of x
 // is reduce_scatter_sum of the result's gradient. Throws ShapeError for a scalar.

@@ -45,7 +45,7 @@ struct GroupOptions {
   int64_t staging_bytes = 512 << 10;  // chunk size for copies of memory that peers cannot map
   Transport transport = Transport::kAuto;
   Lane lane = Lane::kData;
-  // NCCL's own all-reduce is faster inside a node, but adds in an order of its own. true: run each
+  // NCCL's own all-reduce is faster inside a node, but adds in its own order. true: run each
   // all-reduce as reduce-scatter and all-gather, as sharded data parallelism does. Only NCCL's
   // all-reduce needs this.
   bool deterministic = false;

@@ -133,7 +133,7 @@ void World::Impl::start_mpi() {
   if (is_initialized != 0) {
     throw ConfigError(
         mpi_running() ? "World: MPI runs already, by the program's own MPI_Init or another World; "
-                        "use World(communicator), which leaves MPI alone"
+                        "use World(communicator), which neither starts nor finalizes MPI"
                       : "World: MPI was finalized, and starts once in a process; use one "
                         "World(argc, argv), or comm::run(), or MPI_Init in the program and "
                         "World(communicator) as often as wanted");

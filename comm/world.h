@@ -22,7 +22,7 @@ struct MpiCommunicator;  // shale/mpi.h
 // How ranks watch each other, for World::watch() and run().
 struct WatchOptions {
   double timeout_s = 600;  // longest wait for a collective, see GroupOptions; 0: no watch
-  // Longest time without a heartbeat of a rank, if it is less than timeout_s. A thread of its own
+  // Longest time without a heartbeat of a rank, if it is less than timeout_s. A separate thread
   // sends them 20 times a second, so that neither slow steps nor saves delay them.
   double lost_s = 90;
   // Until World::started(), groups with a shorter time-out wait this long for another rank; 0: no
@@ -61,7 +61,7 @@ class World {
   int local_size() const;
   bool uses_mpi() const;  // false: MPI was not started and must not be called
 
-  // The device of this rank: a GPU of its own if there are GPUs, else the CPU; see DeviceWish.
+  // The device of this rank: one GPU per rank if there are GPUs, else the CPU; see DeviceWish.
   // Collective. Throws UnavailableError, on all ranks.
   Device device(const DeviceWish& wish = {});
   // device() with the list of GPUs that the driver would show this rank.

@@ -18,7 +18,7 @@ void check_images(const char* op, const char* x_name, const View& x, const View&
   check_dtype(op, x_name, x, kComputeDTypes);
   if (x.ndim() != 4 || weight.ndim() != 4 || weight.size(1) != x.size(3) || weight.numel() == 0) {
     throw ShapeError(cat(op, ": ", x_name, " is ", x, ", weights are ", weight,
-                         ", expected [N, H, W, C] and [O, C, kh, kw], none of the latter 0"));
+                         ", expected [N, H, W, C] and [O, C, kh, kw] with O, C, kh, kw > 0"));
   }
   const int64_t rows = windows.count(x.size(1), weight.size(2));
   const int64_t cols = windows.count(x.size(2), weight.size(3));

@@ -30,7 +30,7 @@ main figures of bench_report come first. Rows go to standard output and to FILE 
 measured; --resume continues an interrupted file. Rows are measured in another process: a crash or
 hang costs one row.
 
---filter is matched as in bench_kernels, also with the names of its own cases: gemm/hopper_nt/8192
+--filter is matched as in bench_kernels, also with the names of Shale's cases: gemm/hopper_nt/8192
 selects the rivals of that case, which are named gemm/square/8192. --device cpu --tiny tries the
 script without a GPU; its times are meaningless.
 """

@@ -14,8 +14,8 @@ Buffer::Buffer(size_t bytes) : bytes_(bytes) {
   if (bytes == 0) return;
   void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) {
-    throw OutOfMemoryError(cat("memory: the system refused ", format_bytes(double(bytes)), ": ",
-                               std::strerror(errno)));
+    throw OutOfMemoryError(
+        cat("memory: cannot allocate ", format_bytes(double(bytes)), ": ", std::strerror(errno)));
   }
   madvise(memory, bytes, MADV_HUGEPAGE);  // if the system refuses, the memory is only slower
   data_ = static_cast<std::byte*>(memory);

@@ -162,9 +162,8 @@ ForeignKernel::~ForeignKernel() {
 double ForeignKernel::compare(const KernelBench& bench, const PreparedCase& prepared) const {
   if (prepared.plain.empty()) {
     throw ConfigError(
-        "--foreign: no function can stand beside this case; runtime/kernel_check/plain_operands.h "
-        "lists "
-        "the kernels that one can");
+        "--foreign: this case cannot be compared with a function; "
+        "runtime/kernel_check/plain_operands.h lists the kernels that can");
   }
   KernelDevice& device = bench.device();
   const PlainOperands& operands = prepared.plain.front();  // of the first run

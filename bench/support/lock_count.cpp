@@ -1,4 +1,4 @@
-// Interposes functions of the C library. This is a library of its own, because it slows down
+// Interposes functions of the C library. This is a separate library, because it slows down
 // programs that link it.
 #include "shale/bench/support/lock_count.h"
 

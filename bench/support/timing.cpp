@@ -31,7 +31,7 @@ double Samples::sum() const { return std::accumulate(seconds.begin(), seconds.en
 double paired_ratio(const Samples& a, const Samples& b) {
   if (a.seconds.size() != b.seconds.size()) {
     throw InternalError(cat("paired_ratio: ", a.seconds.size(), " runs against ", b.seconds.size(),
-                            ", expected as many"));
+                            ", expected equal numbers"));
   }
   std::vector<double> ratios;
   for (size_t i = 0; i < a.seconds.size(); ++i) ratios.push_back(a.seconds[i] / b.seconds[i]);

@@ -33,7 +33,7 @@ TrainWork make_work(const TrainOptions& options) {
   }
   if (options.layers > 0 || options.loss_chunk > 0) {
     throw ConfigError(cat(options.layers > 0 ? "--layers" : "--loss-chunk",
-                          " is for models of language; ", options.model, " is one of images"));
+                          " needs a language model, found the image model ", options.model));
   }
   models::ImageModelConfig config = models::find_image_preset(options.model).model;
   config.pixels = options.pixels;

@@ -129,9 +129,9 @@ void end_session() {
 void check_process() {
   if (has_session() && session().process != getpid()) {
     throw CallError(SHALE_ERROR_STATE,
-                    cat("the runtime is of process ", session().process, ", and this is ", getpid(),
-                        ", which was forked from it; start a new process instead (\"spawn\" in "
-                        "Python's multiprocessing)"));
+                    cat("the runtime belongs to process ", session().process, ", but process ",
+                        getpid(), ", a fork of that process, called it; start a new process ",
+                        "instead (\"spawn\" in Python's multiprocessing)"));
   }
 }
 

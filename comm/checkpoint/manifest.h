@@ -19,7 +19,7 @@ namespace shale {
 //       "boxes":[{"begin":[0,0],"size":[50304,768],"parts":[[0,1,2,19316736]]}]},...}
 //   ,"crc32c":"0123abcd"}
 //
-// whose last member, on a line of its own, is the CRC32C of all bytes before that line. A file's
+// whose last member, on a separate line, is the CRC32C of all bytes before that line. A file's
 // "crc32c" has eight hexadecimal digits for each of its chunks; all chunks but the last have
 // "chunk_bytes" bytes. Parts fill their box one after another. An entry [file, step, parts,
 // elements] describes `parts` consecutive parts of `elements` elements each, with part i in file

@@ -36,7 +36,7 @@ struct CheckpointSaverOptions {
   int64_t keep = 0;  // number of newest checkpoints to keep; 0: all
   // Returns true for older steps to keep too. Called on the writing thread; null: none.
   std::function<bool(int64_t step)> spares = {};
-  // False: hosts have folders of their own, each with the files of its ranks and the manifest of
+  // False: each host has its own folder, with the files of its ranks and the manifest of
   // all; then one rank of each host, and rank 0, commit there. True: rank 0 commits.
   bool is_shared = true;
   bool commits = false;  // with !is_shared: this rank commits

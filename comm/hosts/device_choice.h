@@ -8,7 +8,7 @@
 
 namespace shale::comm {
 
-// Device request of a rank. Default: a GPU of its own if there are GPUs, else the CPU.
+// Device request of a rank. Default: one GPU per rank if there are GPUs, else the CPU.
 struct DeviceWish {
   bool gpu = false;        // a GPU is required
   bool may_share = false;  // allow several ranks on one GPU: they exchange data through host memory

@@ -27,7 +27,7 @@ constexpr int kCtas = 16;
 std::string place_of(const Device& device, int rank) {
   const char* const host_id = std::getenv("NCCL_HOSTID");
   const std::string gpu = device.type == DeviceType::kEmu
-                              ? cat(rank)  // each process emulates one of its own
+                              ? cat(rank)  // each process emulates a separate GPU
                               : visible_gpus().ids.at(static_cast<size_t>(device.index));
   return cat("GPU ", gpu, " of ", host_id != nullptr ? host_id : host_identity());
 }

@@ -24,7 +24,7 @@ void find(void* library, const char* name, Function& function) {
 }  // namespace
 
 NcclLibrary NcclLibrary::load() {
-  // The library is never closed, because it has threads of its own.
+  // The library is never closed, because its threads may still run its code.
   void* const library = dlopen(kName, RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     const char* const reason = dlerror();

@@ -15,7 +15,7 @@ struct SegmentAddress {
 };
 
 // Memory that other processes can map: a memfd, an anonymous file in memory. It has no name that
-// could be left behind, and no size limit of its own; it is freed when the last process ends. Peers
+// could be left behind, and no separate size limit; it is freed when the last process ends. Peers
 // open it through /proc/<pid>/fd/<fd>, which the kernel allows for processes of the same user.
 class SharedSegment {
  public:

@@ -13,7 +13,7 @@ namespace shale::comm {
 
 // Mesh ranks of the tensor and context axes that this process hosts. A model is written for one
 // mesh rank. A process may host several, so that fewer processes give the same bits: each mesh rank
-// runs forward and backward of its own model on a fiber (base/fibers.h) and waits wherever it
+// runs forward and backward of its model on a fiber (base/fibers.h) and waits wherever it
 // exchanges data with other mesh ranks. The process calls each collective once for all its mesh
 // ranks.
 class HostedRanks {

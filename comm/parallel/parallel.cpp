@@ -268,7 +268,7 @@ Parallel::SequenceLines Parallel::sequence_lines(int64_t key_heads) {
         MeshLine::Options{.name = "context", .overlap = options_.overlap});
   };
   // Adds the position of each hosted rank in lines of `members` members per process; each tensor
-  // rank has lines of its own.
+  // rank has separate lines.
   const auto add = [&](std::vector<Place>& places, const std::shared_ptr<ProcessGroup>& group,
                        int members, const auto& number_of, const auto& member_of) {
     places.resize(static_cast<size_t>(hosted_.count()));

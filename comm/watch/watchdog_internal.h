@@ -21,7 +21,7 @@ namespace shale::comm {
 // Start of the message about a lost rank.
 inline constexpr std::string_view kNoHeartbeat = "no heartbeat from ";
 
-// Watches the ranks of a World on a thread of its own, whatever this rank does. Every rank sends
+// Watches the ranks of a World on a separate thread, whatever this rank does. Every rank sends
 // heartbeats. If one rank sends none for `lost_s` (it is stopped, or its host is cut off or
 // down), all other ranks end the run. When communication fails in any way, each rank reports what
 // it was doing.

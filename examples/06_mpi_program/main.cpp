@@ -1,5 +1,5 @@
 // Shale inside a program that starts MPI itself, such as a simulation: the last of several ranks
-// serves data without using Shale; the others train on it, in a World of their own communicator.
+// serves data without using Shale; the others train on it, in a World over their communicator.
 // Shale does not initialise or finalise MPI, and never ends the process.
 //
 // Run: mpirun -np 3 --bind-to none mpi_program

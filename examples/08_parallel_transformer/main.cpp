@@ -92,7 +92,7 @@ struct Transformer : Module {
   nn::Embedding head;
 };
 
-// Generates a sequence of numbers that increase by a step of its own.
+// Generates a sequence of numbers that increase by the sequence's step.
 std::vector<int32_t> make_sequence(int64_t number) {
   std::vector<int32_t> ids;
   for (int64_t t = 0; t <= kTokens; ++t) {

@@ -431,9 +431,9 @@ typedef struct shale_shard_options {
                             values */
 } shale_shard_options;
 #define SHALE_SHARD_OPTIONS_INIT {sizeof(shale_shard_options), 0, 0, 0, 0, 0, 0}
-/* Gives parameters memory and initial values. First call it for inner modules that are to be FSDP
- * units of their own, then for the root; language models need only the root. All calls for one tree
- * have the same options, except the dtypes. Collective. */
+/* Gives parameters memory and initial values. First call it for inner modules that are to be
+ * separate FSDP units, then for the root; language models need only the root. All calls for one
+ * tree have the same options, except the dtypes. Collective. */
 SHALE_API shale_status shale_module_shard(shale_module module, const shale_shard_options* options);
 /* Call before every backward of a step with several micro-batches; unnecessary with one. last: not
  * 0 for the step's last micro-batch, in which gradients are reduced over the ranks. If it never is,

@@ -18,7 +18,7 @@ struct DiffusionDescription {
   std::vector<std::string> classes;  // class names by label
 };
 
-// Name under which a run stores the description as a fact.
+// Key of the description among the values that a run stores (RunDescription::values).
 inline constexpr const char* kDiffusionFact = "diffusion transformer";
 
 // Returns canonical JSON: no blanks, keys in order.

@@ -46,8 +46,8 @@ std::unique_ptr<StoredModel> open_model(const std::string& path);
 // Returns the tokenizer of a model: find_tokenizer_in() of a folder, checkpoint_tokenizer() of a
 // checkpoint; null: none.
 std::shared_ptr<const StoredTokenizer> open_model_tokenizer(const std::string& path);
-// Returns true if this is the model's tokenizer. For a checkpoint, the facts of its run decide, not
-// the tokenizer file that is there now.
+// Returns true if this is the model's tokenizer. For a checkpoint, compares with the description
+// that its run stored, not with the tokenizer file that is there now.
 bool is_tokenizer_of(const std::string& path, const StoredTokenizer& tokenizer);
 // Reads a folder's tokenizer.json, or SentencePiece's tokenizer.model; null: neither exists.
 std::shared_ptr<const StoredTokenizer> find_tokenizer_in(const std::string& folder);

@@ -61,8 +61,8 @@ struct TrainConfig {
   RunConfig run;
 };
 
-// Declares the flags of train_lm. needs_data: --data is required; false for programs with examples
-// of their own.
+// Declares the flags of train_lm. needs_data: --data is required; false for programs that do not
+// read --data.
 void describe(ConfigSpec& spec, TrainConfig& config, bool needs_data = true);
 
 // Fills in options that follow from other options and the number of ranks. Throws ConfigError for

@@ -85,8 +85,8 @@ std::shared_ptr<const StoredTokenizer> find_tokenizer(const TrainConfig& config)
   if (!asked.empty()) {
     all.insert(all.begin(), {"--tokenizer", read_tokenizer(asked)});
   } else if (resume != "none") {
-    // A resumed run keeps its tokenizer, or has none. A changed tokenizer is detected later, when
-    // facts are compared, because this checkpoint may be damaged and an older one intact.
+    // A resumed run keeps its tokenizer, or has none. check_same_run() detects a changed tokenizer
+    // later, because this checkpoint may be damaged and an older one intact.
     if (const auto checkpoint = newest_checkpoint(resume == "auto" ? config.run.out : resume)) {
       auto own = find_tokenizer_in(*checkpoint);
       if (own == nullptr && all.empty()) return nullptr;

@@ -63,7 +63,7 @@ void add_answer(TokenEncoder& encoder, const StoredTokenizer& tokenizer, std::st
   if (all.size() <= before.size()) {
     throw DataError(
         cat("the answer '", answer,
-            "' has no tokens of its own: text and answer have the same tokens as the text alone"));
+            "' adds no tokens: the text with the answer has the same tokens as the text alone"));
   }
   size_t first = before.size();
   const auto most = static_cast<size_t>(longest) + 1;

@@ -28,7 +28,7 @@ struct AdapterShape {
   std::vector<std::string> targets;
 };
 
-// Name of the fact that checkpoints store if FrozenDType is not kCompute.
+// Key in RunDescription::values of the dtype of frozen weights; stored unless it is kCompute.
 inline constexpr const char* kFrozenFact = "frozen weights";
 
 // Declares the flags of `config` in their own section.

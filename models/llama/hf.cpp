@@ -164,8 +164,8 @@ NamedTensors llama_tensors_in(const StoredTensors& files, const std::string& pat
   };
   if (!has(kMetaEmbedding)) return named;
   if (config.family != "llama") {
-    throw DataError(
-        cat(path, ": ", kMetaEmbedding, " is of a llama, but config.json is of ", config.family));
+    throw DataError(cat(path, ": ", kMetaEmbedding, " needs a llama model, found ", config.family,
+                        " in config.json"));
   }
   const MetaVariant variant{.has_output = has(kMetaHead),
                             .has_qkv_linear = has("layers.0.attention.qkv_linear.wq.weight")};

@@ -151,8 +151,9 @@ class Machines {
     if (cluster == nullptr) return;
     cluster_ = *cluster;
     if (cluster_.is_gpu && options.measure) {
-      throw ConfigError(cat("--measure runs kernels on this CPU, but ", options.cluster, " is of ",
-                            cluster_.device, "; use a cluster of CPUs, or leave out --measure"));
+      throw ConfigError(cat("--measure runs kernels on this CPU, but --cluster ", options.cluster,
+                            " has the GPU ", cluster_.device,
+                            "; use a cluster of CPUs, or leave out --measure"));
     }
     check_times(run, cluster_);
     if (run.device == "auto") run.device = cluster_.is_gpu ? "cuda" : "cpu";

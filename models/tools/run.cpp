@@ -76,7 +76,7 @@ FileTime status_time(const LaunchCommand& command) {
   }
 }
 
-// Returns a run's exit code. A launcher may return one of its own: mpirun after a SIGTERM, MPICH
+// Returns a run's exit code. A launcher may return another code: mpirun after a SIGTERM, MPICH
 // when ranks end with different codes. The code of status.json then decides if the run wrote it
 // after `before`, and if it says more than that another start is due.
 int code_of_run(int code, const LaunchCommand& command, FileTime before) {

@@ -64,7 +64,7 @@ std::string exit_text(int status) {
   return cat("exit code ", WEXITSTATUS(status));
 }
 
-// Starts a shell in a process group of its own, with the signals and their defaults of a new
+// Starts a shell in a new process group, with the signals and their defaults of a new
 // process: ranks block those that ask them to stop. Returns 0 or an errno.
 int spawn(const std::string& command, const std::string& log,
           const std::vector<std::string>& environment, pid_t& pid) {

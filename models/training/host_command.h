@@ -11,7 +11,7 @@
 
 namespace shale::models {
 
-// Runs a command of the user, of --after-save or --before-resume, on a thread of its own: /bin/sh
+// Runs a command of the user, of --after-save or --before-resume, on a separate thread: /bin/sh
 // -c COMMAND, with the environment of this process but without the variables of MPI launchers, and
 // with SHALE_OUT, SHALE_HOST and what start() gives. Its output is appended to a log file. A
 // command that fails is tried again after a while, a few times.

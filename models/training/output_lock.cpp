@@ -157,7 +157,7 @@ bool is_still_at(int fd, const std::string& path) {
 // What this process can tell of a lock file's owner.
 enum class Owner { kGone, kAlive, kUnknown };
 
-// age_s: returns the time since the last sign of life.
+// age_s: returns the time since the owner last touched the lock file.
 template <typename Age>
 Owner state_of(const std::optional<LockOwner>& owner, bool locked, const std::string& path,
                const LockOptions& options, const Age& age_s) {
@@ -198,7 +198,7 @@ LockOwner this_process() {
 struct OutputLock::Attempt {
   Owner state = Owner::kGone;          // kGone: the lock is ours now
   std::string owner = {};              // description
-  std::optional<double> changed = {};  // time of the owner's last sign of life
+  std::optional<double> changed = {};  // time when the owner last touched the file
 };
 
 OutputLock::Attempt OutputLock::try_to_take() {
@@ -267,7 +267,7 @@ OutputLock::OutputLock(const std::string& folder, const LockOptions& options)
     }
     if (waited > options.ending_s && !std::exchange(told, true)) {
       log_info("--out ", folder, " was in use by ", attempt.owner, "; waiting up to ",
-               format_duration(options.patience_s), " for a sign of life");
+               format_duration(options.patience_s), " for its heartbeat");
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(waited > options.ending_s ? 1000 : 50));
   }
@@ -289,8 +289,8 @@ void OutputLock::check() const {
   const std::optional<LockOwner> owner = parse_owner(read_all(file.get()));
   if (!owner || *owner == this_process()) return;
   throw UnavailableError(cat(path_, ": ", describe(owner),
-                             " has taken over this folder, because this process showed no sign of "
-                             "life for some minutes; nothing more is saved there"));
+                             " has taken over this folder, because this process did not touch its "
+                             "lock file for some minutes; this process saves nothing more there"));
 }
 
 OutputLock::~OutputLock() {

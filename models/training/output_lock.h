@@ -26,8 +26,8 @@ LockOwner this_process();
 struct LockOptions {
   double patience_s = 200;  // longest wait for an owner that may be gone; 0: no wait at all
   double ending_s = 3;      // longest wait for an owner that is known to live
-  double touch_s = 30;      // time between two signs of life of the owner
-  double silence_s = 180;   // an owner without a sign of life for so long is gone
+  double touch_s = 30;      // interval at which the owner touches the lock file
+  double silence_s = 180;   // an owner that has not touched the file for so long is gone
   double settle_s = 1;      // time for another process to take the same lock, without flock
   int (*flock)(int fd, int operation) = nullptr;           // null: the system's
   long (*system_type)(const std::string& path) = nullptr;  // f_type of statfs(); null: the system's

@@ -96,8 +96,10 @@ void check_decay(const RunDescription& stored, const RunDescription& now, const 
     const Written written(now, name, before->second, after->second);
     throw ConfigError(cat("resume: ", spelled(name), " was ", written.was, " in ", source, ", is ",
                           written.is, " now; after ", step,
-                          " steps the decay of one of them has begun (at step ",
-                          std::min(*was, *is), "); use the same, or a checkpoint from before it"));
+                          " steps the learning rate already decays with one of these values (from "
+                          "step ",
+                          std::min(*was, *is),
+                          " on); use the same value, or a checkpoint from before that step"));
   }
 }
 
@@ -140,7 +142,7 @@ void check_removed(const RunDescription& stored, const RunDescription& now,
   }
 }
 
-// Returns the sorted names of values in either run: the facts if `facts`, else the options.
+// Returns the sorted names of values in either run: Task::facts() if `facts`, else options.
 std::set<std::string> names_of(const RunDescription& stored, const RunDescription& now,
                                bool facts) {
   std::set<std::string> names;
@@ -225,16 +227,16 @@ void check_same_run(const RunDescription& stored, const RunDescription& now,
                     const std::string& source, int64_t step) {
   for (const auto& [name, value] : now.values) {
     if (!is_checksum(name) || stored.values.contains(name)) continue;
-    log_warning(source, " has no ", name, ", so it is not compared; the next checkpoint has one");
+    log_warning(source, " has no ", name, ", so it was not compared; the next checkpoint has it");
   }
   check_removed(stored, now, source);
-  // Compares options before facts, because a different option may be the cause of different facts.
+  // Compares options first, because a different option may be the cause of different Task::facts().
   for (const bool facts : {false, true}) {
     const std::string found = differences(stored, now, source, facts);
     if (found.empty()) continue;
     const bool has_init = !facts && now.values.contains("seq-len");
     throw ConfigError(cat(
-        "resume: ", found, "; use the same, or another --out for a new run",
+        "resume: ", found, "; use the same values, or another --out for a new run",
         has_init ? cat(", with --init ", source, " to start from its weights") : std::string()));
   }
   check_decay(stored, now, source, step);

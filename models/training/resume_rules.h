@@ -13,16 +13,15 @@ class Task;
 
 // Description of a run, as its checkpoints store it.
 struct RunDescription {
-  // Values as JSON, by name: options, a few facts ("model shape", "training data") and checksums of
-  // the data ("training data checksum"). Names of facts contain a space. Names of checksums end
-  // with that word; they are compared only if both runs have them.
+  // Values as JSON, by name: options, properties of the model and data (Task::facts: "model shape",
+  // "training data") and checksums of the data ("training data checksum"). Names of options have no
+  // space, all other names have one. Checksums are compared only if both runs have them.
   std::map<std::string, std::string> values;
-  // Options that a resumed run may change (ConfigOption::may_change): where and how fast it runs,
-  // how long, and its output. Some of them change losses by rounding (--dtype, --grad-dtype, the
-  // number of ranks without --reproducible), or intentionally change what comes next
-  // (--global-batch: no sample is skipped or repeated; --steps, if the rates do not depend on it;
-  // the decay of --schedule wsd, until it begins). Any other change would make it a different run.
-  // Not stored.
+  // Options that a resumed run may change (ConfigOption::may_change): device, layout, length and
+  // output. Some of them change losses by rounding (--dtype, --grad-dtype, the number of ranks
+  // without --reproducible). Others change the remaining steps on purpose: --global-batch (no
+  // sample is skipped or repeated), --steps (if the learning rates do not depend on it), and the
+  // decay of --schedule wsd until it begins. Not stored.
   std::set<std::string> may_change;
   // Names of the options that were set explicitly. Not stored.
   std::set<std::string> given;
@@ -38,12 +37,12 @@ RunDescription describe_run(const ConfigSpec& spec, const RunConfig& config, con
 // Adds the kernels that this run leaves out on its GPUs (checks/kernel_choice.h).
 void add_left_out(RunDescription& run, const std::vector<std::string>& kernels);
 
-// Throws ConfigError that lists every option that differs but must not, with the stored and the
-// current value; if all options agree, the facts that differ. Options that the checkpoint's version
-// did not have agree unless they were set; checksums that the checkpoint lacks are not compared,
-// with a warning. Other kernels left out are a warning, with --reproducible an error. Removed
-// options (base/removed_options.h) agree unless the stored run used them. `source` is the
-// checkpoint, for the message; `step` the steps done.
+// Throws ConfigError that lists every option that differs but must not, with its stored and its
+// current value. If all options agree, lists the model and data properties (Task::facts) that
+// differ. Options that the checkpoint's version did not have agree unless they were set. Checksums
+// that the checkpoint lacks are not compared, with a warning. A different set of disabled kernels
+// is a warning, with --reproducible an error. Removed options (base/removed_options.h) agree unless
+// the stored run used them. `source`: the checkpoint, for the message. `step`: the steps done.
 void check_same_run(const RunDescription& stored, const RunDescription& now,
                     const std::string& source, int64_t step);
 

@@ -33,7 +33,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr char kEnd = '\0';  // separates paths, which cannot contain it
 
-// hosts: those of the ranks, if each has files of its own (comm/checkpoint/spread.h); else empty.
+// hosts: the ranks' hosts, if each host has its own files (comm/checkpoint/spread.h); else empty.
 std::string to_json(const RunPosition& position, const std::vector<std::string>& hosts) {
   Json json;
   json["samples"] = position.samples;
@@ -200,8 +200,8 @@ void RunCheckpoints::run_before_resume() {
       comm::first_problem(group_, "--before-resume", packed(command ? command->failure() : "")));
 }
 
-// Returns, on rank 0, the steps of the checkpoints in --out, newest first; of all hosts, if each
-// has a folder of its own.
+// Returns, on rank 0, the steps of the checkpoints in --out, newest first. If each host has its own
+// --out folder, includes the checkpoints of all hosts.
 std::vector<int64_t> RunCheckpoints::steps_of_hosts() {
   std::vector<int64_t> steps;
   if (owners_.is_owner) steps = CheckpointFolder(folder_).steps();

@@ -140,7 +140,7 @@ comm::ReplicaGradients TrainStep::prepare_replicas(int64_t step) {
   return optimizer_->needs_replica_sum() ? kSum : kShare;
 }
 
-// With local steps, a replica divides by the number of its own samples.
+// With local steps, a replica divides by its own number of samples.
 StepInput TrainStep::own_input(StepInput input) const {
   const comm::ShardingContext& shared = parallel_->shared();
   if (shared.replica_gradients == comm::ReplicaGradients::kOwn) {

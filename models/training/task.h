@@ -101,7 +101,7 @@ class Task {
   // Returns the number of training samples after which the data repeats; 0: it has no length.
   virtual int64_t samples_per_epoch() const { return 0; }
   // Makes an endless source of training micro-batches, a pure function of the plan. It is called on
-  // RunConfig::workers threads of its own.
+  // RunConfig::workers separate threads.
   virtual BatchSource train_batches(const BatchPlan& plan) = 0;
   // Returns the sum of a micro-batch's losses, an f32 scalar; padding rows contribute 0.
   virtual Tensor loss(const DeviceBatch& batch) = 0;
@@ -142,8 +142,8 @@ class Task {
   virtual std::vector<std::string> summary() const = 0;
   // Returns values that must be equal on all ranks, by names that begin messages ("data: corpus/").
   virtual std::map<std::string, std::string> same_on_all_ranks() const = 0;
-  // Returns facts that checkpoints store besides the options, and that must be equal in a resumed
-  // run: JSON values by names that contain a space.
+  // Returns properties of the model and the data ("model shape", "training data"), as JSON values.
+  // Checkpoints store them, and they must be equal in a resumed run. Names contain a space.
   virtual std::map<std::string, std::string> facts() const = 0;
   // Returns checksums of the data, by names of the task's choice ("training data"). They must be
   // equal on all ranks, and in a resumed run if both it and its checkpoint have them. Without them,

@@ -8,7 +8,8 @@
 
 namespace shale::models {
 
-// Returns a fact that the run stored (RunDescription); null if it is missing.
+// Returns a value of the description that the run stored (RunDescription::values); null if it is
+// missing.
 Json checkpoint_fact(const CheckpointReader& reader, const char* name);
 
 // Reads a parameter or buffer whole, f32. ema: the moving average of a parameter. Throws DataError

@@ -225,8 +225,9 @@ void check_in_place(const char* op, const Tensor& x) {
   }
   if (*x.impl().sharing != Sharing::kNone) {
     throw AutogradError(cat(op,
-                            ": the tensor is a view, or has one, and the other would change "
-                            "without its history; use a tensor of its own"));
+                            ": the tensor is a view, or has views, and changing it would also "
+                            "change tensors whose history does not record the change; use a "
+                            "tensor without views"));
   }
 }
 
@@ -250,7 +251,7 @@ void check_one_context(const char* op, const std::vector<Tensor>& inputs, const 
     if (!input.requires_grad() || &input.context() == &output.context()) continue;
     throw AutogradError(cat(op, ": an input that requires a gradient, ", input,
                             ", belongs to another context than the result, expected a graph of one "
-                            "context: detach() what comes from the other"));
+                            "context; detach() tensors of other contexts"));
   }
 }
 
@@ -360,7 +361,7 @@ void backward_inputs(const Tensor& root, const Tensor& dy, DeferredGrads& rest) 
   check_defined("backward_inputs", "root", root);
   AutogradState& state = root.context().autograd();
   if (state.backward_depth > 0) {
-    throw AutogradError("backward_inputs: inside another backward, expected one of its own");
+    throw AutogradError("backward_inputs: called inside another backward, expected outside of it");
   }
   const Set depth(state.backward_depth, 1);
   const Set deferred(state.deferred, &rest);

@@ -12,7 +12,7 @@
 namespace shale {
 
 // Uploads batches while the device computes: a batch is copied to pinned memory, from there by a
-// stream of its own to a buffer of the device, and from there by the compute stream, in its turn,
+// separate stream to a buffer of the device, and from there by the compute stream, in its turn,
 // to the tensors. So the compute stream waits for the device's memory only. Two batches can be on
 // the way; a third waits for the first one's copy. Use from one thread.
 class BatchUploads {

@@ -105,7 +105,7 @@ class ForwardRecorder : public OpRecorder {
                                                 : !allocated_.contains(x.storage().get());
     if (is_fixed) return;
     throw ConfigError(cat("export_onnx: forward reads the values of ", x,
-                          " on the host, and a file cannot contain what follows from them"));
+                          " on the host; ONNX files cannot depend on the values of a tensor"));
   }
 
   void allocated(const Storage* storage) override { allocated_.insert(storage); }

@@ -265,7 +265,7 @@ void Folder::make_folder(const std::string& name) const {
 }
 
 std::vector<std::string> Folder::names() const {
-  // Uses a descriptor of its own, because listing moves the position and closes the descriptor.
+  // Uses a new descriptor, because listing moves the position and closes the descriptor.
   FileHandle handle = open_to_read(handle_.get(), ".", path_, O_DIRECTORY);
   const std::unique_ptr<DIR, int (*)(DIR*)> listing(::fdopendir(handle.get()), ::closedir);
   if (!listing) fail("listing", errno);

@@ -61,7 +61,7 @@ struct SafetensorsFolderOptions {
 
 // Writes the safetensors files of a model's folder: model.safetensors, or, above the limit,
 // model-00001-of-0000N.safetensors and model.safetensors.index.json. Tensors fill the files in the
-// order of their declaration; a tensor larger than the limit gets a file of its own.
+// order of their declaration; a tensor larger than the limit gets a separate file.
 class SafetensorsFolderWriter : public TensorWriter {
  public:
   // Creates the folder if necessary. Throws like SafetensorsWriter.

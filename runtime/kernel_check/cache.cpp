@@ -78,7 +78,7 @@ std::optional<StoredCheck> load_check(const CheckedDevice& device) {
     if (stored.device == device) return stored;
     throw DataError(cat(file, ": a check of ", stored.device.gpu, ", expected ", device.gpu));
   } catch (const Error& error) {
-    log_warning("the kernels of the GPU are checked again: ", error.what());
+    log_warning("checks the GPU kernels again: ", error.what());
     return {};
   }
 }
@@ -108,8 +108,7 @@ void store_check(const StoredCheck& check) {
     fs::create_directories(fs::path(file).parent_path(), error);  // the next line reports failures
     write_file_atomically(file, json.dump(2) + "\n");
   } catch (const Error& error) {
-    log_warning("the check of the kernels of the GPU is repeated at the next start: ",
-                error.what());
+    log_warning("the GPU kernels will be checked again at the next start: ", error.what());
   }
 }
 

@@ -24,7 +24,7 @@ struct StoredCheck {
 };
 
 // Returns the folder of stored checks: shale/ in XDG_CACHE_HOME, or in ~/.cache; empty if neither
-// is known. Each check is a file of its own, with the host's name, because hosts may share it.
+// is known. Each check is a separate file, with the host's name, because hosts may share it.
 std::string check_folder();
 
 // Returns this host's stored check of the device; nothing if there is none. A file that is damaged,

@@ -51,7 +51,7 @@ class LinearWeights : public Module {
   // Adds an adapter, before parameters have memory. Throws InternalError unless is_adaptable.
   void adapt(const LoraOptions& options, uint32_t dropout_site);
   const Lora* adapter() const { return adapter_.get(); }  // null: no adapter
-  // Freezes the weight and stores it in a dtype of its own, before it has memory (keep_frozen(),
+  // Freezes the weight and stores it in this dtype, before it has memory (keep_frozen(),
   // nn/frozen.h). The parameter of a quantized weight is [out, bytes per row].
   void keep_as(FrozenDType dtype);
   FrozenDType kept_as() const { return kept_as_; }

@@ -44,10 +44,10 @@ struct Parameter {
   // Leaf of the output layer, if kept apart, over the same memory; else undefined.
   Tensor tied_value = {};
   Module* owner = nullptr;
-  // For a process that hosts several mesh ranks (comm/parallel/hosted_models.h), each with a model
-  // of its own: the corresponding parameters of its tensor-parallel ranks, beginning with this
-  // parameter. Empty if this is not the parameter of the first of these ranks, or if the model is
-  // not sharded.
+  // For a process that hosts several mesh ranks, each with a separate model
+  // (comm/parallel/hosted_models.h): the corresponding parameters of the process's tensor-parallel
+  // ranks, beginning with this parameter. Empty if this parameter is not the first rank's, or if
+  // the model is not sharded.
   std::vector<Parameter*> peers = {};
   // Corresponding parameters of models that process other tokens, with the same values in the same
   // memory. The trainer sums their gradients.

@@ -51,8 +51,8 @@ std::byte* new_pages(size_t bytes) {
   void* const memory =
       mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) {
-    throw OutOfMemoryError(cat("offload: the system refused ", format_bytes(double(bytes)), ": ",
-                               std::strerror(errno)));
+    throw OutOfMemoryError(
+        cat("offload: cannot allocate ", format_bytes(double(bytes)), ": ", std::strerror(errno)));
   }
   // If the system refuses huge pages, access is only slower, so the result is not checked.
   if (bytes >= kHugePage) madvise(memory, bytes, MADV_HUGEPAGE);
@@ -161,8 +161,8 @@ DiskMemory::Ranges::iterator DiskMemory::start(std::span<std::byte> pages, bool 
   const auto found = ranges_.find(pages.data());
   if (found != ranges_.end()) {
     if (found->second.bytes != pages.size()) {
-      throw InternalError(cat("offload: a range of ", pages.size(), " bytes in memory as one of ",
-                              found->second.bytes));
+      throw InternalError(cat("offload: a range of ", pages.size(), " bytes was requested that is ",
+                              "in memory as a range of ", found->second.bytes, " bytes"));
     }
     return found;
   }

@@ -106,7 +106,7 @@ void check_sizes(const Tensor& from, const Tensor& to) {
   check_contiguous("offload", "target", to);
   if (from.bytes() == to.bytes()) return;
   throw ShapeError(cat("offload: the source is ", to_string(from), ", the target ", to_string(to),
-                       ", expected as many bytes"));
+                       ", expected equal numbers of bytes"));
 }
 
 }  // namespace
@@ -127,7 +127,7 @@ Event HostTier::upload(const Tensor& from_host, const Tensor& to_device, Events 
 Event HostTier::download(const Storage& from_device, const Tensor& to_host, Events after) {
   if (to_host.bytes() != from_device.bytes()) {
     throw ShapeError(cat("offload: the source has ", from_device.bytes(), " bytes, the target is ",
-                         to_string(to_host), ", expected as many"));
+                         to_string(to_host), ", expected equal numbers of bytes"));
   }
   return queue({to_host.data(), from_device.data(), to_host.bytes(), from_device}, down_, after);
 }

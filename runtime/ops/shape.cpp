@@ -115,8 +115,8 @@ void check_recordable(const Tensor& to) {
   }
   if (*to.impl().sharing != Sharing::kHidden) return;
   throw AutogradError(cat("copy_: the memory of the target ", to,
-                          " has another user, which would miss the change, such as a sharded "
-                          "module; expected a copy of it, such as scale(x, 1)"));
+                          " is also used elsewhere, for example by a sharded module, which would "
+                          "not notice the change; expected a copy, such as scale(x, 1)"));
 }
 
 }  // namespace

@@ -28,8 +28,9 @@ NormWindow OutlierSkip::state() const {
 void OutlierSkip::load(const NormWindow& state) {
   const auto size = static_cast<int64_t>(state.norms.size());
   if (size != options_.window || state.count < 0) {
-    throw DataError(cat("outliers: ", state.count, " gradient norms in a window of ", size,
-                        ", expected one of ", options_.window));
+    throw DataError(cat("outliers: the stored state has ", state.count,
+                        " gradient norms in a window of ", size, ", expected a window of ",
+                        options_.window));
   }
   Context& context = norms_.context();
   context.copy(norms_.data(), state.norms.data(), norms_.bytes());

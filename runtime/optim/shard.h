@@ -81,7 +81,7 @@ struct ShardPeers {
 struct ShardGradient {
   size_t parameters = 0;  // parameters in the buffer; 0: as many as in the shard
   // True if `grad` holds a gradient; false: the next one overwrites it. nullopt if backward writes
-  // into `grad` directly: then each parameter has a flag of its own (LeafState::has_value).
+  // into `grad` directly: then each parameter has a separate flag (LeafState::has_value).
   std::optional<bool> has_value = {};
   std::set<const Parameter*> zeroed = {};  // parameters whose gradient is zero despite has_value
   // Results of clip_grad_norm(): the last fields of StepState, as bytes on the device. Undefined if

@@ -19,8 +19,8 @@ class MappedMemory final : public MemoryProvider {
     require_host_memory(int64_t(bytes), mapped_);
     void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) {
-      throw OutOfMemoryError(cat("memory: the system refused ", format_bytes(double(bytes)), ": ",
-                                 std::strerror(errno)));
+      throw OutOfMemoryError(
+          cat("memory: cannot allocate ", format_bytes(double(bytes)), ": ", std::strerror(errno)));
     }
     // First-touch page faults of 4 KiB pages cost more than the kernels that write the memory. A
     // refusal only costs time, so the result is not checked.

@@ -174,7 +174,7 @@ DLManagedTensor* to_dlpack_legacy(const Tensor& x, const DlpackOptions& options)
   if (options.read_only) {
     throw ShapeError(
         "to_dlpack_legacy: x is read-only, which the legacy struct cannot express; "
-        "use the other one, or a copy");
+        "use to_dlpack(), or export a copy");
   }
   return export_tensor<DLManagedTensor>(x, options);
 }

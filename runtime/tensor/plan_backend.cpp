@@ -27,8 +27,8 @@ void* PlanBackend::Addresses::allocate(size_t bytes) {
   constexpr int kFlags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
   void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, kFlags, -1, 0);
   if (memory == MAP_FAILED) {
-    throw OutOfMemoryError(cat("plan: the system refused ", format_bytes(double(bytes)),
-                               " of addresses: ", std::strerror(errno),
+    throw OutOfMemoryError(cat("plan: cannot reserve ", format_bytes(double(bytes)),
+                               " of address space: ", std::strerror(errno),
                                "; expected no ulimit -v, and vm.overcommit_memory 0 or 1"));
   }
   // Only a few scattered values are written: large pages would use much real memory for them.

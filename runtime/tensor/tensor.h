@@ -65,7 +65,7 @@ class Tensor {
   std::shared_ptr<TensorImpl> impl_;
 };
 
-// Returns a tensor with uninitialised memory of its own. `what` names the requester in the
+// Returns a tensor with new, uninitialised memory. `what` names the requester in the
 // out-of-memory error.
 Tensor empty(Context& context, const Shape& shape, DType dtype,
              MemoryTag tag = MemoryTag::kActivation, std::string_view what = "tensor");

@@ -49,7 +49,7 @@ struct LeafState {
   }
 };
 
-// Tensors with histories of their own that use the same memory.
+// Tensors that use the same memory but have separate histories.
 enum class Sharing : uint8_t {
   kNone,
   kViews,   // a tensor and its views; copy_() updates their histories

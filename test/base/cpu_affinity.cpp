@@ -55,7 +55,7 @@ TEST_CASE("a request above the share is an error with the way out", "[affinity]"
 }
 
 TEST_CASE("a narrowed mask is seen, left alone, and widened on request", "[affinity]") {
-  // Runs on a thread of its own, because a thread's affinity mask persists.
+  // Runs on a separate thread, because a thread's affinity mask persists.
   std::thread([] {
     const CpuCounts whole = cpu_counts();
     CHECK(whole.bound >= 1);

@@ -14,7 +14,7 @@
 namespace shale::bench {
 namespace {
 
-// Functions of a program of its own, each for one kernel, in the plainest form.
+// User functions, one per kernel, in the plainest form.
 constexpr const char* kFunctions = R"(
 #include <cmath>
 #include <cstdint>
@@ -159,7 +159,7 @@ std::string refusal(const std::string& place, DeviceType device) {
 
 }  // namespace
 
-TEST_CASE("functions of others stand beside kernels, with equal results", "[bench]") {
+TEST_CASE("functions of others are compared with kernels, with equal results", "[bench]") {
   Foreign foreign;
   struct Case {
     const char *function, *name;
@@ -202,7 +202,7 @@ TEST_CASE("a wrong result of a foreign function is an error that says where", "[
   const ForeignKernel kernel(foreign.file + ":multiply", DeviceType::kCpu);
   CHECK(test::contains(
       test::message_of<ConfigError>([&] { kernel.compare(foreign.bench, in_place); }),
-      "no function can stand beside this case"));
+      "this case cannot be compared with a function"));
 }
 
 TEST_CASE("a foreign function that cannot be used is one line", "[bench]") {

@@ -139,11 +139,11 @@ TEST_CASE("steps on images train, and their convolutions are in the floor", "[be
   CHECK(std::ranges::equal(pixels(one), pixels(loop.work().batch(0, 2)).first(16 * 16 * 3)));
 }
 
-TEST_CASE("a model of images refuses what only models of language have", "[bench]") {
+TEST_CASE("an image model refuses options of language models", "[bench]") {
   comm::World world(0, nullptr);
   TrainOptions options{.model = "vit-nano", .layers = 2, .threads = 1};
   CHECK_THROWS_WITH(TrainLoop(options, world),
-                    "--layers is for models of language; vit-nano is one of images");
+                    "--layers needs a language model, found the image model vit-nano");
 }
 
 }  // namespace shale::bench

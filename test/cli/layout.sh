@@ -63,8 +63,8 @@ refuses 64 'use mpirun -np 4' 4 --cluster here
 start=()
 
 # ---- Incompatible options ----
-refuses 64 '--layouts with --zero' 2 --zero 1 --cluster "$clusters/cpu_host.json"
-refuses 64 '--layouts with --pipeline' 2 --pipeline 2 --cluster "$clusters/cpu_host.json"
+refuses 64 '--layouts chooses --zero itself' 2 --zero 1 --cluster "$clusters/cpu_host.json"
+refuses 64 '--layouts chooses --pipeline itself' 2 --pipeline 2 --cluster "$clusters/cpu_host.json"
 refuses 64 '--write has no effect without --cluster' 2
 refuses 66 'none.json' 2 --cluster "$work/none.json"
 refuses 71 'layouts fits in' 2 --device-memory 64KiB --cluster "$clusters/cpu_host.json"

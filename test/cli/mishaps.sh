@@ -38,7 +38,7 @@ wait_for_rows() {  # arguments: OUT COUNT
   done
   fail "$1 never had $2 rows"
 }
-# Wrapper of a rank's command: runs it in a folder of its own and stores its process number in a
+# Wrapper of a rank's command: runs it in a new folder and stores its process number in a
 # file.
 cat >as_rank <<'END'
 #!/bin/sh

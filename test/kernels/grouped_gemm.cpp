@@ -168,7 +168,7 @@ TEMPLATE_TEST_CASE("each tile of grouped products gives the exact sums", "[kerne
 namespace {
 
 // Matrices of a SwiGLU GEMM or of its backward: each group has some rows of the activations, and a
-// weight matrix of its own.
+// separate weight matrix.
 struct SwiGluArrays {
   const Size& s;
   DeviceArray<float> a, gate, up, c, aux, aux_up, c_up;

@@ -9,7 +9,7 @@
 
 namespace shale::test {
 
-// What a reader of its own finds in an ONNX file.
+// Contents of an ONNX file, as the tests' own reader finds them.
 struct OnnxFile {
   struct Tensor {
     std::vector<int64_t> dims;  // -1: "batch"; other free sizes: -2

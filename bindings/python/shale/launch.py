@@ -88,7 +88,7 @@ class Run:
         self.out = out
         self._remove, self._stopped = remove, False
         self._lines = collections.deque(maxlen=_KEPT_LINES)
-        # In a session of its own, so that an interrupt of the notebook reaches wait() alone.
+        # In a new session, so that an interrupt of the notebook reaches wait() alone.
         self._process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             env=_environment(), start_new_session=True, text=True, errors="replace")

@@ -346,11 +346,11 @@ Tensor DataParallel::mean_over_ranks(const Tensor& loss, double weight) const {
   if (const ProcessGroup* const tensor = shared_.groups.tensor; tensor && tensor->size() > 1) {
     throw ConfigError(cat(
         "mean over ranks: ", tensor->size(),
-        " ranks share the layers of this model (ShardGroups::"
-        "tensor), and this function cannot know whether the loss is of this rank's rows or of all; "
-        "use scale(loss, weight / sum): the sum of the weights is sum_over_ranks(weight) for a "
-        "loss that each of them has whole, as nn::Embedding::loss(), and that added up over the "
-        "tensor group too for a loss of a rank's own rows"));
+        " tensor-parallel ranks (ShardGroups::tensor) share the layers of this model, so it is "
+        "unknown whether `loss` covers all rows or only this rank's rows; use scale(loss, weight / "
+        "sum). If `loss` covers all rows, as nn::Embedding::loss() does, sum is "
+        "sum_over_ranks(weight); if it covers this rank's rows, also add sum over the tensor "
+        "group"));
   }
   const double sum = sum_over_ranks(weight);
   if (!(sum > 0)) {

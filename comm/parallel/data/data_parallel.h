@@ -61,9 +61,9 @@ struct DataParallelOptions {
 // Gradients are sums over ranks and over micro-batches. A loss must therefore be divided by the
 // count over all ranks (mean_over_ranks()), not by this rank's count.
 //
-// A step may have several backwards, each of its own loss; their gradients add up. Several graphs
+// A step may have several backwards, each of another loss; their gradients add up. Several graphs
 // may wait for their backward. Each backward that reaches the model ends with reductions, in which
-// all ranks take part. In a reproducible run each backward is a tree of its own, with the
+// all ranks take part. In a reproducible run each backward is a separate sum tree, with the
 // micro-batches announced by begin_backward(). A backward that does not reach the model has no
 // effect.
 //
@@ -143,7 +143,7 @@ class DataParallel {
   LocalSteps* local_steps() const { return local_steps_.get(); }  // null: disabled
 
   // optim::clip_grad_norm over the gradients of all ranks. If gradients are not added over
-  // replicas, each replica clips by the norm of its own gradient (for kShare times the number of
+  // replicas, each replica clips by its gradient's norm (for kShare times the number of
   // replicas); a non-finite value on one replica counts for all replicas.
   void clip_grad_norm(float max_norm, optim::OutlierSkip* outliers = nullptr);
   // Adds the counts of all ranks. Collective; the host waits for the sum.

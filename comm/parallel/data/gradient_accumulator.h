@@ -16,7 +16,7 @@ namespace shale::comm {
 // and 3 from the first gradient of a backward to the end of its reduction.
 //
 // If parameters have copies (Parameter::copies), each of which gets the gradient of some of the
-// rows, every copy has a tensor of its own until the copies are added.
+// rows, every copy is a separate tensor until the copies are added.
 class UnshardedGradient {
  public:
   // before_first: called in stages 0 and 1 when the first gradient after unbind() arrives; it calls

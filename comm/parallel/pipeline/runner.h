@@ -38,7 +38,7 @@ class PipelineWork {
 };
 
 // Runs the actions of one pipeline rank, and sends activations and their gradients to other stages.
-// A received tensor starts an autograd history of its own, so that ops see the same as without a
+// A received tensor starts a new autograd history, so that ops see the same as without a
 // pipeline, and values and gradients have the same bits.
 class Pipeline {
  public:

@@ -41,9 +41,9 @@ StagePlan make_stage_plan(std::span<const nn::Piece> pieces, Schedule schedule,
                           const std::vector<int>& split = {});
 
 // Data-parallel units of a rank's pieces: the units of the pieces; pieces of the root each form a
-// part of the root's unit. If two pieces on one rank share a parameter, the second keeps the
-// gradient of its own use separately (UnitPlan::apart). Throws InternalError for a parameter that
-// two pieces share unless it is Parameter::tied.
+// part of the root's unit. If two pieces on one rank share a parameter, the second piece's gradient
+// is kept separately (UnitPlan::apart). Throws InternalError for a parameter that two pieces share
+// unless it is Parameter::tied.
 std::vector<UnitPlan> stage_units(Module& root, std::span<const nn::Piece> pieces,
                                   const StagePlan& plan, int rank);
 

@@ -116,7 +116,7 @@ Tensor leave(Exchange& exchange, const Tensor& part);
 // ranks again. part: f32, dense, small: every rank receives the parts of all.
 Tensor sum_over_ranks(Exchange& exchange, const Tensor& part);
 
-// Adds the losses of all ranks, each of its own rows, as a binary tree. loss: an f32 scalar.
+// Adds the losses of all ranks, each over its rows, as a binary tree. loss: an f32 scalar.
 // Collective; the gradient of each loss is that of the sum.
 Tensor sum_losses(Exchange& exchange, const Tensor& loss);
 

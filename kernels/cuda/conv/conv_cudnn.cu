@@ -32,11 +32,11 @@ const cudnn::ConvPlan* plan_for(const char* op, const Exec& exec, const ConvGrap
   const cudnn::ConvPlan* plan = nullptr;
   if (aligned) plan = cudnn::conv_plan(exec.device.index, graph);
   if (plan == nullptr && cudnn::is_asked_for()) {
-    throw UnavailableError(cat(
-        op, ": cuDNN ", cudnn::version(), ", which SHALE_CUDNN requests, has no engine for ",
-        dtype_name(graph.dtype), " [", graph.images, ",", graph.rows, ",", graph.cols, ",",
-        graph.channels, "] to ", graph.outs, " channels whose sums are in f32 and always the same",
-        aligned ? "" : ": images are not 16-byte aligned"));
+    throw UnavailableError(
+        cat(op, ": cuDNN ", cudnn::version(), ", which SHALE_CUDNN requests, has no engine for ",
+            dtype_name(graph.dtype), " [", graph.images, ",", graph.rows, ",", graph.cols, ",",
+            graph.channels, "] to ", graph.outs, " channels that adds in f32 and is deterministic",
+            aligned ? "" : ": images are not 16-byte aligned"));
   }
   return plan;
 }

@@ -359,7 +359,7 @@ __device__ __forceinline__ void prepare_block(const Params& params,
 
 // Persistent blocks take tiles of c from a queue. In one warpgroup, one thread copies the operands,
 // tile after tile, to a ring of stages. Two warpgroups multiply, each 64 rows of a tile or, with
-// ping-pong, a tile of its own. So the copies for the next tile overlap this tile's epilogue.
+// ping-pong, another tile. So the copies for the next tile overlap this tile's epilogue.
 template <typename T, class Config, bool kATransposed, bool kBTransposed, class Params>
 __global__ void __launch_bounds__(Config::kThreads, 1)
     gemm90_kernel(const __grid_constant__ Params params) {

@@ -31,7 +31,7 @@ void launch_gemm_f16(const Exec& exec, const GemmProblem& p, const GemmWork& wor
 void launch_gemm_f32(const Exec& exec, const GemmProblem& p, const GemmWork& work);
 void launch_gemm_tf32(const Exec& exec, const GemmProblem& p, const GemmWork& work);
 
-// ---- The kernel; each instantiation is in a file of its own ----
+// ---- The kernel; each instantiation is in a separate file ----
 
 struct TileIndex {
   int row, col;

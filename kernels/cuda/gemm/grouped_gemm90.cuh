@@ -58,7 +58,7 @@ __device__ __forceinline__ Gemm90Item gemm90_item(const GroupedGemm90Params<true
           .k_end = offset_at(params.offsets, group + 1, k)};
 }
 
-// ---- Host side; each instantiation is in a file of its own ----
+// ---- Host side; each instantiation is in a separate file ----
 
 // Returns a map of the matrices of all groups, which have `lines` lines each, one after the other.
 inline TensorMap groups_map(const Matrix& matrix, int64_t groups, int64_t lines, int64_t length,

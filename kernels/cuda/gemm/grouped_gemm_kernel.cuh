@@ -26,7 +26,7 @@ void launch_grouped_gemm_f16(const Exec& exec, const GroupedProblem& g, const Gr
 void launch_grouped_gemm_f32(const Exec& exec, const GroupedProblem& g, const GroupedWork& work);
 void launch_grouped_gemm_tf32(const Exec& exec, const GroupedProblem& g, const GroupedWork& work);
 
-// ---- The kernels; each instantiation is in a file of its own ----
+// ---- The kernels; each instantiation is in a separate file ----
 
 // Kernel for groups of rows: blocks take the tiles of all groups in the order of the list.
 template <typename T, class Config, bool kBTransposed, bool kPaired>

@@ -14,7 +14,7 @@
 
 namespace shale::kernels::SHALE_BACKEND {
 
-inline constexpr int kWarpThreads = 128;     // block size if each warp has rows of its own
+inline constexpr int kWarpThreads = 128;     // block size if each warp has its own rows
 inline constexpr int kWarpPacks = 3;         // maximum packs per lane: 768 columns of 16 bits
 inline constexpr int kBlockPacks = 4;        // maximum packs per thread if a block has one row
 inline constexpr int kMaxRowThreads = 512;   // maximum block size if a block has one row

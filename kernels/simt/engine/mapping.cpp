@@ -12,8 +12,8 @@ namespace shale::emulator {
 namespace {
 
 [[noreturn]] void refused(size_t bytes) {
-  throw OutOfMemoryError(cat("emulator: the system refused ", format_bytes(double(bytes)), ": ",
-                             std::strerror(errno)));
+  throw OutOfMemoryError(
+      cat("emulator: cannot allocate ", format_bytes(double(bytes)), ": ", std::strerror(errno)));
 }
 
 }  // namespace

@@ -21,7 +21,7 @@ struct Options {
   int queues = 0;
 };
 
-// Options of streams that have none of their own: the defaults above, changed by the environment
+// Options of streams that set none: the defaults above, changed by the environment
 // variables SHALE_EMU_ORDER (fifo, lifo or random), SHALE_EMU_SEED, SHALE_EMU_TRACK (0 or 1) and
 // SHALE_EMU_QUEUES, which are read once. Throws ConfigError if one of them has another value.
 const Options& default_options();

@@ -62,8 +62,8 @@ void Recording::check_joined() const {
     if (item.kind == Kind::kWait && joined[item.branch]) wanted[item.event] = true;
     if (item.kind == Kind::kWork && !joined[item.branch]) {
       throw InternalError(
-          "capture: another stream joined it and has work that the captured stream does not wait "
-          "for, expected an event that it waits for before the capture ends");
+          "capture: another stream joined the capture and has work that the captured stream does "
+          "not wait for; make the captured stream wait for an event of that stream first");
     }
   }
 }

@@ -128,7 +128,7 @@ void StreamSet::begin_capture(Stream* stream) {
   if (stream == nullptr || capture_ != nullptr) {
     throw InternalError(
         cat("capture: ",
-            stream == nullptr ? "the default stream cannot be captured" : "another one is going on",
+            stream == nullptr ? "the default stream cannot be captured" : "another is in progress",
             ", expected one capture at a time, of a stream that was created"));
   }
   capture_ = std::make_unique<Recording>(*this, *stream, ++recordings_);

@@ -165,8 +165,8 @@ std::shared_ptr<Warpgroups::Accumulator> Warpgroups::take_accumulator(Warpgroup&
     if (same && d->columns == call.columns && !some_gave_back) return d;
     if (d->registers[0] != group.arrivals[0].d) continue;
     block_.fail(Fault::kWgmma,
-                "wgmma: these accumulators are in use by a product of another shape, or some "
-                "threads have waited for it and others have not");
+                "wgmma: these accumulators belong to an unfinished wgmma of another shape, or only "
+                "some threads of the warpgroup have waited for that wgmma");
   }
   auto d = std::make_shared<Accumulator>();
   d->columns = call.columns;

@@ -18,7 +18,7 @@ BusyNode::BusyNode(int others) {
     const pid_t pid = fork();
     if (pid < 0) {
       throw UnavailableError(
-          cat("plan: the system refused a second process, which the measurement needs: ",
+          cat("plan: cannot start a second process, which the measurement needs: ",
               std::strerror(errno)));
     }
     if (pid > 0) {

@@ -27,7 +27,7 @@ void check_free(const ConfigSpec& spec) {
   for (const char* const name : kRefused) {
     if (!spec.was_set(name)) continue;
     throw ConfigError(
-        cat("--layouts with --", name, "; use one of the two, as --layouts chooses it"));
+        cat("--layouts chooses --", name, " itself; leave out --", name, " or --layouts"));
   }
 }
 

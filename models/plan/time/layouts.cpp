@@ -10,7 +10,7 @@
 namespace shale::models {
 namespace {
 
-// Maximum number of pipeline stages to plan: each stage of each layout needs a plan of its own.
+// Maximum number of pipeline stages to plan: each stage of each layout needs a separate plan.
 constexpr int kMostStages = 16;
 
 // One value of an option. Empty text: the default, which the flags omit.

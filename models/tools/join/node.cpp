@@ -44,7 +44,7 @@ double seconds_since(Clock::time_point time) {
   return std::chrono::duration<double>(Clock::now() - time).count();
 }
 
-// Command that the launcher has started on this host, in a process group of its own.
+// Command that the launcher has started on this host, in a new process group.
 class Command {
  public:
   Command(std::string number, const std::string& text) : number_(std::move(number)) {

@@ -42,7 +42,7 @@ enum class ChatTemplate {
   kQwen,  // kChatMl; adds Qwen2.5's system message to a conversation without one
 };
 
-// Replaces kAuto, unless the tokenizer has a chat template of its own.
+// Replaces kAuto, unless the tokenizer comes with a chat template.
 ChatTemplate resolve_chat_template(const StoredTokenizer& stored, ChatTemplate style);
 // Returns the first token that the style needs and the tokenizer lacks. Empty if there is none, or
 // if the tokenizer's own template is used.

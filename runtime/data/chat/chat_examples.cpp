@@ -57,7 +57,7 @@ class LineReader {
               continued(object, *both[i], i == 0 ? "chosen" : "rejected", shared);
           if (turns.size() != 1) {
             fail(
-                "the chat template changes earlier turns when others follow, expected only one "
+                "the chat template changes a turn when later turns follow, expected only one "
                 "turn of the assistant");
           }
           examples.push_back(std::move(turns.front()));

@@ -65,10 +65,10 @@ std::string look_into(CorpusFile& file, std::string_view field, bool is_named) {
   file.is_records = kind == TextKind::kRecords;
   if (is_named && (file.is_records || kind == TextKind::kJson)) {
     throw DataError(cat(file.path, ": expected an object with '", field,
-                        "' in each line, found other JSON; python3 -m shale.data makes lines of an "
-                        "array (--from alpaca or sharegpt: of such conversations), --data-field "
-                        "names another key, and --data-format text takes the characters as they "
-                        "are"));
+                        "' in each line, found other JSON; convert an array to lines with python3 "
+                        "-m shale.data (conversations: --from alpaca or sharegpt), choose another "
+                        "key with --data-field, or train on the characters of the file with "
+                        "--data-format text"));
   }
   return {};
 }

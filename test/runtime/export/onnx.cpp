@@ -1,4 +1,4 @@
-// Exports forwards to ONNX and checks the files with a reader of their own.
+// Exports forwards to ONNX and checks the files with the tests' own reader.
 // test/oracles/onnx_files.py runs the files of these tests in onnxruntime.
 #include "shale/runtime/export/onnx.h"
 

@@ -35,7 +35,7 @@ inline constexpr CharSet kSymbols = ~(kSpaces | kLetters | kNumbers);  // [^\s\p
 inline constexpr CharSet kWords = kLetters | set_of(CharClass::kMark) | set_of(CharClass::kNumber) |
                                   set_of(CharClass::kWordSymbol);
 
-// A character of UTF-8 text. An invalid byte (RFC 3629) is a character of its own without a class,
+// A character of UTF-8 text. An invalid byte (RFC 3629) is a separate character without a class,
 // so that any bytes can be split.
 struct Utf8Char {
   uint32_t code = 0;  // kInvalid for an invalid byte

@@ -472,7 +472,7 @@ TEST_CASE("a model that ranks share is not taken for one that each of them has",
   comm::DataParallel parallel(net, {}, context, over.groups(), {});
   CHECK(contains(
       message_of<ConfigError>([&] { parallel.mean_over_ranks(full(context, {}, DType::kF32, 1)); }),
-      "whether the loss is of this rank's rows or of all"));
+      "covers all rows or only this rank's rows"));
 }
 
 }  // namespace shale::test
