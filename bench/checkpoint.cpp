@@ -46,10 +46,10 @@ void describe(ConfigSpec& spec, BenchConfig& c) {
                   "model preset; its parameters and AdamW states are saved");
   spec.add("zero", c.zero, "ZeRO stage, which determines how the state is sharded",
            {.min = 0, .max = 3});
-  spec.add("repeats", c.repeats, "runs, of which the median is reported", {.min = 1});
+  spec.add("repeats", c.repeats, "number of runs; the median is reported", {.min = 1});
   spec.add("out", c.out, "new folder on the disk to measure; it is removed at the end",
            {.is_path = true, .help = {.metavar = "DIR"}});
-  spec.add("json", c.json, "JSON file to which the results are written too",
+  spec.add("json", c.json, "JSON file for the results",
            {.is_path = true, .help = {.metavar = "FILE"}});
 }
 

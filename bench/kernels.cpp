@@ -60,7 +60,7 @@ void describe(ConfigSpec& spec, BenchConfig& c) {
            "kernels/gemm_table.inc",
            {.is_path = true, .help = {.metavar = "FILE"}});
   spec.add("foreign", c.foreign,
-           "function in a .cu file to time beside the kernel that --filter selects",
+           "function in a .cu file to compare with the kernel that --filter selects",
            {.help = {.metavar = "FILE:FUNCTION"}});
   spec.example("bench_kernels --threads 2 --json kernels.json");
   spec.example("bench_kernels --device cuda --filter 'attention.*/t8192' --dtype bf16");

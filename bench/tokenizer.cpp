@@ -27,8 +27,8 @@ void describe(ConfigSpec& spec, BenchConfig& c) {
            {.required = true, .is_path = true, .help = {.metavar = "FILE"}});
   spec.add("text", c.text, "text file to tokenize, as one document",
            {.required = true, .is_path = true, .help = {.metavar = "FILE"}});
-  spec.add("repeats", c.repeats, "runs, of which the median is reported", {.min = 1});
-  spec.add("json", c.json, "JSON file to which the results are written too",
+  spec.add("repeats", c.repeats, "number of runs; the median is reported", {.min = 1});
+  spec.add("json", c.json, "JSON file for the results",
            {.is_path = true, .help = {.metavar = "FILE"}});
 }
 

@@ -36,7 +36,7 @@ struct BenchConfig {
 void describe(ConfigSpec& spec, BenchConfig& c) {
   spec.add_choice("model", c.model, models::preset_names(), "model preset, stored as f32");
   spec.add("zero", c.zero, "ZeRO stage, which determines what a rank reads", {.min = 0, .max = 3});
-  spec.add("repeats", c.repeats, "runs, of which the median is reported", {.min = 1});
+  spec.add("repeats", c.repeats, "number of runs; the median is reported", {.min = 1});
   spec.add("out", c.out, "new folder on the disk to measure; it is removed at the end",
            {.is_path = true, .help = {.metavar = "DIR"}});
 }

@@ -50,8 +50,7 @@ void describe_model(ConfigSpec& spec, LanguageConfig& c) {
       .may_change()
       .basic("start from a Hugging Face folder or a run");
   spec.add("keep-optimizer", c.keep_optimizer,
-           "start with the optimizer states of --init, a run or checkpoint, too; steps, schedule "
-           "and "
+           "also load the optimizer states of --init, a run or checkpoint; steps, schedule and "
            "data begin anew")
       .may_change();
   spec.add("dropout", c.dropout,

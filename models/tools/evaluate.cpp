@@ -39,10 +39,9 @@ void describe(ConfigSpec& spec, Request& r) {
        {"arc", Evaluated::kArc},
        {"mmlu", Evaluated::kMmlu}},
       "perplexity: of a text; else a benchmark, with questions in its own jsonl format");
-  spec.add(
-      "data", r.data,
-      "text file for perplexity, jsonl questions, or for a model of train_image its kind of data",
-      {.required = true, .is_path = true, .help = {.metavar = "FILE"}});
+  spec.add("data", r.data,
+           "text for perplexity, jsonl with questions, or images as in --data of train_image",
+           {.required = true, .is_path = true, .help = {.metavar = "FILE"}});
   spec.add("seq-len", r.seq_len, "tokens per window of text",
            {.min = 1, .max = 1 << 20, .help = {.default_text = "the context, at most 2048"}});
   spec.add("batch", r.batch, "windows or images per forward pass", {.min = 1, .max = 1 << 16});

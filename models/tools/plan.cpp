@@ -96,7 +96,7 @@ void describe(ConfigSpec& spec, PlanOptions& options, const PlannedProgram& prog
            "tokens (or samples) of the whole run, such as 15T; adds its days, and with --price its "
            "dollars",
            {.help = {.metavar = "COUNT"}});
-  spec.add("price", options.price, "dollars per device hour; 0: those of the cluster",
+  spec.add("price", options.price, "dollars per device hour; 0: the cluster's price",
            {.min = 0, .help = {.metavar = "DOLLARS"}});
   spec.add("tensor-pieces", program.run.tensor_pieces,
            "maximum chunks of tensor-parallel transfers; 1: no overlap; 0: one per rank of "

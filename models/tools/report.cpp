@@ -57,7 +57,7 @@ int run_metrics(int argc, const char* const* argv) {
                       {.required = true, .is_path = true});
   spec.section("Options");
   spec.add("csv", csv,
-           "CSV (RFC 4180), the only form: a header and a row for each line of metrics.jsonl");
+           "CSV (RFC 4180), the only format: a header and a row for each line of metrics.jsonl");
   spec.example("shale metrics out --csv > metrics.csv");
   if (parse_or_print(spec, argc, argv)) return 0;
   const std::string path = metrics_path(run);

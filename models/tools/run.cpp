@@ -330,8 +330,8 @@ int with_head(const RunOptions& options, const std::function<int(Head*)>& body) 
 
 void describe_supervision(ConfigSpec& spec, RunOptions& options) {
   spec.add("max-restarts", options.policy.max_restarts,
-           "restarts in a row without a new checkpoint, after which to give up; after disk errors "
-           "4 times as many",
+           "maximum restarts in a row without a new checkpoint; after disk errors, 4 times this "
+           "number",
            {.min = 0});
   spec.add("delay", options.policy.first_delay_s,
            "delay of the first restart without progress; doubles each time, up to a minute (10 "
@@ -342,7 +342,7 @@ void describe_supervision(ConfigSpec& spec, RunOptions& options) {
            "ranks if necessary");
   spec.add("probe-timeout", options.probe_timeout_s, "time for a host to answer --elastic",
            {.min = 0, .exclude_min = true, .help = {.metavar = "SECONDS", .unit = "s"}});
-  spec.add("listen", options.listen, "where --nodes N listens for shale join, on TCP",
+  spec.add("listen", options.listen, "TCP address at which --nodes N waits for shale join",
            {.help = {.metavar = "[HOST]:PORT", .default_text = ":29500, on all addresses"}});
   spec.add("join-timeout", options.join_timeout_s, "time for --nodes N to join",
            {.min = 0, .exclude_min = true, .help = {.metavar = "SECONDS", .unit = "s"}});
@@ -355,7 +355,8 @@ void describe(ConfigSpec& spec, RunOptions& options) {
       "100");
   spec.example("shale run --nodes 2 -- mpirun --bind-to none train_lm --data my.bin");
   spec.section("Flags (before --; the command follows it)");
-  spec.add("nodes", options.nodes, "hosts with this one; the others call shale join, without ssh",
+  spec.add("nodes", options.nodes,
+           "number of hosts, including this one; start shale join on the other hosts (no ssh)",
            {.help = {.metavar = "N", .default_text = "as the command says"}});
   describe_supervision(spec, options);
 }
@@ -381,8 +382,8 @@ void describe(ConfigSpec& spec, TrainOptions& options) {
   spec.add("gpus", options.gpus, "train on this many GPUs of each node, with a rank for each",
            {.help = {.metavar = "N|all", .default_text = "by --device"}});
   spec.add("nodes", options.run.nodes,
-           "hosts that ssh reaches, or how many hosts with this one: the others call shale join; "
-           "this program is in the same place on all",
+           "hosts to reach by ssh, or the number of hosts including this one, where the other "
+           "hosts start shale join; this program must have the same path on all hosts",
            {.help = {.metavar = "HOST,...|N", .default_text = "this host"}});
   describe_supervision(spec, options.run);
 }

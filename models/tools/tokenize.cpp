@@ -96,7 +96,7 @@ int run_tokenize(int argc, const char* const* argv) {
                   "pipe must be read again");
   spec.add("tokenizer", tokenizer, "tokenizer.json, tiktoken file or SentencePiece model",
            {.required = true, .is_path = true, .help = {.metavar = "FILE"}});
-  spec.add("out", job.out, "folder to create; it appears when all is done",
+  spec.add("out", job.out, "folder to create; it appears after the last token is written",
            {.required = true, .is_path = true, .help = {.metavar = "DIR"}});
   spec.add("field", job.field, "key of the text in jsonl");
   spec.add("document-begin", begin, "token before each document, or none",

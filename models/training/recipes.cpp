@@ -31,9 +31,9 @@ void describe(ConfigSpec& spec, RecipeChoice& choice, std::string_view program) 
   }
   spec.section("Recipe");
   spec.add_choice("recipe", choice.recipe, std::move(names),
-                  "start from the options of a whole run; --config and flags override them")
+                  "options of a complete example run; --config and flags override them")
       .may_change()
-      .basic("start from the options of a whole run; see --scale");
+      .basic("options of a complete example run; see --scale");
   spec.add_choice("scale", choice.is_small, {{"full", false}, {"small", true}},
                   "size of the recipe; small: minutes on a CPU, with a smaller model")
       .may_change();

@@ -26,7 +26,8 @@ std::vector<std::pair<std::string, std::optional<comm::ScheduleKind>>> schedule_
 void describe_batch(ConfigSpec& spec, RunConfig& c, const RunWords& words) {
   spec.section("Batch");
   spec.add("steps", c.steps,
-           "optimizer steps; with --epochs too, what is reached first ends the run", {.min = 0})
+           "optimizer steps; with --epochs, whichever limit is reached first ends the run",
+           {.min = 0})
       .basic("optimizer steps");
   spec.add("epochs", c.epochs,
            "passes over the training data, such as 3 or 0.5, in place of --steps",
@@ -112,8 +113,8 @@ void describe_optimizer(ConfigSpec& spec, RunConfig& c, const RunWords& words) {
           {.min = 0})
       .may_change();
   spec.add("skip-samples", c.skip_samples,
-           "samples that are not trained on, counted from 1 in the order of training; for going on "
-           "past bad data from a checkpoint before it",
+           "samples to skip, counted from 1 in training order; to get past bad data, resume from a "
+           "checkpoint before it",
            {.help = {.metavar = "A-B", .default_text = "none"}})
       .may_change();
   spec.add("ema", c.ema,
@@ -345,13 +346,13 @@ void describe_checkpoints(ConfigSpec& spec, RunConfig& c) {
       .may_change()
       .basic("steps between checkpoints; 0: one at the end");
   spec.add("save-minutes", c.save_minutes,
-           "write a checkpoint if the last one is this many minutes old; auto: by the time of a "
-           "save and the rate of failures; 0: off",
+           "write a checkpoint if the last one is this many minutes old; auto: computed from the "
+           "save time and the failure rate; 0: off",
            {.min = 0, .may_be_auto = true})
       .may_change();
   spec.add("keep", c.keep, "number of newest checkpoints to keep; 0: all", {.min = 0}).may_change();
   spec.add("keep-every", c.keep_every,
-           "keep the checkpoints of multiples of this many steps too; 0: none", {.min = 0})
+           "also keep the checkpoints at every multiple of this many steps; 0: none", {.min = 0})
       .may_change();
   spec.add("keep-best", c.keep_best,
            "save when a validation loss is the lowest so far, and keep that checkpoint too")
