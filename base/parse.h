@@ -25,8 +25,9 @@ std::optional<int64_t> parse_size(std::string_view text);
 std::string format_real(float value);
 std::string format_real(double value);
 
-// First UTF-8 character of `text` (table 3-7 of the Unicode standard), or, if `is_broken`, the
-// invalid bytes at its start: at most as many as begin a valid character. `text` must not be empty.
+// First UTF-8 character of `text` (table 3-7 of the Unicode standard). If `is_broken`, the invalid
+// bytes at its start: the longest prefix of a valid character, or one byte. `text` must not be
+// empty.
 struct Utf8Start {
   size_t bytes = 1;
   bool is_broken = false;

@@ -56,8 +56,9 @@ struct CollectiveCall {
   uint64_t balance = 0;  // kAllToAllV only: pair_balance()
   int64_t step = -1;     // see CollectiveOptions
 
-  // Number of elements that all ranks agree on: the smaller of the two views; for a gather the
-  // input, as only the root receives. 0 for kAllToAllV, which has no common count.
+  // Number of elements, which must be equal on all ranks: of the smaller of the views `in` and
+  // `out`; for a gather of `in`, as only the root receives. 0 for kAllToAllV, where ranks' counts
+  // differ.
   int64_t count() const {
     if (op == CollectiveOp::kAllToAllV) return 0;
     return op == CollectiveOp::kGather ? in.numel() : std::min(in.numel(), out.numel());

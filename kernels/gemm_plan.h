@@ -107,7 +107,7 @@ struct GemmMeans {
   int sms = kNominalSms;  // multiprocessors that a GEMM may use
 };
 GemmMeans gemm_means(const Device& device);  // leaves `vendor` false
-// The SMs are those of the GPU, less those that collectives of the run may reserve.
+// Counts the SMs of the GPU, minus the SMs that collectives of the run may reserve.
 GemmMeans gemm_means(const Exec& exec);
 int sms_of(const Exec& exec);
 bool can_run(GemmTile tile, const GemmMeans& means);

@@ -6,14 +6,14 @@
 
 namespace shale::bench {
 
-// Times of alternating runs: as many of Shale's kernel as of the vendor's and of a foreign one, if
-// there are.
+// Times of alternating runs of Shale's kernel, the vendor's kernel and a foreign kernel: equal
+// numbers of each kernel that there is.
 struct Measured {
   Samples ours, vendor, foreign;
 };
 
-// Warms up, then measures for at least min_time_s seconds. A sample is the mean of as many calls in
-// a row as the device's clock requires.
+// Warms up, then measures for at least min_time_s seconds. A sample is the mean of several calls in
+// a row, enough for the resolution of the device's clock.
 Measured measure(BenchDevice& device, const PreparedCase& prepared, double min_time_s);
 
 }  // namespace shale::bench

@@ -67,10 +67,10 @@ class CheckpointFolder {
   // Removes the temporary folder if it exists.
   void discard(int64_t step, std::string_view nonce) const;
 
-  // Deletes old checkpoints. Keeps the newest `keep` (at least 1) of those with a valid manifest
+  // Deletes old checkpoints. Keeps the newest `keep` (at least 1) checkpoints with a valid manifest
   // and complete files, everything newer than these checkpoints, `committed`, the step just saved,
   // and steps that `spares` returns true for. known_sound: steps whose files need no check, as this
-  // process wrote or checked them; adds those that it checks. Null: checks all.
+  // process wrote or checked them; receives the steps that this call checks. Null: checks all.
   void retire(int64_t keep, int64_t committed, const std::function<bool(int64_t step)>& spares = {},
               std::set<int64_t>* known_sound = nullptr) const;
 

@@ -14,7 +14,8 @@ namespace shale::comm {
 // the copy to the device.
 class StagedLink final : public PipeLink {
  public:
-  // host: host link of the two ranks. memory: the group that made it. `device` outlives this.
+  // host: host link of the two ranks. memory: the group that made `host`. `device` must outlive
+  // this link.
   StagedLink(std::unique_ptr<PipeLink> host, HostGroup& memory, DeviceBackend& device);
 
  protected:

@@ -42,9 +42,10 @@ struct ChannelOptions {
 //
 // All ranks take the same steps. sync() ends a step: a rank advances its own counter and waits
 // until all counters have reached it. Between two syncs a rank may write its own announcement or
-// staging half and read what others wrote before the last sync. Announcements and halves alternate,
-// so that data of step t is overwritten in t+2 at the earliest; a rank gets there only when all
-// others have ended t+1, hence have read what they needed of t.
+// staging half and read the data that other ranks wrote before the last sync. Announcements and
+// halves alternate, so that data of step t is overwritten in step t+2 at the earliest. A rank
+// reaches step t+2 only when all other ranks have ended step t+1, so they have read the data of
+// step t.
 class NodeChannel {
  public:
   static size_t bytes(int ranks, int64_t staging_bytes);

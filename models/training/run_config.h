@@ -38,7 +38,7 @@ enum class OptimizerKind {
 enum class Precision { kAuto, kF32, kTf32, kBF16, kF16, kFp8 };
 std::string_view precision_name(Precision precision);  // name in --dtype, such as "bf16"
 
-// Values that share one scale with --dtype fp8: those of a block, or of a whole tensor.
+// Values that share one scale with --dtype fp8: all values of a block, or of a tensor.
 enum class Fp8Scaling { kBlock, kTensor };
 
 // What --offload keeps in host memory: optimizer states, whose step runs there, or parameters too.
@@ -121,8 +121,8 @@ struct RunConfig {
 
   // Tensor parallelism.
   int tensor = 1;  // number of ranks that share each layer
-  // Number of --tensor and --context ranks that one process hosts; 0: 1, or more if there are too
-  // few processes for all of them.
+  // Number of --tensor and --context ranks that one process hosts; 0: 1, or more if there are fewer
+  // processes than ranks.
   int ranks_per_process = 0;
   int tensor_pieces = 0;  // chunks per transfer, set by shale plan; 0: one per tensor rank
 

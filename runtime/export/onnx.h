@@ -36,7 +36,7 @@ struct OnnxExport {
 // dimension. Every op reports what it computes (runtime/tensor/op_recorder.h). Parameters and
 // buffers of `module` become initializers under their full names, other tensors constants. All
 // tensors must be f32, i32 or u8 on one device, and layouts stay Shale's: images are [N, H, W, C].
-// Control flow of forward is that of the recorded call.
+// The file has the control flow of the recorded call.
 //
 // The file appears complete or not at all; with an empty path there is none, for ranks that share
 // a module's forward with a rank that writes. A parameter must have memory outside its module's

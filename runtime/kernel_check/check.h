@@ -19,7 +19,7 @@ struct LeftOut {
   std::string reason;  // "wrong: attention_fwd/causal/...: ..."
 };
 
-// Parts of a slot that were left out when the rest made a GPU fail or hang.
+// A slot whose remaining parts made a GPU fail or hang, and the parts that were left out then.
 struct FailedKernel {
   std::string slot;
   kernels::KernelParts out = 0;

@@ -17,7 +17,7 @@ void leave_out(const Device& device, std::string_view slot, kernels::KernelParts
 // "gemm/fused", "max_pool/all".
 std::vector<std::string> names_of(std::string_view slot, kernels::KernelParts parts);
 // Leaves out the parts of these names, for all later kernel calls of this process on devices of
-// this type. Slots that no name belongs to keep what they have. Throws DataError for other names.
+// this type. Slots without a listed part do not change. Throws DataError for unknown names.
 void leave_out(const Device& device, std::span<const std::string> names);
 
 }  // namespace shale::kernel_check

@@ -38,7 +38,8 @@ class LinearWeights : public Module {
   Tensor added_bias() const { return bias != nullptr ? bias->added_value() : Tensor(); }
 
   // Shard the weight over ranks by outputs or by inputs; with inputs, the first rank adds the bias.
-  // An adapter's B is sharded if outputs are, its A if inputs are; the other one is replicated.
+  // Sharding by outputs shards an adapter's B and replicates its A; sharding by inputs shards its A
+  // and replicates its B.
   struct Outputs {
     int64_t groups = 1, unit = 1;  // see Split
   };

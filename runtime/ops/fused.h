@@ -15,9 +15,10 @@ namespace shale {
 // fn may use the ops in ops/pointwise.h, and add, mul, scale and cast of ops/elementwise.h. Tensors
 // that it captures are further inputs. All results of its ops must have one shape, to which inputs
 // are broadcast; compute other shapes before the call. Each op rounds to its dtype, so results are
-// bitwise those of separate ops. Backward is one kernel too: it keeps only the inputs and
-// recomputes the rest. Gradients round between ops as without fused(). The gradient of an input
-// that is used several times may differ by rounding if the input is broadcast or is a 16-bit leaf.
+// bitwise equal to those of separate ops. Backward is one kernel too: it keeps only the inputs and
+// recomputes intermediate results. Gradients round between ops as without fused(). The gradient of
+// an input that is used several times may differ by rounding if the input is broadcast or is a
+// 16-bit leaf.
 //
 // On the CPU and the emulator an interpreter runs the chain tile by tile. On a GPU, NVIDIA's NVRTC
 // compiles the chain on its first run; it is loaded at that time, and UnavailableError is thrown if

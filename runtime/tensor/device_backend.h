@@ -76,7 +76,7 @@ class DeviceBackend {
   // True if work queued on `stream` is being captured.
   virtual bool captures(void* stream) const;
 
-  // SMs of this device, and those that collectives reserve.
+  // Number of SMs of this device, and of the SMs that collectives reserve.
   ReservedSms& held() { return held_; }
 
   // Tracer that shows kernels and phases by name in the device's profiler; null if there is none.

@@ -43,8 +43,8 @@ class GraphMemory {
   std::unique_ptr<Scratch> scratch_;
 };
 
-// Work that one run of a function queued on the compute stream, which can be queued again as a
-// whole: a CUDA graph. A replay uses the addresses of the captured run. Tensors from elsewhere that
+// A CUDA graph: the work that one run of a function queued on the compute stream, for replay. A
+// replay uses the addresses of the captured run. Tensors that were made before the capture and that
 // the work reads or writes must therefore live as long as the graph. Values that change between
 // runs must come from device memory: from such tensors or from StepState.
 class Graph {

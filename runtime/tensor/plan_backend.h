@@ -13,10 +13,10 @@
 namespace shale {
 
 // Device for dry runs. Its memory is address space: the system provides a page only when it is
-// written, so the training state of any machine fits. With kernels::DryRun, code on it allocates
-// what it would allocate on the device it stands for, but computes nothing. For a CPU the order of
-// allocations is the same. For a GPU, whose kernels must exist in the emulator, streams never lag
-// behind the host.
+// written, so the training state of any machine fits. With kernels::DryRun, code makes the same
+// allocations as on the planned device, but computes nothing. For a CPU the order of allocations is
+// also the same. For a GPU, whose kernels must exist in the emulator, streams never lag behind the
+// host.
 //
 // Copies of at most kCopied bytes are performed, because values that control a step are small:
 // per-step values, counts, losses. If kernels do run, copies up to kCopiedToCompute are performed,

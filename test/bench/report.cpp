@@ -55,7 +55,7 @@ TEST_CASE("targets are met or missed by the measured numbers", "[bench]") {
   CHECK(contains(page, "| commit | abc1234 |"));
 }
 
-TEST_CASE("sharded stages stand beside stage 0", "[bench]") {
+TEST_CASE("sharded stages are compared with stage 0", "[bench]") {
   const std::string page = results_page(
       {train_document("fp32", 2, 1, 8, 1000, 0.8), train_document("fp32", 2, 1, 8, 1040, 0.8, 2),
        train_document("fp32", 2, 1, 8, 1040, 0.8, 3)},
@@ -94,7 +94,7 @@ TEST_CASE("collectives show both kinds of memory and MPI in one line", "[bench]"
   CHECK(contains(page, "| all_reduce, 2 ranks, 1.0 KiB | 2.000 | 4.000 | 5.000 | 2.50 | 1.25 |"));
 }
 
-TEST_CASE("a GPU kernel stands beside its fastest rival of the same name", "[bench]") {
+TEST_CASE("a GPU kernel is compared with its fastest rival of the same name", "[bench]") {
   const auto row = [](const char* name, const char* impl, double us) {
     return Json{{"name", name},      {"impl", impl}, {"time_us", us},
                 {"time_us_min", us}, {"speed", 1.5}, {"unit", "TB/s"}};
@@ -194,7 +194,7 @@ TEST_CASE("figures set Hopper's kernels beside the fastest rival", "[bench]") {
   CHECK_FALSE(contains(results_page({peers}, {}), "Beside the rivals"));
 }
 
-TEST_CASE("steps of images on a GPU stand beside PyTorch's, with cuDNN and without", "[bench]") {
+TEST_CASE("image steps on a GPU are compared with PyTorch's, with and without cuDNN", "[bench]") {
   const auto step = [](const char* program, double ms, const char* cudnn) {
     Json document = gpu_step(program, "resnet50", ms);
     Json& row = document["rows"][0];
@@ -219,7 +219,7 @@ TEST_CASE("steps of images on a GPU stand beside PyTorch's, with cuDNN and witho
   CHECK(contains(page, ", 224 pixels, micro-batch , batch 128,  x  | 50.0 |"));
 }
 
-TEST_CASE("a product by a family of kernels stands beside the square product", "[bench]") {
+TEST_CASE("a GEMM of a kernel family is compared with the square GEMM", "[bench]") {
   CHECK(name_for_rivals("gemm/hopper_nt/8192/bf16") == "gemm/square/8192/bf16");
   CHECK(name_for_rivals("gemm/portable_tn/4096/fp32") == "gemm/tn/4096/fp32");
   CHECK(name_for_rivals("gemm/vendor_ffn/d768/t8192/bf16") == "gemm/ffn/d768/t8192/bf16");
@@ -261,7 +261,7 @@ TEST_CASE("a step that another program could not take says why", "[bench]") {
                  "* pytorch-2 compile: out of memory\n"));
 }
 
-TEST_CASE("what was predicted stands beside what was measured", "[bench]") {
+TEST_CASE("predictions are compared with measurements", "[bench]") {
   const Json ours = gpu_kernels({timed("a", 1000, 600), timed("b", 1000, 700)});
   const auto predicted = [](const char* name) {
     return Json{{"name", name}, {"tflops_low", 550.0}, {"tflops_high", 650.0}, {"why", "cycles"}};

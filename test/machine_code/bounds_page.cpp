@@ -225,7 +225,7 @@ A multiprocessor has several pipes (execution units). For each pipe, the page co
 instructions that it executes in one pass of the kernel's main loop;
 [bounds.cpp](../../test/machine_code/bounds.cpp) has the instructions per cycle of each pipe. The
 higher percentage assumes that all pipes work in parallel, so that the busiest pipe is the limit.
-The lower percentage adds the time of the tensor cores and that of the busiest other pipe, as if
+The lower percentage adds the time of the tensor cores and the time of the busiest other pipe, as if
 they never overlapped; a kernel that overlaps them may exceed it. Both leave out waits for memory
 and barriers, the beginning and end of a tile, and clocks that fall under load.
 

@@ -57,7 +57,7 @@ std::string epilogue_section(const std::vector<Kernel>& kernels, const Gpu& gpu)
   std::string text =
       "\n## A tile's epilogue\n\nA tile's products pass the tensor cores, k / 64 times the loop "
       "above; then its sums go to memory.\nWhile both warpgroups of a block do that the tensor "
-      "cores wait. Where each has a tile of its own,\none's epilogue runs beside the other's "
+      "cores wait. Where each has a separate tile,\none's epilogue runs beside the other's "
       "products. Cycles of a multiprocessor, and what is left of the\npeak. Plain: sums go from "
       "registers to boxes; GELU: through shared memory to GELU by tanh, and\nits argument to "
       "memory too. The last rows are how many times faster two tiles in turns are.\n\nThese "

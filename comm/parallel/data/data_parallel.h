@@ -86,8 +86,8 @@ class DataParallel {
   DataParallel(Module& model, const std::vector<Module*>& units, Context& context,
                ProcessGroup& group, const DataParallelOptions& options)
       : DataParallel(model, units, context, ShardGroups{.shard = &group}, options) {}
-  // Uses the given units, such as those of one pipeline stage; the rest of the model gets no
-  // memory. Chunks are numbered from 0 on.
+  // Uses the given units, such as the units of one pipeline stage. Parameters outside these units
+  // get no memory. Chunks are numbered from 0 on.
   DataParallel(std::vector<UnitPlan> plans, Context& context, const ShardGroups& groups,
                const DataParallelOptions& options);
   // Starts without units; call add_unit() for inner modules first.

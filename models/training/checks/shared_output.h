@@ -14,9 +14,9 @@ struct OutputOwners {
   std::vector<std::string> hosts;  // by rank
 };
 
-// Finds out whether the hosts of all ranks see the folder, which exists on that of rank 0, by files
-// that one rank of each host makes there for a moment. own_folders: each host may have a folder of
-// its own, which is made where it does not exist; otherwise that is a ConfigError that names the
+// Finds out which hosts share the folder, which exists on rank 0's host: one rank of each host
+// creates a file in it for a moment. own_folders: hosts may have separate folders, which are
+// created where they do not exist; otherwise separate folders are a ConfigError that names the
 // hosts, on all ranks. Throws DiskError if a host cannot write to the folder. Collective.
 OutputOwners find_owners(const std::string& folder, const comm::World& world,
                          comm::ProcessGroup& group, bool own_folders);

@@ -27,7 +27,7 @@ class StragglerWatch {
 
   // busy_s: by rank, the time of a step without waits for other ranks. Returns warnings: a line for
   // each rank that has been slow for `reports` times `steps` steps. A rank that stays slow, or
-  // becomes slow again, is reported again only after ten times as many.
+  // becomes slow again, is reported again only after ten times this number of steps.
   std::vector<std::string> look(std::span<const double> busy_s);
 
  private:

@@ -44,8 +44,8 @@ struct ImageDataOptions {
   // Fraction of the images to hold out for validation, evenly spread. Unused if names of files and
   // folders mark validation data (runtime/data/split.h).
   double val_fraction = 0.1;
-  // kShapes: number of training images (there are a tenth as many for validation), and their edge
-  // in pixels.
+  // kShapes: number of training images, and their edge in pixels. One tenth of this number is made
+  // for validation.
   int64_t made_images = 8192;
   int64_t made_pixels = 64;
   uint64_t seed = 0;
