@@ -73,7 +73,7 @@ TrainWork small_language_work(const BenchConfig& config) {
   return language_work("gpt2-6x384", sizes, {}, config.seq_len, /*seed=*/3);
 }
 
-// What a step used on a rank.
+// Resources that a step used on a rank.
 struct Used {
   double sent = 0, received = 0;  // bytes that this rank sent and received
   // Bytes over a link: in both directions for a star, in one for a ring.

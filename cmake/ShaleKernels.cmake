@@ -111,7 +111,7 @@ endfunction()
 # for these architectures and adds the objects to the target. Relative paths are relative to Shale's
 # tree.
 #
-# What ptxas reports of each kernel (registers, shared memory, stack, spills) is written next to its
+# ptxas's report on each kernel (registers, shared memory, stack, spills) is written next to its
 # object, in cuda/<target>/<file>.ptxas.
 function(shale_add_cuda_kernels target)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "ARCHITECTURES;FILES;FLAGS")

@@ -80,7 +80,7 @@ bool tell_the_same(std::string_view one, std::string_view other) {
   return one == other || (one.starts_with(kNoHeartbeat) && other.starts_with(kNoHeartbeat));
 }
 
-// What must exist until the process ends, because others may still use it.
+// Objects that must exist until the process ends, because other threads may still use them.
 std::vector<std::shared_ptr<void>>& kept_until_exit() {
   static auto& kept = *std::make_unique<std::vector<std::shared_ptr<void>>>().release();
   return kept;

@@ -7,7 +7,7 @@ function problem(line, text) {
   failed = 1
 }
 
-# Whether the line begins a declaration that has to be explained.
+# Returns true if the line begins a declaration that must have a comment.
 function declares(line) {
   if (line !~ /^[A-Za-z]/ || line ~ /^(namespace|public:|protected:|private:|friend)/) return 0
   if (line ~ /^(class|struct|enum class) [A-Za-z0-9_]+;/) return 0  # is declared elsewhere

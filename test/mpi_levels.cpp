@@ -11,7 +11,7 @@ namespace {
 
 using namespace shale;
 
-// Whether it cannot be made, for an E whose message has these words.
+// Returns true if making it throws an E whose message has these words.
 template <typename E>
 bool refused(const char* when, const std::string& words) {
   try {

@@ -22,7 +22,7 @@ struct SimulatedJob {
   int64_t width = 512;
 };
 
-// What a part of a run costs one rank.
+// Cost of a part of a run for one rank.
 struct SimulatedCost {
   comm::SimulatedCounts traffic;
   int64_t opens = 0;   // opens of checkpoint files

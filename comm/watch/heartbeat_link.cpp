@@ -198,7 +198,7 @@ void HeartbeatLink::take(const Datagram& datagram, const IpAddress& from, Heartb
     table.put(entry.rank, entry.heartbeat);
   }
   if (datagram.failure.code == 0) return;
-  // What comes back from another node may be of this one.
+  // Another node may send back a failure that this node has reported.
   const bool is_own =
       std::binary_search(own_ranks_.begin(), own_ranks_.end(), datagram.failure.rank);
   table.set_failure_elsewhere(datagram.failure.code, is_own ? -1 : datagram.failure.rank);

@@ -72,7 +72,7 @@ foreach(page IN LISTS pages)
   string(REGEX REPLACE "^# " "" title_of_${page} "${title_of_${page}}")
 endforeach()
 
-# What the list beside each page has: not the pages of single measurements, to which their own leads.
+# Pages in the list beside each page: all but single measurements, which the page on results links.
 list(APPEND kinds "The tree")
 set("pages_of_The tree" ${others})
 list(FILTER "pages_of_The tree" EXCLUDE REGEX "^bench/results/[^R]")

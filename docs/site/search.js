@@ -34,7 +34,7 @@ function wordsOf(text) {
   return words.flatMap((word) => (synonyms[word] ? plain(synonyms[word]).trim().split(' ') : [word]));
 }
 
-// What a word counts: 0 if no word of the text begins with it. "tuned" stands for "tune" and "tuning".
+// Score of a word: 0 if no word of the text begins with it. "tuned" stands for "tune" and "tuning".
 function countOf(word, text) {
   if (text.includes(' ' + word + ' ')) return 3;
   if (text.includes(' ' + word)) return 2;

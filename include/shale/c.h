@@ -346,7 +346,7 @@ SHALE_API shale_status shale_all_reduce_sum(shale_tensor x, shale_tensor* out);
  * gradients. For sharded modules it also reduces them over the ranks, which makes it collective.
  * The graph is consumed. */
 SHALE_API shale_status shale_backward(shale_tensor loss);
-/* The same, but the graph can be used again (since 1.3). */
+/* Like shale_backward, but the graph can be used again (since 1.3). */
 SHALE_API shale_status shale_backward_retain(shale_tensor loss);
 /* While the value is not 0, autograd records nothing and dropout has no effect. */
 SHALE_API shale_status shale_set_inference(shale_runtime runtime, int32_t inference);

@@ -196,7 +196,7 @@ MemoryNeeds plan_needs(const PlannedRun& planned) {
 
 }  // namespace
 
-// What a rank needs grows linearly with its micro-batch. Plans of large ones would take long where
+// A rank's memory grows linearly with its micro-batch. Plans of large ones would take long where
 // layers loop over the samples.
 MemoryNeeds memory_needs(const PlannedRun& planned) {
   const RunConfig& run = planned.run;

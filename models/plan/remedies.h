@@ -18,7 +18,7 @@ struct PlannedRun {
   int rank = 0, ranks = 1;
 };
 
-// Where memory is limited: on the device, or on the host, whose memory CPUs and emulated GPUs use.
+// Limited memory: the device's, or the host's, which CPUs and emulated GPUs use.
 enum class MemoryPool { kDevice, kHost };
 
 // Memory that a rank needs, in bytes.
@@ -62,7 +62,7 @@ Remedies find_remedies(const PlannedRun& planned, MemoryPool pool, int64_t limit
 // Describes the remedies, for the end of an error message: "; each of these options is enough:
 // ...".
 std::string describe(const Remedies& remedies);
-// The same after the memory that the run needs and its limit.
+// Like the function above, after the memory that the run needs and its limit.
 std::string describe(const Remedies& remedies, int64_t limit_bytes);
 
 }  // namespace shale::models

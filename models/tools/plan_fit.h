@@ -10,7 +10,7 @@
 
 namespace shale::models {
 
-// Whether a planned run fits its devices, and what to change.
+// Result of a plan: true if the run fits its devices, and options to change if it does not.
 struct PlanFit {
   int rank = 0;            // the most loaded rank
   int64_t bytes = 0;       // held by its device

@@ -154,7 +154,7 @@ bool is_still_at(int fd, const std::string& path) {
          mine.st_dev == there.st_dev;
 }
 
-// What this process can tell of a lock file's owner.
+// State of a lock file's owner, as far as this process can find out.
 enum class Owner { kGone, kAlive, kUnknown };
 
 // age_s: returns the time since the owner last touched the lock file.

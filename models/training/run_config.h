@@ -41,7 +41,7 @@ std::string_view precision_name(Precision precision);  // name in --dtype, such 
 // Values that share one scale with --dtype fp8: all values of a block, or of a tensor.
 enum class Fp8Scaling { kBlock, kTensor };
 
-// What --offload keeps in host memory: optimizer states, whose step runs there, or parameters too.
+// Values of --offload: optimizer states in host memory, stepped by the CPU, or parameters too.
 enum class OffloadKind { kNone, kOptimizer, kParameters };
 
 // Bits per value of quantized collectives.
@@ -156,7 +156,7 @@ struct RunConfig {
   std::string resume = "none";  // "none", "auto" or a folder
   std::string optimizer_from;   // run or checkpoint whose optimizer states to start with; or empty
 
-  // What a run steps over.
+  // Steps and samples that a run skips.
   int64_t skip_non_finite = 0;  // non-finite steps in a row to skip; 0: the first ends the run
   std::string skip_samples;     // text for parse_sample_range()
 

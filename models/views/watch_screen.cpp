@@ -318,7 +318,7 @@ std::vector<std::string> watch_screen(const RunData& run, const Terminal& wanted
                                text_in(warnings[i], "rank"), ": ", text_in(warnings[i], "text")),
                            kRed));
   }
-  // Of the lines between, each curve has a title, and the last curve an x axis. The loss has half
+  // In the lines between, each curve has a title, and the last curve an x axis. The loss has half
   // of the remaining lines.
   const std::vector<Plot> plots = plots_of(run);
   const int between = terminal.rows - static_cast<int>(lines.size() + last.size());

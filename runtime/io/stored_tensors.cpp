@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 constexpr const char* kTorchIndex = "pytorch_model.bin.index.json";
 constexpr const char* kTorchFiles[] = {"pytorch_model.bin", "model.pth", "consolidated.00.pth"};
 
-// What torch.compile, DistributedDataParallel and others add to the names of parameters.
+// Prefixes that torch.compile, DistributedDataParallel and others add to parameter names.
 std::string without_wrappers(std::string name) {
   constexpr std::string_view kWrappers[] = {"_orig_mod.", "_checkpoint_wrapped_module.",
                                             "_fsdp_wrapped_module."};

@@ -54,7 +54,7 @@ struct StoredTensor {
   std::string description() const;  // "F32[4,768]"
 };
 
-// Where read_box() writes elements: f32, bf16 or f16, in host memory.
+// Destination of read_box(): elements in f32, bf16 or f16, in host memory.
 struct BoxTarget {
   void* data = nullptr;
   DType dtype = DType::kF32;

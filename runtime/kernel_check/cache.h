@@ -8,7 +8,7 @@
 
 namespace shale::kernel_check {
 
-// What a check holds for: the GPU's model, its driver and the build of the program.
+// Key of a stored check: the GPU's model, its driver and the build of the program.
 struct CheckedDevice {
   std::string gpu, driver, build;
   friend bool operator==(const CheckedDevice&, const CheckedDevice&) = default;

@@ -61,7 +61,7 @@ class Operands {
   uint64_t seed_ = 0;
 };
 
-// What calls of kernels need: the device, an Exec, and the number of operand copies.
+// Setting of kernel calls: the device, an Exec, and the number of operand copies.
 class KernelBench {
  public:
   // rotation_bytes: total size of the operand copies that calls use in turn, so that caches are

@@ -15,7 +15,7 @@ Tensor index_select(const Tensor& x, int dim, const Tensor& ids);
 // source has index's shape and x's dtype. An index out of range throws DataError on the CPU and is
 // ignored elsewhere.
 Tensor scatter_add(const Tensor& x, int dim, const Tensor& index, const Tensor& source);
-// Likewise with = in place of +=: the last k of those with the same index counts.
+// scatter_add() with = in place of +=; if several k have the same index, the last k counts.
 Tensor scatter(const Tensor& x, int dim, const Tensor& index, const Tensor& source);
 
 }  // namespace shale

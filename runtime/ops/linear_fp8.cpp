@@ -47,7 +47,7 @@ Quantized quantized(const Tensor& x, const Kind& kind, const Wanted& wanted) {
   return result;
 }
 
-// Where a quantized operand of this size is stored.
+// Memory of a quantized operand of this size.
 struct Place {
   int64_t lines, length;
   Tensor codes;  // memory with codes; undefined: allocates memory

@@ -45,7 +45,7 @@ struct LinearInputs {
   const Tensor &bias, &residual;  // may be undefined tensors
 };
 
-// What is kept of x for the weight's gradient: xᵀ quantized, which has half the bytes, or x itself
+// Value kept of x for the weight's gradient: xᵀ quantized, which has half the bytes, or x itself
 // if x is recomputed instead of kept.
 class Fp8KeptInput {
  public:

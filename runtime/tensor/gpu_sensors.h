@@ -11,7 +11,7 @@
 
 namespace shale {
 
-// What NVML knows about a GPU: "NVIDIA H100 80GB HBM3", "580.65.06".
+// Name and driver of a GPU, from NVML: "NVIDIA H100 80GB HBM3", "580.65.06".
 struct GpuIdentity {
   std::string model, driver;
 };

@@ -38,7 +38,7 @@ using Rules = std::map<A, Rule>;
 const Rules& rules_of(D type);
 size_t bytes_of(T type);
 
-// What a tensor descriptor described when it was finalized.
+// Contents of a tensor descriptor when it was finalized.
 struct Tensor {
   int64_t uid = 0, alignment = 1;
   DataType type = DataType::kFloat;

@@ -9,7 +9,7 @@ namespace shale::test {
 // Workspace of every plan, which overwrites all of it.
 inline constexpr int64_t kWorkspaceBytes = 96;
 
-// What an execution needs, independent of its descriptors, which may be gone when it runs.
+// Inputs of an execution, copied from its descriptors, which may be gone when it runs.
 struct Execution {
   std::vector<std::shared_ptr<Object>> kept;
   std::vector<Operation> operations;

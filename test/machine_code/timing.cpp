@@ -15,7 +15,7 @@ namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
-// What an instruction does besides using an issue slot.
+// Effects of an instruction besides using an issue slot.
 enum class Event : uint8_t {
   kNone,
   kProduct,        // starts tensor core work

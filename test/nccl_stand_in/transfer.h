@@ -30,7 +30,7 @@ struct NcclCall {
   int peer = 0;  // or root
 };
 
-// What the ranks of a communicator exchange, between processes.
+// Data that the ranks of a communicator exchange between processes.
 class Transfer {
  public:
   struct Part {

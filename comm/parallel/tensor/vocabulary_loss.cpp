@@ -63,7 +63,7 @@ void for_chunks(const Tensor& x, const Tensor& table, int64_t chunk_rows, const 
   }
 }
 
-// Where backward writes the gradients of x and of the table.
+// Destinations of the gradients of x and of the table in backward.
 struct Destinations {
   Grads grads = Grads(2);
   Tensor table;

@@ -234,7 +234,7 @@ __device__ __forceinline__ void store_boxes(const Gemm90Params& params, const Ge
       return Floats<2>{sums[4 * block + 2 * half], sums[4 * block + 2 * half + 1]};
     };
     if constexpr (Config::kPaired) {
-      // Of 32 columns of the tile, the first 16 belong to the gate, the other 16 to up.
+      // The first 16 of 32 columns of the tile belong to the gate, the last 16 to up.
       const auto gate = [&](int j, int half) {
         const int block = first / kRun + j;
         return pair_of(block / 2 * 4 + block % 2, half);

@@ -15,7 +15,7 @@ namespace shale::kernels::SHALE_BACKEND {
 //   multiply(fragments)
 //   store(to, ld)                 stores the sums, row-major, to the warp's part of an f32 matrix
 
-// What the tensor-core matmuls of all dtypes share: the sums, and operands with lines along k. A
+// Common part of tensor-core matmuls of all dtypes: sums, and operands with lines along k. A
 // step takes two 16-byte chunks of a line. See kernels/simt/matrix.h for the layout of fragments.
 template <class Config>
 class WarpProduct {

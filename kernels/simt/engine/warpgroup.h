@@ -36,7 +36,7 @@ struct WgmmaOperand {
   int rows;  // rows of a, or columns of b
 };
 
-// What one thread knows of its matmuls in flight.
+// State of one thread's matmuls in flight.
 struct WgmmaThread {
   // Registers that hold operand a of matmul `number` (counted from 1), and their contents when it
   // started.

@@ -17,7 +17,7 @@ namespace shale::models {
 //
 // Both proofs and the keys of the following frames cover all of the first two messages.
 
-// What a node says of itself.
+// Description of a node, which it sends to the head.
 struct Hello {
   std::string build;     // version of Shale
   std::string host;      // its name
@@ -63,7 +63,8 @@ using Variables = std::function<const char*(const char* name)>;  // std::getenv,
 // Returns the token in SHALE_TOKEN, or in the file SHALE_TOKEN_FILE. Throws ConfigError if there is
 // none or a short one, MissingInputError.
 std::string read_token(const Variables& variables);
-// The same for this process, whose SHALE_TOKEN it removes: programs that it starts do not need it.
+// Returns read_token() of this process's environment, and removes SHALE_TOKEN from it: child
+// processes do not need it.
 std::string take_token();
 
 // Position in a run according to the variables of torchrun or of Kubeflow's operators.

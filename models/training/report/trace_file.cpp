@@ -237,7 +237,7 @@ std::string join_traces(std::span<const std::string> ranks, TraceFormat format) 
 
 void sort_slices(TraceRecord& record) {
   for (auto& [title, slices] : record.tracks) {
-    // Of equal slices the inner one was recorded first, because it ended first; reverses the order.
+    // Reverses the order of equal slices: the inner slice was recorded first, as it ended first.
     std::reverse(slices.begin(), slices.end());
     std::stable_sort(slices.begin(), slices.end(), [](const Slice& a, const Slice& b) {
       return a.begin != b.begin ? a.begin < b.begin : a.end > b.end;

@@ -39,7 +39,7 @@ function stateOf({about}) {
   return html('span', {class: isBad(about) ? 'bad' : ''}, words + silent);
 }
 const isBad = ({state}) => state === 'failed' || state === 'killed';
-// What runs said when they ended.
+// Last messages of runs that ended.
 const messages = (runs) => runs.filter(({about}) => about.status?.message).map(({about}) =>
     html('p', {class: isBad(about) ? 'bad' : ''}, `${about.name}: ${about.status.message}`));
 function stepOf(run) {

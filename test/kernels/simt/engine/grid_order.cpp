@@ -14,7 +14,7 @@ namespace {
 constexpr int kThreads = 64, kBlocks = 3;
 constexpr int kRun = 64;  // bytes of a bulk copy
 
-// What a thread does before it has waited, though it must not.
+// Action of a thread before it has waited, which is a fault.
 enum class Early {
   kNothing,
   kLoad,
