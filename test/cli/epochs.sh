@@ -71,16 +71,16 @@ screen() {  # COLUMNS COMMAND...: what a terminal of that width shows, as lines
   COLUMNS='' script -qec "stty cols $columns; exec $*" /dev/null </dev/null 2>&1 |
     tr '\r' '\n' | sed 's/\x1b\[[0-9;]*[A-Za-z]//g' >"$work/stdout"
 }
-narrow=("$BIN_DIR/train_lm" "${common[@]}" --steps 20 --no-save)
+narrow=("$BIN_DIR/train_lm" "${common[@]}" --steps 1000 --no-save)
 for command in "${narrow[*]}" "$BIN_DIR/shale train lm --ranks 2 ${narrow[*]:1}"; do
   screen 80 "$command" --out "$work/narrow"
   rm -rf "$work/narrow"
-  grep -E '^step +20/20' "$work/stdout" | awk 'length > 79 { wide = 1 } END { exit wide || NR == 0 }' ||
+  grep -E '^step +1000/1000' "$work/stdout" | awk 'length > 79 { wide = 1 } END { exit wide || NR == 0 }' ||
     fail "lines wider than 79 columns of $command"
-  grep -qE '^step +[0-9]+/20.* epoch .* lr .* norm .* left$' "$work/stdout" ||
+  grep -qE '^step +[0-9]+/1000.* epoch .* lr .* norm .* left$' "$work/stdout" ||
     fail "no line with what a narrow terminal keeps: $command"
 done
 screen 200 "${narrow[*]}" --out "$work/wide"
-grep -qE '^step 20/20 100% .*tok/s .*mem ' "$work/stdout" || fail 'a wide terminal lacks something'
+grep -qE '^step 1000/1000 100% .*tok/s .*mem ' "$work/stdout" || fail 'a wide terminal lacks something'
 
 finish
