@@ -11,8 +11,8 @@ namespace {
 // See zip_archive.cpp for the records.
 constexpr uint16_t kVersion = 45;  // which has 64-bit sizes
 constexpr uint16_t kUtf8 = 0x800;  // flag
-constexpr uint32_t kIn64 = 0xffffffff;
-constexpr uint16_t kExtra64 = 1;
+constexpr uint32_t kSizeInExtra = 0xffffffff;  // the 64-bit size is in the extra field
+constexpr uint16_t kExtraOfSizes = 1;
 constexpr uint16_t kPadding = 0x4246;  // an extra field that readers skip
 constexpr uint64_t kCrcInHeader = 14;
 
@@ -37,7 +37,7 @@ class Bytes {
 // Flags, method, time, date.
 void add_common(Bytes& bytes, uint32_t crc) {
   constexpr uint16_t kStored = 0, kTime = 0, kDate = 33;  // 1980-01-01
-  bytes.add(kUtf8, kStored, kTime, kDate, crc, kIn64, kIn64);
+  bytes.add(kUtf8, kStored, kTime, kDate, crc, kSizeInExtra, kSizeInExtra);
 }
 
 }  // namespace
@@ -61,7 +61,7 @@ std::string ZipLayout::add_header(const std::string& name, uint64_t data_bytes,
   add_common(header, 0);
   header.add(static_cast<uint16_t>(name.size()),
              static_cast<uint16_t>(kSizes + kEmptyPadding + padding));
-  header.add_text(name).add(kExtra64, uint16_t{16}, data_bytes, data_bytes);
+  header.add_text(name).add(kExtraOfSizes, uint16_t{16}, data_bytes, data_bytes);
   header.add(kPadding, padding).add_text(std::string(padding, '\0'));
   bytes_ += header.size() + data_bytes;
   return header.take();
@@ -79,16 +79,16 @@ std::string ZipLayout::directory() const {
     text.add(uint32_t{0x02014b50}, kVersion, kVersion);
     add_common(text, member.crc);
     text.add(static_cast<uint16_t>(member.name.size()), uint16_t{28}, uint16_t{0}, uint16_t{0},
-             uint16_t{0}, uint32_t{0}, kIn64);
+             uint16_t{0}, uint32_t{0}, kSizeInExtra);
     text.add_text(member.name);
-    text.add(kExtra64, uint16_t{24}, member.bytes, member.bytes, member.begin);
+    text.add(kExtraOfSizes, uint16_t{24}, member.bytes, member.bytes, member.begin);
   }
   const uint64_t count = members_.size(), size = text.size(), end = bytes_ + size;
   text.add(uint32_t{0x06064b50}, uint64_t{44}, kVersion, kVersion, uint32_t{0}, uint32_t{0}, count,
            count, size, bytes_);
   text.add(uint32_t{0x07064b50}, uint32_t{0}, end, uint32_t{1});
-  text.add(uint32_t{0x06054b50}, uint16_t{0}, uint16_t{0}, kNone16, kNone16, kIn64, kIn64,
-           uint16_t{0});
+  text.add(uint32_t{0x06054b50}, uint16_t{0}, uint16_t{0}, kNone16, kNone16, kSizeInExtra,
+           kSizeInExtra, uint16_t{0});
   return text.take();
 }
 
