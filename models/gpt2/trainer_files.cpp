@@ -9,13 +9,13 @@
 namespace shale {
 namespace {
 
-constexpr int64_t kMaxSize = int64_t{1} << 30, kMaxLayers = 10'000;
+constexpr int64_t kMaxStoredSize = int64_t{1} << 30, kMaxLayers = 10'000;
 
 void check_sizes(const std::string& path, const HfGpt2Config& config) {
   for (const int64_t size :
        {config.layers, config.width, config.heads, config.vocab, config.context}) {
-    if (size >= 1 && size <= kMaxSize && config.layers <= kMaxLayers) continue;
-    throw DataError(cat(path, ": a size of the model is ", size, ", expected 1 to ", kMaxSize,
+    if (size >= 1 && size <= kMaxStoredSize && config.layers <= kMaxLayers) continue;
+    throw DataError(cat(path, ": a size of the model is ", size, ", expected 1 to ", kMaxStoredSize,
                         ", and at most ", kMaxLayers, " layers"));
   }
   if (config.width % config.heads == 0) return;
