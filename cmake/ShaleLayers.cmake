@@ -24,7 +24,7 @@ set(SHALE_ALONE
   comm/checkpoint/reshard.cpp comm/checkpoint/shard.cpp comm/node/node_collectives_two_phase.cpp
   comm/node/node_exchange.cpp comm/node/node_mailbox.cpp models/llama/gguf.cpp
   models/llama/hf_config.cpp models/plan/time/fitted_links.cpp models/plan/time/layout_search.cpp
-  models/plan/time/layouts.cpp models/plan/plan_rank.cpp models/tools/supervision/supervised_process.cpp
+  models/plan/time/layouts.cpp models/plan/plan_rank.cpp models/tools/join/node.cpp models/tools/supervision/supervised_process.cpp
   models/training/parameter_groups.cpp models/views/trace_svg.cpp runtime/data/images/image_tars.cpp
   runtime/data/images/png.cpp runtime/data/jinja/methods.cpp
   runtime/data/text/tokenizer/tokenizer_json.cpp runtime/ops/ffn.cpp runtime/ops/grouped_swiglu.cpp

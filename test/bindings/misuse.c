@@ -460,7 +460,7 @@ static void forked(shale_runtime runtime) {
   const pid_t child = fork();
   if (child == 0) {
     problems = 0;
-    FAILS(SHALE_ERROR_STATE, "forked", FUNCTION(shale_runtime_barrier)(runtime));
+    FAILS(SHALE_ERROR_STATE, "a fork of that process", FUNCTION(shale_runtime_barrier)(runtime));
     _exit(problems == 0 ? 0 : 1);
   }
   if (waitpid(child, &status, 0) != child || status != 0) ++problems;
