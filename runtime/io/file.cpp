@@ -21,6 +21,9 @@ namespace {
 
 // Limit of bytes per system call: Linux transfers at most 2 GiB; 1 GiB keeps pieces aligned.
 constexpr size_t kMaxPiece = size_t{1} << 30;
+// Limit of a write through the page cache. Linux 6.18 on ext4 writes 1.5 GB in 0.8 s with calls of
+// 1 MiB, and in 0.7 to 5.8 s with longer ones.
+constexpr size_t kMaxCachedPiece = size_t{1} << 20;
 
 template <typename Call>
 auto repeat_if_interrupted(const Call& call) {
@@ -145,13 +148,14 @@ void File::bypass_cache(bool bypass) {
   const int flags = ::fcntl(handle_.get(), F_GETFL);
   if (flags < 0) fail("fcntl", errno);
   const int wanted = bypass ? flags | O_DIRECT : flags & ~O_DIRECT;
+  bypasses_cache_ = bypass;
   if (::fcntl(handle_.get(), F_SETFL, wanted) != 0 && errno != EINVAL) fail("fcntl", errno);
 }
 
 void File::write_at(int64_t offset, std::span<const std::byte> bytes) {
   bool tried_cache = false;
   while (!bytes.empty()) {
-    const size_t piece = std::min(bytes.size(), kMaxPiece);
+    const size_t piece = std::min(bytes.size(), bypasses_cache_ ? kMaxPiece : kMaxCachedPiece);
     const ssize_t written =
         repeat_if_interrupted([&] { return ::pwrite(handle_.get(), bytes.data(), piece, offset); });
     if (written < 0 && (errno == EINVAL || errno == EFAULT) && !std::exchange(tried_cache, true)) {

@@ -76,6 +76,7 @@ class File {
   [[noreturn]] void fail(std::string_view operation, int error) const;
 
   FileHandle handle_;
+  bool bypasses_cache_ = false;
   std::string path_;
 };
 

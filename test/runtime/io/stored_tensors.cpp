@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "shale/base/error.h"
+#include "shale/runtime/io/convert_internal.h"
 #include "shale/runtime/io/safetensors_writer.h"
 #include "shale/runtime/io/zip_writer.h"
 #include "shale/test/support/catch.h"
@@ -152,6 +153,25 @@ TEST_CASE("any box of a tensor is read, into any strides", "[io]") {
       }
     }
   }
+}
+
+TEST_CASE("a large matrix is transposed and converted", "[io]") {
+  // Odd sizes, and enough elements for several threads.
+  constexpr int64_t kRows = 1001, kCols = 531, kFirst = 3;
+  std::vector<float> values(kRows * kCols);
+  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i % 251);
+  std::vector<bf16> out((kCols - kFirst) * kRows);
+  io_internal::convert_transposed(
+      {std::as_bytes(std::span(values)).data(), DType::kF32}, {out.data(), DType::kBF16},
+      {.source_cols = kCols, .first = kFirst, .rows = kCols - kFirst, .cols = kRows});
+  int64_t wrong = 0;
+  for (int64_t r = 0; r < kCols - kFirst; ++r) {
+    for (int64_t c = 0; c < kRows; ++c) {
+      wrong += to_f32(out[static_cast<size_t>(r * kRows + c)]) !=
+               values[static_cast<size_t>(c * kCols + kFirst + r)];
+    }
+  }
+  CHECK(wrong == 0);
 }
 
 TEST_CASE("files of PyTorch 1.13 and of the format before 1.6 are read", "[io]") {
