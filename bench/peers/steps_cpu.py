@@ -97,6 +97,10 @@ TEXT = {
                            intermediate_size=3072, num_hidden_layers=28, num_attention_heads=16,
                            num_key_value_heads=8, head_dim=128, rms_norm_eps=1e-6,
                            rope_theta=1e6, tie_word_embeddings=True),
+    "olmoe-1b-7b": language("OlmoeConfig", vocab_size=50304, hidden_size=2048,
+                            intermediate_size=1024, num_hidden_layers=16, num_attention_heads=16,
+                            num_experts=64, num_experts_per_tok=8, rms_norm_eps=1e-5,
+                            rope_theta=1e4, tie_word_embeddings=False),
 }
 IMAGES = {"vit-b16": classifier("vit_b_16"), "resnet18": classifier("resnet18"),
           "resnet50": classifier("resnet50")}
