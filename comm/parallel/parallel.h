@@ -124,7 +124,7 @@ class Parallel {
   Tensor own_rows(const Tensor& field) const;
   // Copies the current mesh rank's shard of whole sequences of token ids, [sequences, T] in host
   // memory, to the device: i32 [sequences, own_tokens()], or [sequences, T] if sequences are not
-  // sharded. `padding` fills the end of sharded sequences: kernels::kIgnoreTarget for targets.
+  // sharded. `padding` fills the end of sharded sequences: -1 for targets, which losses ignore.
   // Throws ShapeError if sharded sequences do not have ModelPlan::tokens tokens.
   Tensor own_part(std::span<const int32_t> tokens, int64_t sequences, int32_t padding = 0) const;
   // Tokens per mesh rank of a sequence of ModelPlan::tokens, after cut().

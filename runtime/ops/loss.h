@@ -5,7 +5,7 @@
 namespace shale {
 
 // Sum over rows of the softmax cross-entropy, an f32 scalar. Only the first `vocab` columns count;
-// rows with target kernels::kIgnoreTarget are excluded. logits: [rows, padded vocabulary],
+// rows with target -1 (kernels::kIgnoreTarget) are excluded. logits: [rows, padded vocabulary],
 // contiguous; targets: [rows] i32. If a gradient is needed, it overwrites the logits in the same
 // pass (their version counter advances). The gradient already includes the factors of
 // backward_seed(), so that small gradients do not underflow in f16. softcap: logits become softcap

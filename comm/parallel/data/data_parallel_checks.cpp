@@ -132,10 +132,9 @@ void check_exchange(const ShardGroups& groups, const std::vector<UnitPlan>& plan
     if (ranks == (group != nullptr ? group->size() : 1)) continue;
     throw ConfigError(
         cat("data parallel: ", ranks, " ranks share the layers of ", unit_name(*plan.module),
-            " (tensor_parallel()), and ShardGroups::tensor ",
+            ", and ShardGroups::tensor ",
             group != nullptr ? cat("has ", group->size(), " ranks") : std::string("is not set"),
-            "; pass the group that tensor_parallel() was given, in ShardGroups{.shard = "
-            "..., .tensor = ...}"));
+            "; pass Parallel::groups() in place of one group"));
   }
 }
 

@@ -13,7 +13,7 @@ namespace shale::comm {
 // parameters, which have no memory yet, become those of this rank's experts, each whole. Tokens go
 // to the ranks of their experts and back. Otherwise the ranks work on different batches, shards of
 // sequences, or slices of the rows: data parallelism gets `group` as ShardGroups::experts. Call it
-// before tensor_parallel(). Group and result outlive the model's use.
+// before layers are sharded over tensor ranks. Group and result outlive the model's use.
 //
 // Collective. Throws ConfigError for a model without experts and unless the ranks divide the number
 // of experts, CommError if ranks differ.
