@@ -54,8 +54,12 @@ void check_args(const PointwiseArgs& a) {
   }
   for (int i = 0; i < a.program->inputs; ++i) {
     if (!a.program->loads(i)) continue;
-    check_dtype(kOp, "input", a.inputs[size_t(i)], kDTypes);
-    check_shape(kOp, "input", a.inputs[size_t(i)], shape);
+    const View& x = a.inputs[size_t(i)];
+    if (x.dtype == DType::kI32 || x.dtype == DType::kF64) {
+      throw DTypeError(cat(kOp, ": input is ", x, "; cast it to fp32 first"));
+    }
+    check_dtype(kOp, "input", x, kDTypes);
+    check_shape(kOp, "input", x, shape);
   }
 }
 
