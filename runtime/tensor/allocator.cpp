@@ -143,11 +143,12 @@ void* CachingAllocator::data(const Block* block) {
 
 CachingAllocator::Block* CachingAllocator::allocate(int64_t bytes, MemoryTag tag, void* stream,
                                                     std::string_view what) {
-  const int64_t size = round_up(std::max<int64_t>(bytes, 1), kAlignment);
   const std::lock_guard lock(mutex_);
   reclaim_pending();
   MemoryProvider* provider = providers_[static_cast<size_t>(tag)];
   const PoolKey key{stream, provider != nullptr ? provider : &backend_.memory(), pool_};
+  const int64_t size =
+      round_up(std::max<int64_t>(bytes, 1), key.provider->is_exact() ? 1 : kAlignment);
   Block* block = take_free(key, size);
   if (block == nullptr) block = grow(key, size, bytes, what);
   split(block, size);
@@ -167,7 +168,8 @@ CachingAllocator::Block* CachingAllocator::allocate(int64_t bytes, MemoryTag tag
 CachingAllocator::Block* CachingAllocator::take_free(const PoolKey& key, int64_t size) {
   Pool& pool = pools_[key];
   const auto it = std::find_if(pool.lower_bound(size), pool.end(), [&](const Block* block) {
-    return block->segment->small == (size <= kSmall);
+    return block->segment->small == (size <= kSmall) &&
+           (block->size == size || !key.provider->is_exact());
   });
   if (it == pool.end()) return nullptr;
   Block* block = *it;
@@ -178,6 +180,7 @@ CachingAllocator::Block* CachingAllocator::take_free(const PoolKey& key, int64_t
 CachingAllocator::Block* CachingAllocator::grow(const PoolKey& key, int64_t size, int64_t asked,
                                                 std::string_view what) {
   int64_t bytes = size <= kSmall ? kSmallSegment : round_up(size, kSegmentRounding);
+  if (key.provider->is_exact()) bytes = size;
   const auto fits = [&] { return stats_.budget == 0 || stats_.reserved + bytes <= stats_.budget; };
   if (!fits() && !pending_.empty()) {
     wait_for_pending();
@@ -301,6 +304,7 @@ void CachingAllocator::return_to_pool(Block* block) {
     block = absorb_next(&*std::prev(block->self));
   }
   pool.insert(block);
+  if (block->key.provider->is_exact()) give_back_free(block->key, pool);
 }
 
 CachingAllocator::Block* CachingAllocator::absorb_next(Block* block) {
@@ -328,18 +332,20 @@ void CachingAllocator::release_cached() {
 }
 
 void CachingAllocator::release_cached_locked() {
-  if (capturing_) return;  // giving memory back would wait for the device
-  for (auto& [key, pool] : pools_) {
-    if (kept_pools_.contains(key.pool)) continue;
-    std::erase_if(pool, [this](Block* block) {
-      Segment* segment = block->segment;
-      if (block->size != segment->bytes) return false;
-      segment->provider->free(segment->memory, static_cast<size_t>(segment->bytes));
-      stats_.reserved -= segment->bytes;
-      segments_.erase(segment);
-      return true;
-    });
-  }
+  for (auto& [key, pool] : pools_) give_back_free(key, pool);
+}
+
+void CachingAllocator::give_back_free(const PoolKey& key, Pool& pool) {
+  // During a capture, giving memory back would wait for the device.
+  if (capturing_ || kept_pools_.contains(key.pool)) return;
+  std::erase_if(pool, [this](Block* block) {
+    Segment* segment = block->segment;
+    if (block->size != segment->bytes) return false;
+    segment->provider->free(segment->memory, static_cast<size_t>(segment->bytes));
+    stats_.reserved -= segment->bytes;
+    segments_.erase(segment);
+    return true;
+  });
 }
 
 uint64_t CachingAllocator::use_pool(uint64_t pool) {

@@ -132,6 +132,8 @@ class CachingAllocator {
   void reclaim_pending();   // reclaims the pending blocks whose work is done
   void wait_for_pending();  // waits for all pending blocks, then reclaims them
   void release_cached_locked();
+  // Gives segments without used blocks back to their providers, except where a capture forbids it.
+  void give_back_free(const PoolKey& key, Pool& pool);
   std::string summary_locked() const;
 
   DeviceBackend& backend_;

@@ -25,7 +25,7 @@ using emulator::StreamSet;
 // Memory provider that registers its allocations with the emulator.
 class KnownMemory final : public MemoryProvider {
  public:
-  explicit KnownMemory(StreamSet& streams) : streams_(streams) {}
+  KnownMemory(StreamSet& streams, bool exact) : streams_(streams), exact_(exact) {}
 
   void* allocate(size_t bytes) override {
     require_host_memory(int64_t(bytes));
@@ -57,6 +57,8 @@ class KnownMemory final : public MemoryProvider {
     streams_.memory().remove(memory);
   }
 
+  bool is_exact() const override { return exact_; }
+
   bool contains(const void* p) const {
     const auto* byte = static_cast<const std::byte*>(p);
     const std::lock_guard lock(mutex_);
@@ -73,6 +75,7 @@ class KnownMemory final : public MemoryProvider {
   }
 
   StreamSet& streams_;
+  const bool exact_;
   mutable std::mutex mutex_;
   std::map<const void*, emulator::Mapping> owned_;
   std::map<const std::byte*, const std::byte*> ends_;  // first byte to end of each allocation
@@ -90,7 +93,7 @@ class EmuGraph final : public DeviceGraph {
 class EmuBackend final : public DeviceBackend {
  public:
   EmuBackend(const Device& device, const emulator::Options& options)
-      : device_(device), streams_(options) {}
+      : device_(device), streams_(options), memory_(streams_, options.exact) {}
 
   Device device() const override { return device_; }
   MemoryProvider& memory() override { return memory_; }
@@ -166,8 +169,8 @@ class EmuBackend final : public DeviceBackend {
 
   Device device_;
   StreamSet streams_;
-  KnownMemory memory_{streams_};
-  KnownMemory pinned_{streams_};
+  KnownMemory memory_;
+  KnownMemory pinned_{streams_, false};
 };
 
 }  // namespace

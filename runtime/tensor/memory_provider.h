@@ -14,6 +14,8 @@ class MemoryProvider {
   virtual void* allocate(size_t bytes) = 0;
   // Frees the result of one allocate(), with its size.
   virtual void free(void* memory, size_t bytes) noexcept = 0;
+  // True: the allocator takes exactly the requested bytes for each block, and does not cache them.
+  virtual bool is_exact() const { return false; }
 };
 
 }  // namespace shale

@@ -24,9 +24,13 @@ uint64_t parse_count(const char* name, std::string_view text) {
   throw ConfigError(cat(name, ": found '", excerpt(text), "', expected an integer from 0"));
 }
 
-bool parse_switch(std::string_view text) {
-  if (text == "0" || text == "1") return text == "1";
-  throw ConfigError(cat("SHALE_EMU_TRACK: found '", excerpt(text), "', expected 0 or 1"));
+void parse_track(std::string_view text, Options& options) {
+  if (text != "0" && text != "1" && text != "tensors") {
+    throw ConfigError(
+        cat("SHALE_EMU_TRACK: found '", excerpt(text), "', expected 0, 1 or tensors"));
+  }
+  options.track = text != "0";
+  options.exact = text == "tensors";
 }
 
 Options from_environment() {
@@ -39,7 +43,7 @@ Options from_environment() {
   };
   read_count("SHALE_EMU_SEED", options.seed);
   read_count("SHALE_EMU_QUEUES", options.queues);
-  if (const char* text = std::getenv("SHALE_EMU_TRACK")) options.track = parse_switch(text);
+  if (const char* text = std::getenv("SHALE_EMU_TRACK")) parse_track(text, options);
   return options;
 }
 

@@ -16,14 +16,18 @@ struct Options {
   Order order = Order::kFifo;
   uint64_t seed = 1;  // for Order::kRandom
   bool track = true;  // check for races; halves the speed
+  // Give each tensor of a context memory of exactly its size, so that an access past its end is an
+  // error.
+  bool exact = false;
   // Number of hardware queues, among which streams are dealt in turn; work waits for what was put
   // into its queue before, of any stream. 0: one for each stream.
   int queues = 0;
 };
 
 // Options of streams that set none: the defaults above, changed by the environment
-// variables SHALE_EMU_ORDER (fifo, lifo or random), SHALE_EMU_SEED, SHALE_EMU_TRACK (0 or 1) and
-// SHALE_EMU_QUEUES, which are read once. Throws ConfigError if one of them has another value.
+// variables SHALE_EMU_ORDER (fifo, lifo or random), SHALE_EMU_SEED, SHALE_EMU_TRACK (0, 1, or
+// tensors: with `exact`) and SHALE_EMU_QUEUES, which are read once. Throws ConfigError if one of
+// them has another value.
 const Options& default_options();
 
 }  // namespace shale::emulator

@@ -6,6 +6,7 @@
 #include "shale/base/gpu_model.h"
 #include "shale/base/host_memory.h"
 #include "shale/kernels/simt/engine/options.h"
+#include "shale/runtime/tensor/allocator.h"
 #include "shale/runtime/tensor/context.h"
 #include "shale/runtime/tensor/device_backend.h"
 #include "shale/runtime/tensor/tensor.h"
@@ -87,6 +88,21 @@ TEST_CASE("new emulated device memory holds NaN", "[runtime][device]") {
   const Memory device(backend->memory());
   CHECK(device.data()[0] == 0xff);
   CHECK(device.data()[kBytes - 1] == 0xff);
+}
+
+TEST_CASE("a tensor on the emulator can have memory of exactly its size", "[runtime][device]") {
+  // 1000 bytes: no multiple of the allocator's alignment.
+  for (const bool exact : {false, true}) {
+    const auto backend = emulated({.exact = exact});
+    CachingAllocator allocator(*backend, 0);
+    CachingAllocator::Block* const block =
+        allocator.allocate(1000, MemoryTag::kActivation, nullptr, "a test");
+    const auto* const data = static_cast<const std::byte*>(CachingAllocator::data(block));
+    CHECK(backend->reaches(data + 999));
+    CHECK(backend->reaches(data + 1000) == !exact);
+    allocator.free(block);
+    CHECK((allocator.stats().reserved == 0) == exact);
+  }
 }
 
 TEST_CASE("an emulated event is done when its work has run", "[runtime][device]") {
