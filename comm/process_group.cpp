@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstring>
 
+#include "shale/base/clock.h"
 #include "shale/base/error.h"
 #include "shale/comm/sums/slices.h"
 
@@ -140,7 +141,7 @@ Work ProcessGroup::issue(CollectiveCall call, const CollectiveOptions& options) 
   }
   const Clock::time_point start = Clock::now();
   Work work = submit(call, /*async=*/false);
-  meter_->add_exposed(options.traffic, std::chrono::duration<double>(Clock::now() - start).count());
+  meter_->add_exposed(options.traffic, seconds_since(start));
   return work;
 }
 

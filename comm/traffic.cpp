@@ -1,8 +1,8 @@
 #include "shale/comm/traffic.h"
 
-#include <algorithm>
 #include <cstdio>
 
+#include "shale/base/clock.h"
 #include "shale/base/text.h"
 
 namespace shale::comm {
@@ -73,7 +73,7 @@ void TrafficMeter::end_flight() {
   {
     const std::lock_guard lock(mutex_);
     if (--flights_ == 0) {
-      in_flight_seconds_ += std::chrono::duration<double>(Clock::now() - flying_since_).count();
+      in_flight_seconds_ += seconds_since(flying_since_);
     }
   }
   if (parent_ != nullptr) parent_->end_flight();

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <exception>
 
+#include "shale/base/clock.h"
 #include "shale/comm/work_state.h"
 
 namespace shale::comm {
@@ -26,7 +27,7 @@ void Work::wait() const {
   if (meter_ == nullptr || done()) return state_->wait();
   const Clock::time_point start = Clock::now();
   state_->wait();
-  meter_->add_exposed(traffic_, std::chrono::duration<double>(Clock::now() - start).count());
+  meter_->add_exposed(traffic_, seconds_since(start));
 }
 
 }  // namespace shale::comm

@@ -10,6 +10,7 @@
 #include <thread>
 #include <utility>
 
+#include "shale/base/clock.h"
 #include "shale/base/error.h"
 #include "shale/comm/checkpoint/shard.h"
 #include "shale/comm/checkpoint/training_state.h"
@@ -26,12 +27,7 @@ constexpr int64_t kLength = 8;  // tokens of a micro-batch
 constexpr int64_t kVocab = 256;
 
 models::LanguageModelConfig model_config(const SimulatedJob& job) {
-  models::LanguageModelConfig config;
-  config.layers = job.layers;
-  config.width = job.width;
-  config.heads = job.width / 64;
-  config.context = kLength;
-  return config;
+  return {.layers = job.layers, .width = job.width, .heads = job.width / 64, .context = kLength};
 }
 
 models::StepOptions step_options(const SimulatedJob& job) {
@@ -80,7 +76,7 @@ SimulatedCost SimulatedRank::cost_of(const Body& body) {
   body(cost);
   const LockTotals after = locks_of_this_thread();
   cost.locks = {.taken = after.taken - before.taken, .seconds = after.seconds - before.seconds};
-  cost.seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  cost.seconds = seconds_since(start);
   cost.traffic = group_.total();
   return cost;
 }
@@ -192,7 +188,7 @@ SimulatedCheckpoint write_checkpoint(const SimulatedJob& job, const std::string&
   manifest.step = 1;
   for (const std::string& record : records) add_shard(manifest, record);
   const std::string text = to_json(manifest);
-  result.join_s = std::chrono::duration<double>(Clock::now() - start).count();
+  result.join_s = seconds_since(start);
   result.manifest_bytes = static_cast<int64_t>(text.size());
   // Each value in the manifest is an item of a list or object.
   for (const char c : text) result.manifest_values += c == ',' || c == '[' || c == '{' ? 1 : 0;

@@ -3,13 +3,11 @@
 #include <chrono>
 #include <vector>
 
+#include "shale/base/clock.h"
+
 namespace shale::bench {
 
 using Clock = std::chrono::steady_clock;
-
-inline double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 // Returns the seconds of one call of fn.
 template <typename Fn>

@@ -8,6 +8,7 @@
 #include <set>
 #include <utility>
 
+#include "shale/base/clock.h"
 #include "shale/base/error.h"
 #include "shale/base/host_memory.h"
 #include "shale/base/host_name.h"
@@ -29,10 +30,6 @@ using Clock = std::chrono::steady_clock;
 constexpr int64_t kCopyBytes = int64_t{32} << 20;
 
 constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 TensorPart stored(const StatePart& part) {
   return {.tensor = part.name,

@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "shale/base/clock.h"
 #include "shale/base/error.h"
 #include "shale/base/parse.h"
 #include "shale/comm/hosts/launcher.h"
@@ -123,7 +124,7 @@ void StartWatch::run(double timeout_s) {
   while (awake_s < timeout_s) {
     const auto before = Clock::now();
     if (changed_.wait_for(lock, kTick, [this] { return done_; })) return;
-    const double tick_s = std::chrono::duration<double>(Clock::now() - before).count();
+    const double tick_s = seconds_since(before);
     // If this rank was suspended, alone or with all others, the time-out starts again.
     awake_s = tick_s > kLongestTick_s ? 0 : awake_s + tick_s;
   }

@@ -5,6 +5,7 @@
 #include <thread>
 #include <utility>
 
+#include "shale/base/clock.h"
 #include "shale/base/error.h"
 #include "shale/base/log.h"
 #include "shale/comm/nccl/nccl_comm_internal.h"
@@ -126,7 +127,7 @@ void NcclParent::finish(ncclResult_t result, const char* what) {
 
 void NcclParent::pause(Clock::time_point start, const char* what) const {
   if (options_.poll) options_.poll();
-  const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  const double seconds = seconds_since(start);
   const double limit_s = options_.timeout_s();
   if (limit_s > 0 && seconds > limit_s) {
     throw CommError(cat("nccl: group '", options_.group_name, "': ", what, " not done after ",

@@ -1,5 +1,7 @@
 #include "shale/comm/watch/in_flight.h"
 
+#include "shale/base/clock.h"
+
 namespace shale::comm {
 
 void InFlight::add(const Fingerprint& call, int64_t bytes, std::function<bool()> finished) {
@@ -18,7 +20,7 @@ int64_t InFlight::drop_finished() {
 }
 
 double InFlight::seconds() const {
-  return std::chrono::duration<double>(Clock::now() - since_).count();
+  return seconds_since(since_);
 }
 
 void InFlight::begin_first() {

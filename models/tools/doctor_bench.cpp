@@ -13,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "shale/base/clock.h"
 #include "shale/base/cpu_affinity.h"
 #include "shale/base/error.h"
 #include "shale/base/host_name.h"
@@ -43,7 +44,7 @@ constexpr double kGradientBytes = 124e6 * 4, kCheckpointBytes = 124e6 * 12;
 double seconds_of(const std::function<void()>& run) {
   const auto start = Clock::now();
   run();
-  return std::max(1e-9, std::chrono::duration<double>(Clock::now() - start).count());
+  return std::max(1e-9, seconds_since(start));
 }
 
 double fastest(const std::function<void()>& run) {
@@ -56,7 +57,10 @@ double fastest(const std::function<void()>& run) {
 std::string rounded(double value) {
   std::array<char, 32> text{};
   std::snprintf(text.data(), text.size(),
-                value < 10 ? "%.2f" : value < 100 ? "%.1f" : "%.0f", value);
+                value < 10    ? "%.2f"
+                : value < 100 ? "%.1f"
+                              : "%.0f",
+                value);
   return text.data();
 }
 
@@ -301,15 +305,15 @@ void measure_axes(Findings& findings, const BenchOptions& options) {
   if (child.code != 0) {
     constexpr std::string_view kError = "error: ";
     const size_t at = child.output.find(kError);
-    findings.push_back({.section = kSection,
-                        .name = "ranks",
-                        .state = State::kWarning,
-                        .value = at == std::string::npos
-                                     ? cat("did not run: exit code ", child.code)
-                                     : child.output.substr(at + kError.size(),
-                                                           child.output.find('\n', at) - at -
-                                                               kError.size()),
-                        .fix = "shale doctor without --bench says whether mpirun can start ranks"});
+    findings.push_back(
+        {.section = kSection,
+         .name = "ranks",
+         .state = State::kWarning,
+         .value = at == std::string::npos
+                      ? cat("did not run: exit code ", child.code)
+                      : child.output.substr(at + kError.size(),
+                                            child.output.find('\n', at) - at - kError.size()),
+         .fix = "shale doctor without --bench says whether mpirun can start ranks"});
     return;
   }
   size_t axes = 0;

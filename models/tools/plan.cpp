@@ -4,13 +4,13 @@
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "shale/base/clock.h"
 #include "shale/base/config.h"
 #include "shale/base/cpu_affinity.h"
 #include "shale/base/error.h"
@@ -51,11 +51,11 @@ struct PlanOptions {
   int64_t search_nodes = 96;  // number of layouts that a search plans; 0: no limit
   bool explain = false;
   bool json = false;
-  std::string write;            // file for the options of the fastest layout; empty: none
-  std::string cluster;          // names or files of clusters, or kHere; empty: no cluster
-  std::string tokens;           // items of the whole run, for parse_items(); empty: unknown
-  double price = 0;             // of a device hour; 0: that of the cluster
-  std::string kernel_times;     // cache file; empty: none
+  std::string write;         // file for the options of the fastest layout; empty: none
+  std::string cluster;       // names or files of clusters, or kHere; empty: no cluster
+  std::string tokens;        // items of the whole run, for parse_items(); empty: unknown
+  double price = 0;          // of a device hour; 0: that of the cluster
+  std::string kernel_times;  // cache file; empty: none
   bool measure = false;
   double device_mtbf_h = 0;  // mean hours between failures of a device; 0: ignore failures
   FailureModel failures;     // seconds of saves and restarts
@@ -209,7 +209,7 @@ Planned plan_on(const PlanOptions& options, const ConfigSpec& spec, const Planne
             ? plan_time(shorter, *task, options.rank, options.ranks, *machines.get())
             : TimedRank{plan_rank(shorter, *task, options.rank, options.ranks), {}});
   }
-  planned.seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  planned.seconds = seconds_since(start);
   machines.keep_times();
   run.trace.clear();  // only the run's own plan writes a memory profile
   if (machines.get() != nullptr && options.rank < 0) {
@@ -330,8 +330,7 @@ int search(const PlanOptions& options, const ConfigSpec& spec, const Machines& m
       .progress = show_progress};
   const FoundLayouts found = search_layouts(
       run, [&] { return make_language_task(config); }, options.ranks, *machines.get(), search);
-  std::printf("%s; %.1f s\n", describe(found, search.most_bytes).c_str(),
-              std::chrono::duration<double>(Clock::now() - start).count());
+  std::printf("%s; %.1f s\n", describe(found, search.most_bytes).c_str(), seconds_since(start));
   check_found(found, search, "--layouts", "raise --search-nodes, or set it to 0 for no limit");
   if (options.write.empty()) return 0;
   write_file_atomically(options.write, layout_options(options.train, spec, found.best.front()));

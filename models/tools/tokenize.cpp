@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <string>
 
+#include "shale/base/clock.h"
 #include "shale/base/config.h"
 #include "shale/base/cpu_affinity.h"
 #include "shale/base/error.h"
@@ -19,10 +20,6 @@ namespace shale::models {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 void check_stop(bool is_pipe) {
   if (StopSignals::received() == 0) return;

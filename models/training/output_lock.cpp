@@ -21,6 +21,7 @@
 #include <thread>
 #include <utility>
 
+#include "shale/base/clock.h"
 #include "shale/base/error.h"
 #include "shale/base/host_name.h"
 #include "shale/base/json.h"
@@ -251,7 +252,7 @@ OutputLock::OutputLock(const std::string& folder, const LockOptions& options)
   for (;;) {
     const Attempt attempt = try_to_take();
     if (attempt.state == Owner::kGone) break;
-    const double waited = std::chrono::duration<double>(Clock::now() - start).count();
+    const double waited = seconds_since(start);
     // A file that changes while this process waits has an owner that lives, on whatever host.
     const bool changes = first_change && attempt.changed && attempt.changed != first_change;
     if (!first_change) first_change = attempt.changed;

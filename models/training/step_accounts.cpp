@@ -2,12 +2,10 @@
 
 #include <algorithm>
 
+#include "shale/base/clock.h"
+
 namespace shale::models {
 namespace {
-
-double seconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
 
 // Returns seconds of waiting for gradients and parameters; with NCCL, those reported so far.
 double exposed_seconds(const comm::ProcessGroup& group) {

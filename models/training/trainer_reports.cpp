@@ -3,9 +3,9 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
-#include <tuple>
 #include <utility>
 
+#include "shale/base/clock.h"
 #include "shale/base/log.h"
 #include "shale/base/parse.h"
 #include "shale/models/training/report/rank_report.h"
@@ -16,10 +16,6 @@ namespace shale::models {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 }  // namespace
 

@@ -9,6 +9,7 @@
 #include <thread>
 #include <utility>
 
+#include "shale/base/clock.h"
 #include "shale/base/cpu_affinity.h"
 #include "shale/base/error.h"
 #include "shale/runtime/kernel_check/kernel_parts.h"
@@ -18,10 +19,6 @@ namespace {
 
 using kernels::KernelParts;
 using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point begin) {
-  return std::chrono::duration<double>(Clock::now() - begin).count();
-}
 
 template <typename T>
 double read(const std::byte* bytes, int64_t i) {

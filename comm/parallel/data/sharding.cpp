@@ -3,6 +3,7 @@
 #include <chrono>
 #include <exception>
 
+#include "shale/base/clock.h"
 #include "shale/base/error.h"
 
 namespace shale::comm {
@@ -28,7 +29,7 @@ void ShardingContext::wait(const Work& work) {
   using Clock = std::chrono::steady_clock;
   const Clock::time_point start = Clock::now();
   work.wait();
-  exposed_seconds += std::chrono::duration<double>(Clock::now() - start).count();
+  exposed_seconds += seconds_since(start);
 }
 
 }  // namespace shale::comm

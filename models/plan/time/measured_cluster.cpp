@@ -6,9 +6,9 @@
 #include <chrono>
 #include <cstring>
 #include <limits>
-#include <memory>
 #include <vector>
 
+#include "shale/base/clock.h"
 #include "shale/base/error.h"
 #include "shale/models/training/checks/gemm_peak.h"
 
@@ -32,7 +32,7 @@ double seconds_of(comm::ProcessGroup& group, const Run& run) {
     group.barrier("cluster");
     const Clock::time_point start = Clock::now();
     run();
-    double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+    double seconds = seconds_since(start);
     group.all_reduce_max(make_view(&seconds, {1}), {.tag = "cluster"});
     fastest = std::min(fastest, seconds);
   }

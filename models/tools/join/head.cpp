@@ -11,11 +11,13 @@
 #include <filesystem>
 #include <sstream>
 
+#include "shale/base/clock.h"
 #include "shale/base/cpu_affinity.h"
 #include "shale/base/error.h"
 #include "shale/base/parse.h"
 #include "shale/models/tools/join/frame_stream.h"
 #include "shale/models/tools/join/handshake.h"
+#include "shale/models/tools/supervision/say.h"
 #include "shale/models/training/checks/disk_room.h"
 #include "shale/runtime/io/atomic_file.h"
 #include "shale/runtime/tensor/device_backend.h"
@@ -29,18 +31,8 @@ using Clock = std::chrono::steady_clock;
 constexpr int kTick_ms = 200;
 constexpr double kHandshake_s = 10;  // longest time for a handshake
 constexpr double kGoodbye_s = 2;     // time to tell the nodes that the run has ended
-constexpr double kProgress_s = 15;
-constexpr int kMostStrangers = 64;  // connections before their handshake
+constexpr int kMostStrangers = 64;   // connections before their handshake
 constexpr size_t kMostComplaints = 20;
-
-void say(std::string_view text) {
-  const std::string line = cat("shale run: ", printable(text), "\n");
-  std::fwrite(line.data(), 1, line.size(), stderr);
-}
-
-double seconds_since(Clock::time_point time) {
-  return std::chrono::duration<double>(Clock::now() - time).count();
-}
 
 // Sets the variables by which Open MPI 4, Open MPI 5 (PRRTE) and MPICH start their daemons through
 // the agent, which stays connected to them, instead of ssh.

@@ -10,11 +10,11 @@
 
 #include <cerrno>
 #include <chrono>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <optional>
 
+#include "shale/base/clock.h"
 #include "shale/base/cpu_affinity.h"
 #include "shale/base/error.h"
 #include "shale/base/host_name.h"
@@ -23,6 +23,7 @@
 #include "shale/models/tools/join/handshake.h"
 #include "shale/models/tools/join/hmac_sha256.h"
 #include "shale/models/tools/supervision/child_process.h"
+#include "shale/models/tools/supervision/say.h"
 #include "shale/models/tools/supervision/supervised_process.h"
 #include "shale/runtime/tensor/device_backend.h"
 
@@ -31,18 +32,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr double kConnect_s = 5;    // longest time to connect, and for a step of the handshake
-constexpr double kRetry_s = 1;      // between attempts to reach the head
-constexpr double kProgress_s = 15;  // between lines while the head is not there
-
-void say(std::string_view text) {
-  const std::string line = cat("shale join: ", printable(text), "\n");
-  std::fwrite(line.data(), 1, line.size(), stderr);
-}
-
-double seconds_since(Clock::time_point time) {
-  return std::chrono::duration<double>(Clock::now() - time).count();
-}
+constexpr double kConnect_s = 5;  // longest time to connect, and for a step of the handshake
+constexpr double kRetry_s = 1;    // between attempts to reach the head
 
 // Command that the launcher has started on this host, in a new process group.
 class Command {
@@ -160,7 +151,7 @@ class Session {
       if (info.ssi_signo == SIGCHLD) continue;
       if (!command_ || asked_) return static_cast<int>(ExitCode::kInterrupted);
       asked_ = true;
-      say("asked to stop: the run saves and ends; once more ends this node at once");
+      say("asked to stop: the run saves and ends; once more ends this node at once", "join");
       head_.send(FrameType::kStop);
     }
     return {};
@@ -262,7 +253,7 @@ int run_node(const NodeOptions& options) {
         throw ConfigError(cat(there, " is not the head of a run: ", error.what()));
       }
       if (joined) {
-        say(cat("joined the run of ", there));
+        say(cat("joined the run of ", there), "join");
         if (const auto code = Session(head, process, signals).serve(why)) return *code;
         start = Clock::now();
       }
@@ -272,7 +263,7 @@ int run_node(const NodeOptions& options) {
                                  options.limit_s, " s: ", why));
     }
     if (seconds_since(printed) > kProgress_s)
-      say(cat("waiting for the head at ", there, ": ", why));
+      say(cat("waiting for the head at ", there, ": ", why), "join");
     if (seconds_since(printed) > kProgress_s) printed = Clock::now();
     process.sleep(kRetry_s);
   }
