@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <functional>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -15,6 +14,7 @@
 #include "shale/base/error.h"
 #include "shale/base/view.h"
 #include "shale/bench/support/buffer.h"
+#include "shale/bench/support/program.h"
 #include "shale/bench/support/results.h"
 #include "shale/bench/support/table.h"
 #include "shale/bench/support/timing.h"
@@ -327,11 +327,7 @@ int run(World& world, int argc, char** argv) {
   BenchConfig config;
   ConfigSpec spec("bench_collectives", "times collectives, and compares them with plain MPI calls");
   describe(spec, config);
-  const ParseResult parsed = parse_config(spec, argc, argv);
-  if (parsed.should_exit) {
-    if (world.rank() == 0) std::fputs(parsed.output.c_str(), stdout);
-    return 0;
-  }
+  if (parse_or_print(spec, argc, argv, world.rank())) return 0;
   if (!config.axes && config.sizes.model_ranks() * config.sizes.replica > 1) {
     throw ConfigError("--replica, --pipeline, --context and --tensor need --axes");
   }

@@ -13,6 +13,7 @@
 #include "shale/base/error.h"
 #include "shale/base/json.h"
 #include "shale/bench/support/owner_step.h"
+#include "shale/bench/support/program.h"
 #include "shale/bench/support/table.h"
 #include "shale/bench/support/timing.h"
 #include "shale/bench/support/train_work.h"
@@ -247,11 +248,7 @@ int run(comm::World& world, int argc, char** argv) {
   ConfigSpec spec("bench_data_parallel",
                   "compares data parallelism with one owner of the state with DDP and ZeRO");
   describe(spec, config);
-  const ParseResult parsed = parse_config(spec, argc, argv);
-  if (parsed.should_exit) {
-    if (world.rank() == 0) std::fputs(parsed.output.c_str(), stdout);
-    return 0;
-  }
+  if (parse_or_print(spec, argc, argv, world.rank())) return 0;
   if (config.batch % world.size() != 0) {
     throw ConfigError(
         cat("--batch is ", config.batch, ", expected a multiple of the ", world.size(), " ranks"));

@@ -286,11 +286,7 @@ int run(int argc, char** argv) {
   BenchConfig config;
   ConfigSpec spec("bench_kernels", "compares the kernels with the machine's peak");
   describe(spec, config);
-  const ParseResult parsed = parse_config(spec, argc, argv);
-  if (parsed.should_exit) {
-    std::fputs(parsed.output.c_str(), stdout);
-    return 0;
-  }
+  if (parse_or_print(spec, argc, argv)) return 0;
   std::vector<KernelCase> cases = chosen_cases(config);
   if (config.list) {
     for (const KernelCase& one : cases) std::printf("%s\n", one.name.c_str());

@@ -6,6 +6,7 @@
 #include "shale/base/config.h"
 #include "shale/base/error.h"
 #include "shale/base/text_file.h"
+#include "shale/bench/support/program.h"
 #include "shale/bench/support/report.h"
 #include "shale/comm/world.h"
 #include "shale/runtime/io/atomic_file.h"
@@ -50,11 +51,7 @@ int run(int argc, char** argv) {
   spec.add("commit", facts.commit, "commit that was built", {.help = {.metavar = "HASH"}});
   spec.add("mpi", facts.mpi, "name and version of MPI", {.help = {.metavar = "TEXT"}});
   spec.example("bench_report --rows rows/ --out results.md --commit $(git rev-parse --short HEAD)");
-  const ParseResult parsed = parse_config(spec, argc, argv);
-  if (parsed.should_exit) {
-    std::fputs(parsed.output.c_str(), stdout);
-    return 0;
-  }
+  if (parse_or_print(spec, argc, argv)) return 0;
   const std::string page = results_page(read_folder(rows), facts);
   if (out.empty()) {
     std::fputs(page.c_str(), stdout);

@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -17,6 +16,7 @@
 #include "shale/bench/support/program.h"
 #include "shale/bench/support/simulated_run.h"
 #include "shale/bench/support/table.h"
+#include "shale/bench/support/timing.h"
 #include "shale/comm/hosts/rank_places.h"
 #include "shale/comm/watch/heartbeat_neighbors.h"
 #include "shale/comm/watch/issued_calls.h"
@@ -52,18 +52,11 @@ void add_row(Table& table, const std::string& what, const SimulatedCost& cost) {
              fixed(1e3 * cost.locks.seconds, 3), fixed(cost.seconds, 3)});
 }
 
-template <typename Body>
-double seconds_of(const Body& body) {
-  const auto begin = std::chrono::steady_clock::now();
-  body();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-}
-
 // Seconds of one rank's own work, outside of collectives, that could grow with the ranks or steps.
 Table own_work(int ranks, const std::string& folder) {
   Table table({"own work of a rank", "s"});
   const auto add = [&](const std::string& what, const auto& body) {
-    table.add({what, fixed(seconds_of(body), 6)});
+    table.add({what, fixed(time_once(body), 6)});
   };
   const auto count = static_cast<size_t>(ranks);
   std::vector<double> busy_s(count, 0.1);
@@ -113,11 +106,7 @@ int run(int argc, char** argv) {
   ConfigSpec spec("bench_scale",
                   "measures what each rank of a large job costs, over a simulated group");
   describe(spec, config);
-  const ParseResult parsed = parse_config(spec, argc, argv);
-  if (parsed.should_exit) {
-    std::fputs(parsed.output.c_str(), stdout);
-    return 0;
-  }
+  if (parse_or_print(spec, argc, argv)) return 0;
   fs::create_directory(config.out);
   const SimulatedCheckpoint checkpoint = write_checkpoint(config.job, config.out);
   SimulatedRank rank(config.job, config.job.ranks / 2);

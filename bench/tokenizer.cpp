@@ -66,11 +66,7 @@ int run(int argc, char** argv) {
   BenchConfig config;
   ConfigSpec spec("bench_tokenizer", "times a tokenizer on one thread");
   describe(spec, config);
-  const ParseResult parsed = parse_config(spec, argc, argv);
-  if (parsed.should_exit) {
-    std::fputs(parsed.output.c_str(), stdout);
-    return 0;
-  }
+  if (parse_or_print(spec, argc, argv)) return 0;
   const auto stored = read_tokenizer(config.tokenizer);
   const MappedFile file(config.text);
   const std::string text(file.text());

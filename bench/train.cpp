@@ -13,6 +13,7 @@
 #include "shale/bench/support/kernel_recorder.h"
 #include "shale/bench/support/memory_sweep.h"
 #include "shale/bench/support/product_floor.h"
+#include "shale/bench/support/program.h"
 #include "shale/bench/support/results.h"
 #include "shale/bench/support/step_breakdown.h"
 #include "shale/bench/support/step_report.h"
@@ -368,12 +369,8 @@ int run(comm::World& world, int argc, char** argv) {
   BenchConfig config;
   ConfigSpec spec("bench_train", "times training steps and their parts on random tokens or images");
   describe(spec, config);
-  const ParseResult parsed = parse_config(spec, argc, argv);
   const bool is_main = world.rank() == 0;
-  if (parsed.should_exit) {
-    if (is_main) std::fputs(parsed.output.c_str(), stdout);
-    return 0;
-  }
+  if (parse_or_print(spec, argc, argv, world.rank())) return 0;
   config.train.device = device_named(config.device);
   if (config.train.device.type == DeviceType::kCuda) {
     config.train.device = world.device({.gpu = true});

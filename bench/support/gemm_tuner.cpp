@@ -2,7 +2,6 @@
 
 #include <cmath>
 #include <limits>
-#include <utility>
 
 #include "shale/base/error.h"
 #include "shale/bench/support/measure.h"

@@ -1,5 +1,6 @@
 #include "shale/bench/support/program.h"
 
+#include <cstdio>
 #include <exception>
 
 #include "shale/base/failure.h"
@@ -14,6 +15,11 @@ int run_program(const std::function<int()>& body) {
     print_error(failure.message);
     return static_cast<int>(failure.code);
   }
+}
+bool parse_or_print(ConfigSpec& spec, int argc, char** argv, int rank) {
+  const ParseResult parsed = parse_config(spec, argc, argv);
+  if (parsed.should_exit && rank == 0) std::fputs(parsed.output.c_str(), stdout);
+  return parsed.should_exit;
 }
 
 }  // namespace shale::bench

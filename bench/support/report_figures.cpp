@@ -1,5 +1,3 @@
-#include <algorithm>
-#include <array>
 #include <optional>
 
 #include "shale/base/error.h"
