@@ -2,6 +2,7 @@
 
 #include <mpi.h>
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -29,6 +30,17 @@ inline bool mpi_running() {
 
 // Throws an error unless a World can be a guest in this communicator (see World).
 void check_for_guest(MPI_Comm comm);
+
+// A round of an all-gather by dissemination, which takes log2(ranks) of them: a rank that has the
+// values of `held` ranks, beginning with its own, gets `count` more from the rank that many places
+// after it.
+struct GatherRound {
+  GatherRound(int rank, int ranks, int held)
+      : count(std::min(held, ranks - held)),
+        from((rank + held) % ranks),
+        to((rank - held + ranks) % ranks) {}
+  int count, from, to;
+};
 
 // Owner of a communicator.
 class MpiComm {

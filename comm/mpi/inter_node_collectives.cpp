@@ -18,10 +18,6 @@ void copy_bytes(const void* from, void* to, int64_t bytes) {
   if (bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
 }
 
-std::byte* at(const View& view, int64_t element) {
-  return static_cast<std::byte*>(view.data) + element * dtype_size(view.dtype);
-}
-
 }  // namespace
 
 std::byte* InterNode::staged(int local, int half, int64_t element, DType dtype) const {
@@ -196,8 +192,7 @@ void InterNode::exchange_slices(const CollectiveCall& call, int64_t count, int h
   exchange(sends, receives);
 }
 
-// The same in log2(nodes) rounds: a node that has the slices of `held` nodes, beginning with its
-// own, gets as many more from the node that many places after it.
+// The same in log2(nodes) rounds.
 void InterNode::exchange_short_slices(int64_t bytes) {
   const int nodes = topology_.nodes(), node = topology_.node;
   const auto own = send_buffer_.size(), others = receive_buffer_.size() - own;
@@ -209,10 +204,10 @@ void InterNode::exchange_short_slices(int64_t bytes) {
   const auto offset = [&](int i) { return begin[static_cast<size_t>(i)]; };
   send_buffer_.resize(own + others);
   for (int held = 1; held < nodes; held *= 2) {
-    const int count = std::min(held, nodes - held);
-    exchange({{(node - held + nodes) % nodes, send_buffer_.data(), offset(count)}},
-             {{(node + held) % nodes, send_buffer_.data() + offset(held),
-               offset(held + count) - offset(held)}});
+    const GatherRound round(node, nodes, held);
+    exchange({{round.to, send_buffer_.data(), offset(round.count)}},
+             {{round.from, send_buffer_.data() + offset(held),
+               offset(held + round.count) - offset(held)}});
   }
   const std::byte* const first = send_buffer_.data() + offset(nodes - node);  // of node 0
   const int64_t before = offset(nodes) - offset(nodes - node);

@@ -15,19 +15,14 @@ struct NodeChannel::Header {
 
 struct NodeChannel::Slot {
   SharedCounter step;
-  alignas(64) std::atomic<int64_t> closed_ns;  // time at which the rank left; 0: it has not left
-  std::atomic<uint64_t> called;                // number of announcements
+  alignas(64) Departure departure;
+  std::atomic<uint64_t> called;  // number of announcements
   alignas(64) std::array<Announcement, 2> announcements;
 };
 
 namespace {
 
 constexpr size_t kPage = 4096;
-constexpr int64_t kGraceNs = 300'000'000;
-
-int64_t now_ns() {
-  return std::chrono::steady_clock::now().time_since_epoch().count();
-}
 
 size_t round_up(size_t bytes) {
   return (bytes + kPage - 1) / kPage * kPage;
@@ -49,7 +44,7 @@ NodeChannel::NodeChannel(void* memory, int rank, int ranks, ChannelOptions optio
       options_(std::move(options)) {}
 
 void NodeChannel::leave() {
-  slot(rank_).closed_ns.store(now_ns(), std::memory_order_release);
+  slot(rank_).departure.leave();
 }
 
 NodeChannel::Header& NodeChannel::header() const {
@@ -111,10 +106,7 @@ void NodeChannel::poll_peer(int peer, const Fingerprint& call, bool finishing) c
   check();
   if (options_.poll) options_.poll(finishing);
   const Slot& other = slot(peer);
-  const int64_t closed_ns = other.closed_ns.load(std::memory_order_acquire);
-  if (closed_ns == 0 || other.step.reached(step_)) return;
-  // The missing rank may have left because of an error that it is about to report.
-  if (now_ns() < closed_ns + kGraceNs) return;
+  if (!other.departure.is_final() || other.step.reached(step_)) return;
   throw CommError(cat("group '", options_.group_name, "': rank ",
                       options_.world_ranks[static_cast<size_t>(peer)], " has left while ",
                       describe(call), " waits for it"));

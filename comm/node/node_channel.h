@@ -33,8 +33,8 @@ struct ChannelOptions {
   bool crowded = false;                // more ranks than cores
   const RankPlaces* places = nullptr;  // shown in messages; outlives the channel
   std::function<void(bool finishing)> poll =
-      {};                        // called repeatedly while waiting; throws to give up
-  Heartbeats* signs = nullptr;   // asked before a rank is reported missing; outlives the channel
+      {};                       // called repeatedly while waiting; throws to give up
+  Heartbeats* signs = nullptr;  // asked before a rank is reported missing; outlives the channel
 };
 
 // Synchronisation of the ranks of one group on one node: a segment of shared memory with a step
@@ -61,6 +61,9 @@ class NodeChannel {
   const Announcement& of(int rank, uint64_t sequence) const;
 
   int64_t staging_bytes() const { return options_.staging_bytes; }
+  // Largest size for which one sync and more copying are faster than two syncs (measured). With
+  // more ranks than cores a sync switches between processes, and copies are cheap in comparison.
+  int64_t at_once_bytes() const { return options_.crowded ? 64 << 10 : 8 << 10; }
   std::byte* staging(int rank, int half) const;
   int next_half() { return half_ ^= 1; }  // equal on all ranks, as all take the same steps
 

@@ -1,24 +1,15 @@
 #include "shale/comm/node/node_collectives.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "shale/comm/sums/combine.h"
 
 namespace shale::comm {
 namespace {
 
-// Largest size for which one sync and more copying are faster than two syncs (measured). With more
-// ranks than cores a sync switches between processes, and copies are cheap in comparison.
-constexpr int64_t kAtOnceBytes = 8 << 10;
-constexpr int64_t kAtOnceBytesCrowded = 64 << 10;
 // Data for peers bypasses the caches from this size on: it is slow to write lines of the staging
 // area that peers have read last.
 constexpr int64_t kGiveStreamBytes = 8 << 10;
-
-std::byte* at(const View& view, int64_t element) {
-  return static_cast<std::byte*>(view.data) + element * dtype_size(view.dtype);
-}
 
 const std::byte* shifted(const void* data, int64_t elements, DType dtype) {
   return static_cast<const std::byte*>(data) + elements * dtype_size(dtype);
@@ -85,8 +76,7 @@ void NodeCollectives::run(const CollectiveCall& call, uint64_t sequence, bool bl
   if (is_all_to_all(call.op)) return run_all_to_all(call, sequence, blocking);
   const int64_t bytes = total(call) * dtype_size(call.in.dtype) * slices(call);
   const int64_t elements = chunk_elements(call.in.dtype, slices(call));
-  const bool at_once = bytes <= (channel_.options().crowded ? kAtOnceBytesCrowded : kAtOnceBytes) &&
-                       total(call) <= elements;
+  const bool at_once = bytes <= channel_.at_once_bytes() && total(call) <= elements;
   const bool parts = in_parts(call, at_once);
   const Chunk first{
       .offset = 0, .count = std::min(elements, total(call)), .half = channel_.next_half()};

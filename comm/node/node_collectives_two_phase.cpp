@@ -13,10 +13,6 @@ namespace {
 constexpr int kWholeChunkRanks = 4;
 constexpr int64_t kWholeChunkBytes = 16 << 10;
 
-std::byte* at(const View& view, int64_t element) {
-  return static_cast<std::byte*>(view.data) + element * dtype_size(view.dtype);
-}
-
 }  // namespace
 
 bool NodeCollectives::in_parts(const CollectiveCall& call, bool at_once) const {

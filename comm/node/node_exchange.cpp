@@ -7,14 +7,7 @@
 namespace shale::comm {
 namespace {
 
-// Largest size for which the first chunk is sent with the announcement, in one sync.
-constexpr int64_t kAtOnceBytes = 8 << 10;
-constexpr int64_t kAtOnceBytesCrowded = 64 << 10;
 constexpr int64_t kStreamBytes = 4 << 20;
-
-std::byte* at(const View& view, int64_t element) {
-  return static_cast<std::byte*>(view.data) + element * dtype_size(view.dtype);
-}
 
 size_t index(int i) {
   return static_cast<size_t>(i);
@@ -71,8 +64,8 @@ void NodeExchange::begin(const CollectiveCall& call, Announcement& mine) {
   std::copy(slices_.in_counts.begin(), slices_.in_counts.end(), own.begin() + 1);
   std::copy(slices_.out_counts.begin(), slices_.out_counts.end(), own.begin() + 1 + ranks_);
 
-  const int64_t few = channel_.options().crowded ? kAtOnceBytesCrowded : kAtOnceBytes;
-  if (memory_ != nullptr && call.in.bytes() > few) {
+  // A short first chunk is sent with the announcement.
+  if (memory_ != nullptr && call.in.bytes() > channel_.at_once_bytes()) {
     mine.in = memory_->find(call.in.data, call.in.bytes());
   }
   mine.staged = !mine.in.shared();

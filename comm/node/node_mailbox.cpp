@@ -1,7 +1,6 @@
 #include "shale/comm/node/node_mailbox.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 
 namespace shale::comm {
@@ -10,12 +9,6 @@ namespace {
 constexpr size_t kLine = 64;
 // Space for a message header before the values, which start at a cache line.
 constexpr size_t kHeaderBytes = (sizeof(Message) + kLine - 1) / kLine * kLine;
-// A rank that leaves because of an error reports it within this time.
-constexpr int64_t kGraceNs = 300'000'000;
-
-int64_t now_ns() {
-  return std::chrono::steady_clock::now().time_since_epoch().count();
-}
 
 size_t slot_bytes(const LinkSpec& spec) {
   return kHeaderBytes + (static_cast<size_t>(spec.capacity_bytes) + kLine - 1) / kLine * kLine;
@@ -24,8 +17,8 @@ size_t slot_bytes(const LinkSpec& spec) {
 }  // namespace
 
 struct NodeMailbox::End {
-  alignas(64) std::atomic<int64_t> left_ns;  // time at which this end left; 0: it has not left
-  std::atomic<uint32_t> told;                // the report is complete
+  alignas(64) Departure departure;
+  std::atomic<uint32_t> told;  // the report is complete
   char report[2040];
 };
 
@@ -40,7 +33,7 @@ size_t NodeMailbox::bytes(const LinkSpec& spec) {
 }
 
 NodeMailbox::~NodeMailbox() {
-  box().ends[sends_ ? 1 : 0].left_ns.store(now_ns(), std::memory_order_release);
+  box().ends[sends_ ? 1 : 0].departure.leave();
 }
 
 NodeMailbox::Box& NodeMailbox::box() const {
@@ -99,8 +92,7 @@ void NodeMailbox::tell(const std::string& report) {
 }
 
 bool NodeMailbox::peer_left() {
-  const int64_t left_ns = box().ends[sends_ ? 0 : 1].left_ns.load(std::memory_order_acquire);
-  if (left_ns == 0 || now_ns() < left_ns + kGraceNs) return false;
+  if (!box().ends[sends_ ? 0 : 1].departure.is_final()) return false;
   return sends_ ? room() == nullptr : next() == nullptr;
 }
 

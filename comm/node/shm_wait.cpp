@@ -13,6 +13,12 @@ namespace shale::comm {
 namespace {
 
 constexpr long kSleepNs = 10'000'000;  // interval between checks for failed peers
+// A rank that leaves because of an error reports it within this time.
+constexpr int64_t kGraceNs = 300'000'000;
+
+int64_t now_ns() {
+  return std::chrono::steady_clock::now().time_since_epoch().count();
+}
 
 void pause_core() {
 #if defined(__x86_64__)
@@ -84,6 +90,15 @@ bool SharedCounter::wait(uint32_t target, const WaitPolicy& policy, double timeo
     futex_wait(value, seen);
   }
   return true;
+}
+
+void Departure::leave() {
+  time_ns.store(now_ns(), std::memory_order_release);
+}
+
+bool Departure::is_final() const {
+  const int64_t left_ns = time_ns.load(std::memory_order_acquire);
+  return left_ns != 0 && now_ns() >= left_ns + kGraceNs;
 }
 
 }  // namespace shale::comm

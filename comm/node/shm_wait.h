@@ -39,6 +39,15 @@ struct alignas(64) SharedCounter {
             const std::function<void()>& poll);
 };
 
+// Records that a process stops using shared memory.
+struct Departure {
+  std::atomic<int64_t> time_ns{0};  // 0: it has not left
+
+  void leave();
+  // Returns true some time after leave(): if it left because of an error, it has reported it now.
+  bool is_final() const;
+};
+
 static_assert(std::atomic<uint32_t>::is_always_lock_free);
 
 }  // namespace shale::comm

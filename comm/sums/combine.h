@@ -24,6 +24,11 @@ void combine(const Exec& exec, const CombineArgs& args);
 void copy_to(const Exec& exec, const void* from, std::span<void* const> to, int64_t bytes,
              bool stream);
 
+// Returns the address of an element of a contiguous view.
+inline std::byte* at(const View& view, int64_t element) {
+  return static_cast<std::byte*>(view.data) + element * dtype_size(view.dtype);
+}
+
 // Range of part i when `count` elements are divided into n parts, at multiples of a cache line's
 // elements. The last parts may be empty.
 struct Range {

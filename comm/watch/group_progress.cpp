@@ -18,8 +18,6 @@ GroupProgress::GroupProgress(MpiComm comm, std::vector<int> world_ranks)
       arriving_(world_ranks_.size()),
       seen_(world_ranks_.size()) {}
 
-// By dissemination: when this rank has the values of `held_` ranks, beginning with its own, it gets
-// as many more from the rank that many places after it.
 bool GroupProgress::gather() {
   const int ranks = static_cast<int>(world_ranks_.size()), me = comm_.rank();
   if (!pending()) {
@@ -32,14 +30,15 @@ bool GroupProgress::gather() {
     if (done == 0) return false;
     held_ += std::exchange(incoming_, 0);
     if (held_ == ranks) break;
-    incoming_ = std::min(held_, ranks - held_);
+    const GatherRound round(me, ranks, held_);
+    incoming_ = round.count;
     const int bytes = incoming_ * static_cast<int>(sizeof(Progress));
-    check_mpi(MPI_Irecv(&arriving_[static_cast<size_t>(held_)], bytes, MPI_BYTE,
-                        (me + held_) % ranks, kTag, comm_.get(), &requests_[0]),
+    check_mpi(MPI_Irecv(&arriving_[static_cast<size_t>(held_)], bytes, MPI_BYTE, round.from, kTag,
+                        comm_.get(), &requests_[0]),
               "MPI_Irecv");
-    check_mpi(MPI_Isend(arriving_.data(), bytes, MPI_BYTE, (me - held_ + ranks) % ranks, kTag,
-                        comm_.get(), &requests_[1]),
-              "MPI_Isend");
+    check_mpi(
+        MPI_Isend(arriving_.data(), bytes, MPI_BYTE, round.to, kTag, comm_.get(), &requests_[1]),
+        "MPI_Isend");
   }
   std::rotate_copy(arriving_.begin(), arriving_.end() - me, arriving_.end(), seen_.begin());
   held_ = 0;
