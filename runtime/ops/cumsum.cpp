@@ -1,6 +1,7 @@
 #include "shale/kernels/elementwise.h"
 #include "shale/runtime/autograd/tape.h"
 #include "shale/runtime/ops/elementwise.h"
+#include "shale/runtime/ops/matrix.h"
 #include "shale/runtime/ops/reduce.h"
 #include "shale/runtime/ops/shape.h"
 
@@ -42,9 +43,7 @@ Tensor sums(const Tensor& x, int dim, bool from_last) {
 
 Tensor cumsum(const Tensor& x, int dim) {
   check_contiguous("cumsum", "x", x);
-  if (dim < -x.ndim() || dim >= x.ndim()) {
-    throw ShapeError(cat("cumsum: no dimension ", dim, " in ", x.shape()));
-  }
+  dim = dim_index("cumsum", x, dim);
   Tensor y = sums(x, dim, false);
   record("cumsum", {x}, {&y},
          [dim](BackwardArgs& args) { return Grads{sums(contiguous(args.dy()), dim, true)}; });

@@ -5,21 +5,13 @@
 #include "shale/runtime/autograd/tape.h"
 #include "shale/runtime/ops/create.h"
 #include "shale/runtime/ops/elementwise.h"
+#include "shale/runtime/ops/matrix.h"
 #include "shale/runtime/ops/pointwise.h"
 #include "shale/runtime/ops/shape.h"
 #include "shale/runtime/tensor/op_recorder.h"
 
 namespace shale {
 namespace {
-
-int dim_index(const char* op, const Tensor& x, int dim) {
-  check_defined(op, "x", x);
-  const int index = dim < 0 ? dim + x.ndim() : dim;
-  if (index < 0 || index >= x.ndim()) {
-    throw ShapeError(cat(op, ": no dimension ", dim, " in ", x.shape()));
-  }
-  return index;
-}
 
 // View of a contiguous tensor as [outer, size of the dimension, inner].
 View as_lines(const Tensor& x, int dim) {

@@ -31,6 +31,15 @@ Tensor multiple_of_seed(const BackwardArgs& args) {
   return div(args.dy(), backward_seed(args.dy().context()));
 }
 
+int dim_index(const char* op, const Tensor& x, int dim) {
+  check_defined(op, "x", x);
+  const int index = dim < 0 ? dim + x.ndim() : dim;
+  if (index < 0 || index >= x.ndim()) {
+    throw ShapeError(cat(op, ": no dimension ", dim, " in ", x.shape()));
+  }
+  return index;
+}
+
 Shape with_last(const Shape& shape, int64_t last) {
   Shape result = shape;
   result[result.ndim() - 1] = last;
@@ -63,13 +72,12 @@ void emit_weight_grad(BackwardArgs& args, const GradOf& of, Grads& grads, Weight
 
 void emit_weight_grad(BackwardArgs& args, int input, const Tensor& weight, Grads& grads,
                       const Tensor& dy, const Tensor& x) {
-  emit_weight_grad(args, {input, weight, dy.dtype()}, grads,
-                   [dy, x](const Tensor& dw, bool accumulate) {
-                     kernels::gemm(dw.exec(), {.a = transposed(as_matrix(dy)),
-                                               .b = as_matrix(x),
-                                               .c = dw,
-                                               .accumulate = accumulate});
-                   });
+  emit_weight_grad(
+      args, {input, weight, dy.dtype()}, grads, [dy, x](const Tensor& dw, bool accumulate) {
+        kernels::gemm(
+            dw.exec(),
+            {.a = transposed(as_matrix(dy)), .b = as_matrix(x), .c = dw, .accumulate = accumulate});
+      });
 }
 
 }  // namespace shale

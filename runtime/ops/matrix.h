@@ -25,6 +25,10 @@ class StepHold {
 // already applied. An undefined tensor stands for 1.
 Tensor multiple_of_seed(const BackwardArgs& args);
 
+// Returns the number of a dimension that may be counted from the end: dim, or dim + x.ndim() if it
+// is negative. Throws ShapeError with the op if x has no such dimension.
+int dim_index(const char* op, const Tensor& x, int dim);
+
 // Shape of x with the last size replaced.
 Shape with_last(const Shape& shape, int64_t last);
 

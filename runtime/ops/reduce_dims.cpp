@@ -3,6 +3,7 @@
 #include "shale/runtime/autograd/tape.h"
 #include "shale/runtime/ops/cast_inputs.h"
 #include "shale/runtime/ops/elementwise.h"
+#include "shale/runtime/ops/matrix.h"
 #include "shale/runtime/ops/pointwise.h"
 #include "shale/runtime/ops/pointwise_internal.h"
 #include "shale/runtime/ops/reduce.h"
@@ -26,10 +27,7 @@ Reduced reduced_shape(const char* op, const Tensor& x, const std::vector<int>& d
   check_defined(op, "x", x);
   std::vector<bool> is_reduced(size_t(x.ndim()), false);
   for (const int dim : dims) {
-    const int index = dim < 0 ? dim + x.ndim() : dim;
-    if (index < 0 || index >= x.ndim()) {
-      throw ShapeError(cat(op, ": no dimension ", dim, " in ", x.shape()));
-    }
+    const int index = dim_index(op, x, dim);
     if (is_reduced[size_t(index)]) {
       throw ShapeError(cat(op, ": dimension ", dim, " of ", x.shape(), " is named twice"));
     }

@@ -5,6 +5,7 @@
 #include "shale/kernels/elementwise.h"
 #include "shale/runtime/autograd/boundary.h"
 #include "shale/runtime/autograd/tape.h"
+#include "shale/runtime/ops/matrix.h"
 #include "shale/runtime/ops/pointwise_internal.h"
 #include "shale/runtime/tensor/op_recorder.h"
 #include "shale/runtime/tensor/tensor_impl.h"
@@ -27,14 +28,6 @@ Shape infer(const Tensor& x, Shape shape) {
     throw ShapeError(cat("reshape: x is ", x.shape(), ", which does not fit ", shape));
   }
   return shape;
-}
-
-int dim_index(const char* op, const Tensor& x, int dim) {
-  const int index = dim < 0 ? dim + x.ndim() : dim;
-  if (index < 0 || index >= x.ndim()) {
-    throw ShapeError(cat(op, ": no dimension ", dim, " in ", x.shape()));
-  }
-  return index;
 }
 
 // A view that autograd records, and whose history copy_() can update.

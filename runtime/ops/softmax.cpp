@@ -11,12 +11,9 @@ namespace shale {
 namespace {
 
 Tensor softmax_along(const char* op, const Tensor& x, int dim, bool log) {
-  check_defined(op, "x", x);
-  if (x.ndim() < 1 || dim < -x.ndim() || dim >= x.ndim()) {
-    throw ShapeError(cat(op, ": no dimension ", dim, " in ", x.shape()));
-  }
+  dim = dim_index(op, x, dim);
   if (amp::wants_f32({x})) return softmax_along(op, amp::to_f32(x), dim, log);
-  if (dim != -1 && dim != x.ndim() - 1) {
+  if (dim != x.ndim() - 1) {
     const Tensor y = softmax_along(op, contiguous(transpose(x, dim, -1)), -1, log);
     return contiguous(transpose(y, dim, -1));
   }
