@@ -46,6 +46,16 @@ set(SHALE_bindings_FOLDERS bindings/c)
 # Sources of programs that are in folders of libraries.
 set(SHALE_PROGRAMS models/train_diffusion.cpp models/train_image.cpp models/train_lm.cpp)
 
+# A unity build compiles the sources of a folder together, in these libraries, except those that use
+# the same names in unnamed namespaces as others of their folder; test/unity.cmake looks for those.
+set(SHALE_UNITED base runtime comm models vision views planning)
+set(SHALE_ALONE
+  models/llama/gguf.cpp models/plan/plan_rank.cpp models/plan/time/layout_search.cpp
+  models/plan/time/layouts.cpp models/training/parameter_groups.cpp models/views/trace_svg.cpp
+  runtime/data/images/image_tars.cpp runtime/data/images/png.cpp runtime/data/jinja/methods.cpp
+  runtime/ops/ffn.cpp runtime/ops/grouped_swiglu.cpp runtime/ops/swiglu.cpp
+  runtime/optim/one_bit_adam.cpp runtime/tensor/upload_ring.cpp)
+
 # Headers that may include third-party ones. A public header must not include these, or its users
 # would need the third-party libraries.
 set(SHALE_INTERNAL_HEADERS "^kernels/(cpu|cuda|simt)/|^models/tools/[^/]+$|_internal[.]h$|-inl[.]h$")

@@ -18,18 +18,6 @@ function(shale_kernel_files out out_hopper)
   set(${out_hopper} ${hopper_files} PARENT_SCOPE)
 endfunction()
 
-# These sources are not united: other sources of their folder use the same names in unnamed
-# namespaces.
-set(SHALE_ALONE
-  comm/checkpoint/reshard.cpp comm/checkpoint/shard.cpp comm/node/node_collectives_two_phase.cpp
-  comm/node/node_exchange.cpp comm/node/node_mailbox.cpp models/llama/gguf.cpp
-  models/llama/hf_config.cpp models/plan/time/fitted_links.cpp models/plan/time/layout_search.cpp
-  models/plan/time/layouts.cpp models/plan/plan_rank.cpp models/tools/join/node.cpp models/tools/supervision/supervised_process.cpp
-  models/training/parameter_groups.cpp models/views/trace_svg.cpp runtime/data/images/image_tars.cpp
-  runtime/data/images/png.cpp runtime/data/jinja/methods.cpp
-  runtime/data/text/tokenizer/tokenizer_json.cpp runtime/ops/ffn.cpp runtime/ops/grouped_swiglu.cpp
-  runtime/ops/swiglu.cpp runtime/optim/one_bit_adam.cpp runtime/tensor/upload_ring.cpp)
-
 # shale_unite(<target> <source>...): in a unity build (CMAKE_UNITY_BUILD), compiles the sources of a
 # folder together, a dozen at a time, so that their headers are read once.
 function(shale_unite target)

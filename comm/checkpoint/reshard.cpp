@@ -9,7 +9,7 @@
 namespace shale {
 namespace {
 
-constexpr int64_t kPieceBytes = int64_t{4} << 20;
+constexpr int64_t kCopyBytes = int64_t{4} << 20;
 
 // First byte of rank `rank` if `total` bytes are split evenly; total * rank may exceed 64 bits.
 int64_t begin_of(int64_t total, int64_t rank, int64_t ranks) {
@@ -29,7 +29,7 @@ void write_parts(CheckpointReader& from, CheckpointShardWriter& writer,
     const TensorPart& part = parts[writer.next()];
     const int64_t size = dtype_size(part.dtype);
     for (int64_t done = 0; done < part.count;) {
-      const int64_t count = std::min(kPieceBytes / size, part.count - done);
+      const int64_t count = std::min(kCopyBytes / size, part.count - done);
       buffer.resize(static_cast<size_t>(count * size));
       from.read(part.tensor, part.first + done, buffer);
       writer.write(buffer);

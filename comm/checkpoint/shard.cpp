@@ -13,7 +13,7 @@ namespace shale {
 namespace {
 
 // A piece is small enough to be still in the cache when it is copied after its checksum.
-constexpr size_t kPieceBytes = size_t{128} << 10;
+constexpr size_t kCachedBytes = size_t{128} << 10;
 
 void check_part(const TensorPart& part) {
   const auto fail = [&](const auto&... problem) {
@@ -127,7 +127,7 @@ void CheckpointShardWriter::append(std::span<const std::byte> bytes) {
     const int64_t in_chunk = position_ % plan_.record.chunk_bytes;
     const auto room = static_cast<size_t>(plan_.record.chunk_bytes - in_chunk);
     const std::span<const std::byte> piece =
-        bytes.first(std::min({bytes.size(), room, kPieceBytes}));
+        bytes.first(std::min({bytes.size(), room, kCachedBytes}));
     if (in_chunk == 0) crcs.push_back(0);
     crcs.back() = crc32c(piece, crcs.back());
     file_.append(piece);

@@ -13,7 +13,6 @@
 namespace shale::models {
 namespace {
 
-constexpr int64_t kMaxExperts = 1 << 16;
 constexpr double kLeastSoftcap = 1e-3, kLargestSoftcap = 1e3;  // limits of the kernels
 
 struct Size {

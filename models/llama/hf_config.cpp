@@ -17,8 +17,6 @@ namespace {
 constexpr int64_t kMaxSize = int64_t{1} << 30;
 constexpr int64_t kMaxLayers = 10'000;
 
-constexpr int64_t kMaxExperts = 1 << 16;
-
 constexpr const char* kActiveExperts = "num_experts_per_tok";
 constexpr const char* kRenormalise = "norm_topk_prob";
 constexpr const char* kOtherExperts = "num_local_experts";  // alternative in transformers 5

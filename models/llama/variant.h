@@ -7,6 +7,8 @@
 
 namespace shale::models {
 
+inline constexpr int64_t kMaxExperts = 1 << 16;  // of an MoE block
+
 // RMS norms of queries and keys, before RoPE.
 enum class HeadNorm : uint8_t {
   kNone,

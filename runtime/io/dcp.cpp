@@ -17,17 +17,19 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kMetadata = "torch.distributed.checkpoint.metadata.Metadata";
-constexpr std::string_view kTensor = "torch.distributed.checkpoint.metadata.TensorStorageMetadata";
-constexpr std::string_view kBytes = "torch.distributed.checkpoint.metadata.BytesStorageMetadata";
+constexpr std::string_view kMetadataClass = "torch.distributed.checkpoint.metadata.Metadata";
+constexpr std::string_view kTensorClass =
+    "torch.distributed.checkpoint.metadata.TensorStorageMetadata";
+constexpr std::string_view kBytesClass =
+    "torch.distributed.checkpoint.metadata.BytesStorageMetadata";
 constexpr int64_t kMaxParts = 8192;  // of a tensor: they are compared in pairs
 
 // Classes that PyTorch 2.0 to 2.15 write.
-bool may_name(std::string_view name) {
+bool is_known_class(std::string_view name) {
   constexpr std::string_view kNames[] = {
-      kMetadata,
-      kTensor,
-      kBytes,
+      kMetadataClass,
+      kTensorClass,
+      kBytesClass,
       "torch.distributed.checkpoint.metadata.ChunkStorageMetadata",
       "torch.distributed.checkpoint.metadata.TensorProperties",
       "torch.distributed.checkpoint.metadata.MetadataIndex",
@@ -92,14 +94,15 @@ class Reader {
   Reader(const std::string& folder, StoredTensors& tensors) : folder_(folder), tensors_(tensors) {}
 
   void read(const PickleValue& root) {
-    if (!root.is_object_of(kMetadata)) root.fail("the content", kMetadata);
+    if (!root.is_object_of(kMetadataClass)) root.fail("the content", kMetadataClass);
     const PickleValue metadata = root.state();
     slices_ = slices_of(metadata.get("storage_data"));
     read_paths(metadata);
     const PickleValue entries = metadata.get("state_dict_metadata");
     for (size_t i = 0; i < entries.size(); ++i) {
-      if (entries.at(i).is_object_of(kBytes)) continue;
-      if (!entries.at(i).is_object_of(kTensor)) entries.at(i).fail("an entry", "a tensor or bytes");
+      if (entries.at(i).is_object_of(kBytesClass)) continue;
+      if (!entries.at(i).is_object_of(kTensorClass))
+        entries.at(i).fail("an entry", "a tensor or bytes");
       const std::string_view key = entries.key(i).text();
       if (const auto name = name_of(key)) add_tensor(*name, key, entries.at(i).state());
     }
@@ -213,7 +216,7 @@ class Reader {
 
 void add_dcp(const std::string& folder, StoredTensors& tensors) {
   const MappedFile file((fs::path(folder) / kDcpMetadata).string());
-  const Pickle metadata(file.text(), {.may_name = may_name}, file.path());
+  const Pickle metadata(file.text(), {.may_name = is_known_class}, file.path());
   Reader(folder, tensors).read(metadata.root());
   file.check();
 }

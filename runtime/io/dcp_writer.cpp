@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* kDataFile = "__0_0.distcp";
 constexpr const char* kClasses = "torch.distributed.checkpoint.metadata";
-constexpr uint64_t kAlignment = 64;  // of a tensor's data, as in torch.save
+constexpr uint64_t kDataAlignment = 64;  // of a tensor's data, as in torch.save
 
 // Writes a pickle of protocol 2, without a memo.
 class PickleWriter {
@@ -115,7 +115,7 @@ DcpWriter::DcpWriter(std::string folder, std::vector<SafetensorsSpec> tensors,
     place.front += zip.add("archive/byteorder", "little");
     place.front += zip.add("archive/version", "3\n");
     place.front +=
-        zip.add_header("archive/data/0", static_cast<uint64_t>(spec.bytes()), kAlignment);
+        zip.add_header("archive/data/0", static_cast<uint64_t>(spec.bytes()), kDataAlignment);
     place.bytes = static_cast<int64_t>(zip.bytes() + zip.directory().size());
     file_bytes_ += place.bytes;
     places_.push_back(std::move(place));

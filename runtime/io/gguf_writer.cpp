@@ -1,7 +1,6 @@
 #include "shale/runtime/io/gguf_writer.h"
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cmath>
 #include <cstring>

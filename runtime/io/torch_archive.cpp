@@ -1,7 +1,6 @@
 #include "shale/runtime/io/torch_archive.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <utility>
 
@@ -12,7 +11,7 @@
 namespace shale {
 namespace {
 
-constexpr TorchTypeName kTypes[] = {
+constexpr TorchTypeName kTorchTypes[] = {
     {"torch.float32", "F32", "torch.FloatStorage"},
     {"torch.float16", "F16", "torch.HalfStorage"},
     {"torch.bfloat16", "BF16", "torch.BFloat16Storage"},
@@ -88,7 +87,7 @@ void check_extent(const TorchTensor& tensor, int64_t begin, int64_t storage_byte
 }  // namespace
 
 const SafetensorsDType* find_torch_dtype(std::string_view name) {
-  for (const TorchTypeName& type : kTypes) {
+  for (const TorchTypeName& type : kTorchTypes) {
     if (name == type.dtype || (!type.storage.empty() && name == type.storage)) {
       return find_safetensors_dtype(type.type);
     }
@@ -97,7 +96,7 @@ const SafetensorsDType* find_torch_dtype(std::string_view name) {
 }
 
 const TorchTypeName& torch_type_name(const SafetensorsDType& type) {
-  for (const TorchTypeName& known : kTypes) {
+  for (const TorchTypeName& known : kTorchTypes) {
     if (known.type == type.name) return known;
   }
   throw DTypeError(cat("torch: there is no element type for ", type.name));

@@ -12,10 +12,10 @@ using kernels::PointwiseGraph;
 using kernels::PointwiseOp;
 
 // Adds the loss of x and target, two graph values, to the graph; returns the loss's value number.
-using Formula = std::function<int(PointwiseGraph& graph, int x, int target)>;
+using LossFormula = std::function<int(PointwiseGraph& graph, int x, int target)>;
 
 Tensor element_loss(const char* op, const Tensor& x, const Tensor& target, LossReduction reduction,
-                    const Formula& formula) {
+                    const LossFormula& formula) {
   check_defined(op, "x", x);
   check_shape(op, "target", target, x.shape());
   PointwiseChain chain{.name = op, .shape = x.shape()};

@@ -11,7 +11,6 @@
 namespace shale {
 namespace {
 
-constexpr const char* kOp = "rope";
 constexpr double kTurn = 2 * std::numbers::pi;
 
 void require(bool ok, std::string_view what, double found, std::string_view want) {
@@ -123,11 +122,11 @@ RopeTable::RopeTable(const RopeConfig& config, int64_t head_size) {
 Tensor rope(const Tensor& x, const std::shared_ptr<const RopeTable>& table,
             const RopeOptions& options) {
   if (x.ndim() != 4 || x.size(3) != 2 * static_cast<int64_t>(table->turns().size())) {
-    throw ShapeError(cat(kOp, ": x is ", x.view(), ", expected [B, T, H, ",
+    throw ShapeError(cat("rope", ": x is ", x.view(), ", expected [B, T, H, ",
                          2 * table->turns().size(), "] as the table's head size"));
   }
   Tensor y = turned(x, *table, options, /*inverse=*/false);
-  record(kOp, {x}, {&y}, [table, options](BackwardArgs& args) {
+  record("rope", {x}, {&y}, [table, options](BackwardArgs& args) {
     return Grads{turned(args.dy(), *table, options, /*inverse=*/true)};
   });
   return y;

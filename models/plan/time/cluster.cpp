@@ -16,7 +16,7 @@
 namespace shale::models {
 namespace {
 
-constexpr double kGiga = 1e9, kTera = 1e12, kMicro = 1e-6, kGiB = double(1 << 30);
+constexpr double kTera = 1e12, kGiB = double(1 << 30);
 // Minimum share of a peak: smaller values are a mistake in the file and give endless steps.
 constexpr double kLeastShare = 0.001;
 // Limits of all other figures, in the units of the file: no machine is near them, and sums of

@@ -13,7 +13,6 @@ namespace {
 using enum comm::CollectiveOp;
 
 constexpr double kLeast = 1e-6;  // smaller relative differences are rounding errors
-constexpr double kMicro = 1e-6, kGiga = 1e9;
 constexpr std::array kOps{kAllReduceSum, kReduceScatterSum, kAllGather, kBroadcast,
                           kReduceSum,    kGather,           kAllToAll};
 constexpr std::array kFields{"axis", "op", "ranks", "stride", "latency_us", "gbytes_per_s"};

@@ -10,6 +10,8 @@
 
 namespace shale::models {
 
+inline constexpr double kMicro = 1e-6, kGiga = 1e9;
+
 // Fitted duration of an operation while all groups of a mesh axis run it at the same time, as
 // measured by `bench_collectives --axes`: a latency plus the whole buffer's bytes over a bandwidth.
 struct FittedLink {

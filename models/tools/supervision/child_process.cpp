@@ -17,8 +17,6 @@
 namespace shale::models {
 namespace {
 
-constexpr int kCannotStart = 127;  // exit code of a shell that cannot start a program
-
 // In the child: redirects standard streams to the pipe, and starts a process group, so that its
 // children can be killed with it.
 void become_child(int output) {

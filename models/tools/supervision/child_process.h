@@ -6,6 +6,8 @@
 
 namespace shale::models {
 
+inline constexpr int kCannotStart = 127;  // exit code of a shell that cannot start a program
+
 struct ChildResult {
   int code = 0;            // as in a shell: exit code, or 128 + signal
   bool timed_out = false;  // the program was killed after the timeout

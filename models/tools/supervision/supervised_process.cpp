@@ -24,7 +24,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kCannotStart = 127;  // exit code of a shell that cannot start a program
 // Seconds that ranks of a killed mpirun get to end; they usually need less than one.
 constexpr double kLeftoverPatience_s = 3;
 // Limit for an mpirun without ranks; it usually ends a second or two after them.

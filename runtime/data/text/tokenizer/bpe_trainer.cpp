@@ -6,10 +6,12 @@
 
 #include "shale/base/error.h"
 #include "shale/base/parse.h"
+#include "shale/runtime/data/text/tokenizer/vocabulary.h"
 
 namespace shale {
 namespace {
 
+using tokenizer_internal::kMaxTokens;
 using Pair = std::pair<int32_t, int32_t>;
 
 struct PairHash {
@@ -189,7 +191,6 @@ class Trainer {
 };
 
 void check(const BpeTrainerOptions& options) {
-  constexpr int64_t kMaxTokens = int64_t{1} << 22;
   const int64_t least = 256 + std::ssize(options.special);
   if (options.vocab_size < least || options.vocab_size > kMaxTokens) {
     throw ConfigError(cat("a vocabulary of ", options.vocab_size, ", expected ", least,

@@ -10,13 +10,15 @@
 #include "shale/base/protobuf.h"
 #include "shale/runtime/data/text/tokenizer/stored_tokenizer.h"
 #include "shale/runtime/data/text/tokenizer/unicode.h"
+#include "shale/runtime/data/text/tokenizer/vocabulary.h"
 
 namespace shale {
 namespace {
 
+using tokenizer_internal::kMaxTokens;
+
 // U+2581, the character that represents a space.
 constexpr std::string_view kSpace = "\u2581";
-constexpr size_t kMaxTokens = size_t{1} << 22;
 // Limit of a piece's length, because every way to divide it in two is tried.
 constexpr size_t kMaxPieceBytes = 4096;
 

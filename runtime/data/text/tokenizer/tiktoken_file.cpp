@@ -9,7 +9,8 @@
 namespace shale {
 namespace {
 
-constexpr int32_t kMaxTokens = 1 << 22;
+using tokenizer_internal::kMaxTokens;
+
 // Limit of a token's length, because every way to divide it in two is tried.
 constexpr size_t kMaxTokenBytes = 4096;
 

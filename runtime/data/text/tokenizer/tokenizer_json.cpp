@@ -7,24 +7,24 @@
 #include "shale/base/parse.h"
 #include "shale/base/text_file.h"
 #include "shale/runtime/data/text/tokenizer/tokenizer_json_internal.h"
+#include "shale/runtime/data/text/tokenizer/vocabulary.h"
 
 namespace shale {
 namespace {
 
 using tokenizer_internal::JsonNode;
+using tokenizer_internal::kMaxTokens;
 
 constexpr JsonLimits kLimits{.max_bytes = kMaxTokenizerBytes};
-// Limit of token ids, far above real vocabularies: a small file must not request gigabytes.
-constexpr int64_t kMaxTokens = int64_t{1} << 22;
 
 int32_t read_id(const JsonNode& node) {
   return static_cast<int32_t>(node.integer(0, kMaxTokens - 1));
 }
 
 // Reads the section "model": tokens by id, and merges, which refer to tokens by their spelling.
-class ModelReader {
+class BpeReader {
  public:
-  ModelReader(const JsonNode& model, TokenizerSpec& spec) : model_(model), spec_(spec) {
+  BpeReader(const JsonNode& model, TokenizerSpec& spec) : model_(model), spec_(spec) {
     if (model_.has("type")) {
       const std::string type = model_["type"].text();
       if (type != "BPE") model_["type"].fail("BPE, the only supported model");
@@ -121,7 +121,7 @@ TokenizerSpec parse_tokenizer_json(std::string_view text, const std::string& sou
   const JsonNode root(parsed, source, "");
   TokenizerSpec spec;
   spec.source = source;
-  ModelReader(root["model"], spec);
+  BpeReader(root["model"], spec);
   if (root.has("added_tokens")) read_added(root["added_tokens"], spec);
   tokenizer_internal::read_pipeline(root, spec);
   if (spec.of_bytes) spell_bytes(spec);

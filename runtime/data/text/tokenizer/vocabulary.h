@@ -7,6 +7,9 @@
 
 namespace shale::tokenizer_internal {
 
+// Limit of token ids, far above real vocabularies: a small file must not request gigabytes.
+inline constexpr int32_t kMaxTokens = 1 << 22;
+
 // Hash of short byte strings; not collision-resistant against attackers.
 uint64_t hash_bytes(std::string_view bytes);
 
