@@ -2,15 +2,12 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
-#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
 #include <memory>
 #include <optional>
-#include <set>
 #include <sstream>
 
 #include "shale/base/config.h"
@@ -18,7 +15,6 @@
 #include "shale/base/error.h"
 #include "shale/base/failure.h"
 #include "shale/base/host_memory.h"
-#include "shale/base/host_name.h"
 #include "shale/base/parse.h"
 #include "shale/comm/hosts/launcher.h"
 #include "shale/comm/world.h"
@@ -26,7 +22,9 @@
 #include "shale/models/tools/join/head.h"
 #include "shale/models/tools/supervision/child_process.h"
 #include "shale/models/tools/supervision/launch_command.h"
+#include "shale/models/tools/supervision/live_hosts.h"
 #include "shale/models/tools/supervision/restart_policy.h"
+#include "shale/models/tools/supervision/say.h"
 #include "shale/models/tools/supervision/supervised_process.h"
 #include "shale/models/tools/tool_table.h"
 #include "shale/models/tools/tools.h"
@@ -46,11 +44,6 @@ struct RunOptions {
   std::string listen;
   double join_timeout_s = 600;
 };
-
-void say(std::string_view text) {
-  const std::string line = cat("shale run: ", printable(text), "\n");
-  std::fwrite(line.data(), 1, line.size(), stderr);
-}
 
 // Returns status.json of the command's run; nothing if it has none.
 std::optional<RunStatus> status_of(const LaunchCommand& command) {
@@ -117,120 +110,6 @@ void check_room_for_mpi() {
   }
 }
 
-bool is_this_host(const std::string& name) {
-  const std::string own = host_name();
-  return name == "localhost" || name.starts_with("127.") || name == own ||
-         name == own.substr(0, own.find('.'));
-}
-
-// Command that prints the cores of a host: a line for each processor with its core, then the number
-// of usable processors.
-constexpr const char* kAskForCores = "lscpu -p=Core,Socket; nproc";
-
-// Returns the number of usable cores in the output of kAskForCores; 0: invalid output.
-int64_t cores_in(const std::string& answer) {
-  std::set<std::string> cores;
-  int64_t usable = 0;
-  std::istringstream lines(answer);
-  for (std::string line; std::getline(lines, line);) {
-    if (const auto count = parse_int(line)) {
-      usable = *count;
-    } else if (line.find_first_not_of("0123456789,") == line.npos && !line.empty()) {
-      cores.insert(line);
-    }
-  }
-  return cores.empty() ? usable : std::min(usable, static_cast<int64_t>(cores.size()));
-}
-
-// Returns true if the host responds. If the host has no given slots, sets them to its number of
-// cores, as mpirun would.
-bool answers(const LaunchCommand& command, LaunchHost& host, double timeout_s) {
-  const bool here = is_this_host(host.name);
-  if (here && host.slots) return true;
-  std::vector<std::string> probe = {"sh", "-c", kAskForCores};
-  if (!here) {
-    const std::string shell = command.remote_shell();
-    probe = {shell};
-    if (std::filesystem::path(shell).filename() == "ssh") {
-      probe.insert(probe.end(),
-                   {"-o", "BatchMode=yes", "-o", cat("ConnectTimeout=", std::ceil(timeout_s / 2))});
-    }
-    probe.insert(probe.end(), {host.name, host.slots ? "true" : kAskForCores});
-  }
-  const ChildResult result = run_command(probe, timeout_s);
-  if (result.code != 0) return false;
-  const int64_t cores = host.slots ? 0 : cores_in(result.output);
-  if (cores > 0) host.slots = cores;
-  return true;
-}
-
-// Temporary host file that replaces the command's, removed on destruction.
-class HostFile {
- public:
-  HostFile() : path_(cat(temporary_folder(), "/shale-hosts.", getpid())) {}
-  ~HostFile() {
-    std::error_code error;
-    std::filesystem::remove(path_, error);
-  }
-  HostFile(const HostFile&) = delete;
-  HostFile& operator=(const HostFile&) = delete;
-
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
-
-// Adds the hosts whose GPU failed, by the run's last message.
-void add_broken_hosts(const LaunchCommand& command, std::set<std::string>& hosts) {
-  std::string text;
-  try {
-    text = read_run_status(command.out_folder()).message;
-  } catch (const Error&) {
-    return;  // no run
-  }
-  for (size_t at = 0; (at = text.find(kBrokenGpu, at)) != text.npos; ++at) {
-    const size_t host = text.find(kOfHost, at);
-    if (host == text.npos) return;
-    const size_t begin = host + kOfHost.size();
-    hosts.insert(text.substr(begin, text.find_first_of(", ;\n", begin) - begin));
-  }
-}
-
-bool is_broken(const std::string& host, const std::set<std::string>& broken) {
-  return std::any_of(broken.begin(), broken.end(), [&](const std::string& name) {
-    return host == name || host == name.substr(0, name.find('.')) ||
-           (name == host_name() && is_this_host(host));
-  });
-}
-
-// Keeps only the hosts that respond and have no broken GPU.
-void drop_dead_hosts(LaunchCommand& command, const HostFile& host_file, const RunOptions& options,
-                     const std::set<std::string>& broken) {
-  const std::vector<LaunchHost> hosts = command.hosts();
-  std::vector<LaunchHost> alive;
-  for (LaunchHost host : hosts) {
-    if (is_broken(host.name, broken)) {
-      say(cat("host ", host.name, " has a broken GPU; going on without it"));
-    } else if (answers(command, host, options.probe_timeout_s)) {
-      alive.push_back(host);
-    } else {
-      say(cat("host ", host.name, " does not answer; going on without it"));
-    }
-  }
-  if (alive.empty()) {
-    throw UnavailableError(
-        "shale run: no host responds and has working GPUs; check the hosts and ssh");
-  }
-  if (alive.size() == hosts.size()) return;
-  for (const LaunchHost& host : alive) {
-    if (host.slots) continue;
-    throw ConfigError(cat("--elastic: expected 'slots=' for host ", host.name,
-                          ", or its cores in answer to '", kAskForCores, "', found neither"));
-  }
-  command.keep_hosts(alive, host_file.path());
-}
-
 std::string text_of(const LaunchCommand& command) {
   std::string text;
   for (const std::string& argument : command.arguments()) {
@@ -266,8 +145,7 @@ std::unique_ptr<Head> make_head(const RunOptions& options) {
 int supervise(const LaunchCommand& given, const RunOptions& options, SupervisedProcess& process,
               Head* head = nullptr, int64_t slots = 0) {
   RestartPolicy policy(options.policy);
-  const HostFile host_file;
-  std::set<std::string> broken;  // hosts
+  LiveHosts live_hosts(options.probe_timeout_s);
   for (int64_t restarts = 0;; ++restarts) {
     LaunchCommand command = given;
     if (restarts > 0) command.resume();
@@ -276,7 +154,7 @@ int supervise(const LaunchCommand& given, const RunOptions& options, SupervisedP
       if (process.stop_requested()) return static_cast<int>(ExitCode::kInterrupted);
       head->write_hosts(slots);
     }
-    if (options.elastic) drop_dead_hosts(command, host_file, options, broken);
+    if (options.elastic) live_hosts.drop_others(command);
     check_room_for_mpi();
     if (restarts > 0) say(cat("starting again (restart ", restarts, "): ", text_of(command)));
     const FileTime before = status_time(command);
@@ -290,7 +168,8 @@ int supervise(const LaunchCommand& given, const RunOptions& options, SupervisedP
                                      ? ", after the kernel killed a process here for want of memory"
                                      : "");
     tell_of_killed_run(command, code, what);
-    if (code != 0 && command.has_program()) add_broken_hosts(command, broken);
+    const RunStatus status = status_of(command).value_or(RunStatus{.step = -1});
+    if (code != 0) live_hosts.note_broken_gpus(status.message);
     const Ending ending = ending_of(code);
     if (ending == Ending::kDone) return code;
     const bool is_over = ending == Ending::kPreempted || ending == Ending::kHopeless;
@@ -298,7 +177,6 @@ int supervise(const LaunchCommand& given, const RunOptions& options, SupervisedP
       say(cat("the run ended with ", what));
       return code;
     }
-    const RunStatus status = status_of(command).value_or(RunStatus{.step = -1});
     const int64_t saved = status.checkpoint_step.value_or(-1);
     const auto decision =
         policy.failed({.ending = ending, .saved_step = saved, .step = status.step});
