@@ -1,11 +1,9 @@
 #include "shale/models/training/run_checkpoints.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <filesystem>
 #include <functional>
-#include <limits>
 #include <set>
 #include <sstream>
 #include <thread>
@@ -23,7 +21,6 @@
 #include "shale/models/training/report/progress.h"
 #include "shale/models/training/report/starts_file.h"
 #include "shale/models/training/report/utc_time.h"
-#include "shale/runtime/io/json_object.h"
 
 namespace shale::models {
 namespace {
@@ -32,78 +29,6 @@ namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
 constexpr char kEnd = '\0';  // separates paths, which cannot contain it
-
-// hosts: the ranks' hosts, if each host has its own files (comm/checkpoint/spread.h); else empty.
-std::string to_json(const RunPosition& position, const std::vector<std::string>& hosts) {
-  Json json;
-  json["samples"] = position.samples;
-  if (!hosts.empty()) json["hosts"] = hosts;
-  const StepHistory& history = position.history;
-  json["skipped_steps"] = history.skipped_steps;
-  if (history.loss_scale) {
-    json["loss_scale"] = history.loss_scale->value;
-    json["loss_scale_good_steps"] = history.loss_scale->good_steps;
-    json["loss_scale_tolerance"] = history.loss_scale->tolerance;
-  }
-  if (history.earlier_updates > 0) json["earlier_updates"] = history.earlier_updates;
-  if (history.outlier_steps > 0 || history.norms) json["outlier_steps"] = history.outlier_steps;
-  if (history.norms) {
-    auto& bits = json["grad_norm_bits"] = Json::array();
-    for (const float norm : history.norms->norms) bits.push_back(std::bit_cast<uint32_t>(norm));
-    json["grad_norm_count"] = history.norms->count;
-  }
-  if (const ValidationHistory& validations = position.validations; validations.best_loss) {
-    json["best_val_loss_bits"] = std::bit_cast<uint32_t>(*validations.best_loss);
-    json["best_val_step"] = validations.best_step;
-    json["val_without_progress"] = validations.without_progress;
-  }
-  return json.dump();
-}
-
-RunPosition position_of(const CheckpointManifest& manifest, const std::string& source) {
-  const JsonObject json(manifest.state, cat(source, ": state"));
-  const auto count = [&](const char* key, int64_t max) {
-    const int64_t value = json.integer(key);
-    if (value < 0 || value > max) json.fail(key, cat("0 to ", max));
-    return value;
-  };
-  constexpr int64_t kMaxCount = int64_t{1} << 53;  // so that sums cannot overflow
-  constexpr int64_t kMaxSmall = std::numeric_limits<uint32_t>::max();
-  RunPosition position{.step = manifest.step, .samples = count("samples", kMaxCount)};
-  StepHistory& history = position.history;
-  history.skipped_steps = count("skipped_steps", manifest.step);
-  if (json.has("earlier_updates")) history.earlier_updates = count("earlier_updates", kMaxCount);
-  if (json.has("outlier_steps")) {
-    history.outlier_steps = count("outlier_steps", history.skipped_steps);
-  }
-  if (json.has("grad_norm_bits")) {
-    history.norms = optim::NormWindow{.count = count("grad_norm_count", kMaxCount)};
-    for (const int64_t bits : json.integers("grad_norm_bits")) {
-      const float norm = std::bit_cast<float>(static_cast<uint32_t>(bits));
-      if (bits < 0 || bits > kMaxSmall || !std::isfinite(norm)) {
-        json.fail("grad_norm_bits", "the bits of finite fp32 numbers");
-      }
-      history.norms->norms.push_back(norm);
-    }
-  }
-  if (json.has("best_val_loss_bits")) {
-    const auto bits = static_cast<uint32_t>(count("best_val_loss_bits", kMaxSmall));
-    position.validations = {.best_loss = std::bit_cast<float>(bits),
-                            .best_step = count("best_val_step", manifest.step),
-                            .without_progress = count("val_without_progress", manifest.step)};
-    if (!std::isfinite(*position.validations.best_loss)) {
-      json.fail("best_val_loss_bits", "the bits of a finite fp32 number");
-    }
-  }
-  if (!json.has("loss_scale")) return position;
-  LossScale scale{.value = static_cast<float>(json.real("loss_scale")),
-                  .good_steps = static_cast<uint32_t>(count("loss_scale_good_steps", kMaxSmall)),
-                  .tolerance = static_cast<uint32_t>(count("loss_scale_tolerance", kMaxSmall)),
-                  .skipped_steps = static_cast<uint32_t>(history.skipped_steps)};
-  if (!(scale.value > 0)) json.fail("loss_scale", "more than 0");
-  history.loss_scale = scale;
-  return position;
-}
 
 std::string to_json(const RunDescription& run) {
   Json json = Json::object();
@@ -259,7 +184,7 @@ StepHistory RunCheckpoints::load_optimizer(const RunTensors& tensors) {
                           now, " now; use the same, or leave out --keep-optimizer"));
   }
   comm::load_training_state(reader, tensors.parallel, tensors.optimizer);
-  StepHistory history = position_of(reader.manifest(), path).history;
+  StepHistory history = read_position(reader.manifest(), path).history;
   history.earlier_updates += reader.manifest().step - history.skipped_steps;
   history.skipped_steps = history.outlier_steps = 0;
   log_info("weights and optimizer states of ", path, ", after ", history.earlier_updates,
@@ -272,7 +197,7 @@ void RunCheckpoints::read(const std::string& checkpoint, const RunTensors& tenso
   if (!owners_.is_shared) comm::spread_checkpoint(group_, checkpoint, owners_.is_owner);
   CheckpointReader reader = comm::open_checkpoint(group_, checkpoint);
   check_same_run(description_of(reader.manifest()), run_, checkpoint, reader.manifest().step);
-  position = position_of(reader.manifest(), checkpoint);
+  position = read_position(reader.manifest(), checkpoint);
   comm::load_training_state(reader, tensors.parallel, tensors.optimizer);
 }
 
@@ -392,6 +317,14 @@ void RunCheckpoints::saved(std::optional<int64_t> step) {
       *step, {"SHALE_CHECKPOINT=" + fs::absolute(path).string(), cat("SHALE_STEP=", *step)});
 }
 
+void RunCheckpoints::finish_save() {
+  try {
+    saved(saver_->finish());
+  } catch (const DiskError& error) {
+    failed(error);
+  }
+}
+
 // The state is still in memory, and disks recover: a save that failed is tried again. Rank 0's
 // clock decides for all when it is hopeless.
 void RunCheckpoints::failed(const DiskError& error) {
@@ -426,11 +359,7 @@ void RunCheckpoints::save(const RunPosition& position) {
     best_step_ = position.validations.best_loss ? position.validations.best_step : 0;
   }
   const auto parts = comm::training_state(tensors_->parallel, tensors_->optimizer);
-  try {
-    saved(saver_->finish());
-  } catch (const DiskError& error) {
-    failed(error);
-  }
+  finish_save();
   try {
     if (schedule_.fails()) clean_up();
     saver_->save(info, share_to_write(parts, tensors_->parallel.shared().groups));
@@ -464,11 +393,7 @@ void RunCheckpoints::finish() {
   if (saver_ == nullptr) return;
   constexpr int64_t kLongestPause_s = 4;
   for (int64_t pause_s = 1;; pause_s *= 2) {
-    try {
-      saved(saver_->finish());
-    } catch (const DiskError& error) {
-      failed(error);
-    }
+    finish_save();
     if (!last_ || saved_step_ == last_->step) break;
     if (pause_s > kLongestPause_s) throw DiskError(problem_);
     std::this_thread::sleep_for(std::chrono::seconds(pause_s));

@@ -17,27 +17,12 @@
 #include "shale/models/training/report/run_status.h"
 #include "shale/models/training/resume_rules.h"
 #include "shale/models/training/run_config.h"
+#include "shale/models/training/run_position.h"
 #include "shale/models/training/save_schedule.h"
 #include "shale/models/training/step.h"
 #include "shale/models/training/step_exchange.h"
 
 namespace shale::models {
-
-// Validations of a run so far.
-struct ValidationHistory {
-  std::optional<float> best_loss = {};  // lowest; empty: there was no finite one
-  int64_t best_step = 0;
-  int64_t without_progress = 0;  // validations since, none of them lower
-};
-
-// Position of a run, besides its tensors. Position and options determine everything else that a
-// step needs: random numbers are derived from counters, not from a saved state.
-struct RunPosition {
-  int64_t step = 0;          // optimizer steps done
-  int64_t samples = 0;       // sequences used by all ranks; the data continues there
-  StepHistory history = {};  // history of the completed steps
-  ValidationHistory validations = {};
-};
 
 // Objects whose state a checkpoint saves and loads.
 struct RunTensors {
@@ -117,6 +102,7 @@ class RunCheckpoints {
   void wait_for(const HostCommand* command);
   void check_saves();
   void saved(std::optional<int64_t> step);
+  void finish_save();
   void failed(const DiskError& error);
   void clean_up();
   bool spares(int64_t step);
