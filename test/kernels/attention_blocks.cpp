@@ -28,21 +28,6 @@ bool sees_by_head(int64_t head, int64_t query, int64_t key) {
   return (head % 3 == 0 && key == query) || (head % 3 == 1 && (query + key) % 2 == 1);
 }
 
-template <typename T>
-void check(const AttentionShape& shape, const std::vector<Exec>& devices) {
-  const AttentionInputs<T> in(shape, 41);
-  for (const Exec& exec : devices) {
-    CAPTURE(describe(exec), describe(shape));
-    check_against_f64(exec, in);
-  }
-}
-
-std::vector<Exec> variants(bool gpu) {
-  std::vector<Exec> execs = attention_variants();
-  std::erase_if(execs, [gpu](const Exec& exec) { return is_gpu(exec) != gpu; });
-  return execs;
-}
-
 }  // namespace
 
 // Cases: ragged ends; one and several blocks; head groups with their own pattern; more keys than
@@ -50,40 +35,37 @@ std::vector<Exec> variants(bool gpu) {
 // backward schemes; combinations with windows, documents and a softcap.
 TEMPLATE_TEST_CASE("attention of listed blocks agrees with f64 on the CPU", "[kernels][attention]",
                    float, bf16) {
-  const auto devices = variants(/*gpu=*/false);
   for (const Sees& sees : {Sees(sees_ends), Sees(sees_by_head)}) {
     for (const bool causal : {true, false}) {
-      check<TestType>(with_blocks(shape_of(1, 430, 430, 4, 2, 24, causal), sees), devices);
-      check<TestType>(with_blocks(shape_of(2, 100, 310, 4, 4, 16, causal), sees), devices);
-      check<TestType>(with_blocks(shape_of(2, 3, 300, 6, 2, 20, causal), sees), devices);
+      check_on_cpu<TestType>(with_blocks(shape_of(1, 430, 430, 4, 2, 24, causal), sees));
+      check_on_cpu<TestType>(with_blocks(shape_of(2, 100, 310, 4, 4, 16, causal), sees));
+      check_on_cpu<TestType>(with_blocks(shape_of(2, 3, 300, 6, 2, 20, causal), sees));
     }
     AttentionShape shape = with_blocks(shape_of(1, 400, 400, 3, 3, 16), sees);
     shape.softcap = 2;
-    check<TestType>(shape, devices);
+    check_on_cpu<TestType>(shape);
     shape.window = 150;
-    check<TestType>(shape, devices);
+    check_on_cpu<TestType>(shape);
     for (int32_t i = 0; i < 400; ++i) shape.first_keys.push_back(i / 90 * 90);
-    check<TestType>(shape, devices);
+    check_on_cpu<TestType>(shape);
   }
 }
 
 TEMPLATE_TEST_CASE("attention of listed blocks agrees with f64 on GPUs", "[kernels][attention]",
                    float, bf16) {
-  const auto devices = variants(/*gpu=*/true);
   if constexpr (std::is_same_v<TestType, float>) {
-    check<float>(with_blocks(shape_of(1, 260, 260, 1, 1, 64), sees_ends), devices);
-    check<float>(with_blocks(shape_of(1, 100, 300, 2, 1, 20), sees_by_head), devices);
+    check_on_gpus<float>(with_blocks(shape_of(1, 260, 260, 1, 1, 64), sees_ends));
+    check_on_gpus<float>(with_blocks(shape_of(1, 100, 300, 2, 1, 20), sees_by_head));
     return;
   }
   const int64_t head_size = GENERATE(64, 128, 200);  // Hopper has its own kernels for 64 and 128
   if (head_size == 200) {
-    return check<TestType>(with_blocks(shape_of(1, 260, 260, 1, 1, head_size), sees_ends), devices);
+    return check_on_gpus<TestType>(with_blocks(shape_of(1, 260, 260, 1, 1, head_size), sees_ends));
   }
-  check<TestType>(with_blocks(shape_of(1, 140, 300, 3, 1, head_size, false), sees_by_head),
-                  devices);
+  check_on_gpus<TestType>(with_blocks(shape_of(1, 140, 300, 3, 1, head_size, false), sees_by_head));
   AttentionShape shape = with_blocks(shape_of(1, 390, 390, 1, 1, head_size), sees_ends);
   shape.window = 170;
-  check<TestType>(shape, devices);
+  check_on_gpus<TestType>(shape);
 }
 
 TEST_CASE("lists of all blocks have the bits of none", "[kernels][attention]") {

@@ -42,4 +42,22 @@ void check_against_f64(const Exec& exec, const AttentionInputs<T>& in,
   CHECK(as_good_as_rounding(got.dv, want.dv, rounded.dv));
 }
 
+// Checks normal inputs of a shape on these devices.
+template <typename T>
+void check_on(const std::vector<Exec>& execs, const AttentionShape& shape) {
+  const AttentionInputs<T> in(shape, 41);
+  for (const Exec& exec : execs) {
+    CAPTURE(describe(exec), describe(shape));
+    check_against_f64(exec, in);
+  }
+}
+template <typename T>
+void check_on_cpu(const AttentionShape& shape) {
+  check_on<T>(only_gpus(attention_variants(), /*gpu=*/false), shape);
+}
+template <typename T>
+void check_on_gpus(const AttentionShape& shape) {
+  check_on<T>(only_gpus(attention_variants()), shape);
+}
+
 }  // namespace shale::test

@@ -28,57 +28,40 @@ AttentionShape of_documents(AttentionShape shape, const std::vector<int64_t>& le
   return shape;
 }
 
-template <typename T>
-void check(const AttentionShape& shape, const std::vector<Exec>& devices) {
-  const AttentionInputs<T> in(shape, 31);
-  for (const Exec& exec : devices) {
-    CAPTURE(describe(exec), describe(shape));
-    check_against_f64(exec, in);
-  }
-}
-
-std::vector<Exec> devices_of(bool gpu) {
-  std::vector<Exec> execs = attention_variants();
-  std::erase_if(execs, [gpu](const Exec& exec) { return is_gpu(exec) != gpu; });
-  return execs;
-}
-
 }  // namespace
 
 // Cases: windows smaller than a vector, a tile and a block of queries, and not multiples of them;
 // documents of one token and of several tiles; both; few queries, as in generation; head groups.
 TEMPLATE_TEST_CASE("attention with hidden keys agrees with f64 on the CPU", "[kernels][attention]",
                    float, bf16) {
-  const auto devices = devices_of(/*gpu=*/false);
   for (const int64_t window : {1, 2, 7, 64, 65, 130, 299, 300, 1000}) {
-    check<TestType>(windowed(shape_of(1, 300, 300, 2, 1, 24), window), devices);
-    check<TestType>(windowed(shape_of(8, 70, 200, 1, 1, 16), window), devices);
-    check<TestType>(windowed(shape_of(2, 3, 300, 4, 2, 20), window), devices);
-    check<TestType>(windowed(shape_of(1, 90, 60, 1, 1, 16), window), devices);
+    check_on_cpu<TestType>(windowed(shape_of(1, 300, 300, 2, 1, 24), window));
+    check_on_cpu<TestType>(windowed(shape_of(8, 70, 200, 1, 1, 16), window));
+    check_on_cpu<TestType>(windowed(shape_of(2, 3, 300, 4, 2, 20), window));
+    check_on_cpu<TestType>(windowed(shape_of(1, 90, 60, 1, 1, 16), window));
   }
   const std::vector<int64_t> lengths = {1, 90, 3, 17, 130, 1, 1};
   for (const bool causal : {true, false}) {
-    check<TestType>(of_documents(shape_of(3, 300, 300, 2, 1, 24, causal), lengths), devices);
-    check<TestType>(of_documents(shape_of(2, 4, 300, 4, 2, 20, causal), lengths), devices);
+    check_on_cpu<TestType>(of_documents(shape_of(3, 300, 300, 2, 1, 24, causal), lengths));
+    check_on_cpu<TestType>(of_documents(shape_of(2, 4, 300, 4, 2, 20, causal), lengths));
   }
-  check<TestType>(windowed(of_documents(shape_of(2, 280, 300, 2, 2, 24), lengths), 40), devices);
+  check_on_cpu<TestType>(windowed(of_documents(shape_of(2, 280, 300, 2, 2, 24), lengths), 40));
 }
 
 TEMPLATE_TEST_CASE("attention with hidden keys agrees with f64 on GPUs", "[kernels][attention]",
                    float, bf16) {
-  const auto devices = devices_of(/*gpu=*/true);
   const std::vector<int64_t> lengths = {1, 90, 3, 17, 130, 1, 1};
   if constexpr (std::is_same_v<TestType, float>) {
-    check<float>(windowed(shape_of(1, 100, 140, 2, 1, 64), 50), devices);
-    check<float>(of_documents(shape_of(1, 140, 140, 1, 1, 80), lengths), devices);
+    check_on_gpus<float>(windowed(shape_of(1, 100, 140, 2, 1, 64), 50));
+    check_on_gpus<float>(of_documents(shape_of(1, 140, 140, 1, 1, 80), lengths));
     return;
   }
   // Hopper has its own kernels for all of these head sizes.
   const int64_t head_size = GENERATE(64, 96, 128, 192, 256);
-  check<TestType>(windowed(shape_of(1, 420, 420, 1, 1, head_size), 70), devices);
-  check<TestType>(windowed(shape_of(1, 200, 330, 2, 1, head_size), 3), devices);
-  check<TestType>(of_documents(shape_of(2, 300, 300, 1, 1, head_size), lengths), devices);
-  check<TestType>(of_documents(shape_of(1, 130, 260, 2, 1, head_size, false), lengths), devices);
+  check_on_gpus<TestType>(windowed(shape_of(1, 420, 420, 1, 1, head_size), 70));
+  check_on_gpus<TestType>(windowed(shape_of(1, 200, 330, 2, 1, head_size), 3));
+  check_on_gpus<TestType>(of_documents(shape_of(2, 300, 300, 1, 1, head_size), lengths));
+  check_on_gpus<TestType>(of_documents(shape_of(1, 130, 260, 2, 1, head_size, false), lengths));
 }
 
 TEST_CASE("a window has the bits of the first keys that it stands for", "[kernels][attention]") {

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <memory>
 #include <type_traits>
 
 #include "shale/test/kernels/attention_check.h"
@@ -15,19 +14,12 @@ namespace shale::test {
 namespace {
 
 std::vector<Exec> hopper_devices() {
-  std::vector<Exec> execs = attention_variants();
-  std::erase_if(execs, [](const Exec& exec) { return exec.device.arch != 90; });
-  REQUIRE_FALSE(execs.empty());
-  return execs;
+  return only_hopper(attention_variants());
 }
 
 template <typename T>
 void check_on_hopper(const AttentionShape& shape) {
-  const AttentionInputs<T> in(shape, 21);
-  for (const Exec& exec : hopper_devices()) {
-    CAPTURE(describe(exec), describe(shape));
-    check_against_f64(exec, in);
-  }
+  check_on<T>(hopper_devices(), shape);
 }
 
 // Writes NaN beyond the first `used` rows of each sequence.

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "shale/kernels/attention_blocks.h"
-#include "shale/test/support/kernels.h"
+#include "shale/test/support/gpus.h"
 #include "shale/test/support/ref_attention.h"
 
 namespace shale::test {
@@ -62,9 +62,6 @@ inline std::vector<Exec> reproducible_devices() {
   std::vector<Exec> all = attention_devices();
   for (Exec& exec : all) exec.deterministic = true;
   return all;
-}
-inline bool is_gpu(const Exec& exec) {
-  return exec.device.type != DeviceType::kCpu;
 }
 // Returns the devices in both modes, with and without atomics. The CPU has only one mode.
 inline std::vector<Exec> attention_variants() {

@@ -15,16 +15,6 @@ AttentionShape capped(AttentionShape shape, double softcap, int64_t window = 0) 
   return shape;
 }
 
-template <typename T>
-void check(const AttentionShape& shape, bool gpu) {
-  const AttentionInputs<T> in(shape, 41);
-  for (const Exec& exec : attention_variants()) {
-    if (is_gpu(exec) != gpu) continue;
-    CAPTURE(describe(exec), describe(shape));
-    check_against_f64(exec, in);
-  }
-}
-
 }  // namespace
 
 // The shapes cover both backward schemes, few queries as in generation, head groups and hidden
@@ -32,33 +22,33 @@ void check(const AttentionShape& shape, bool gpu) {
 TEMPLATE_TEST_CASE("attention with capped scores agrees with f64 on the CPU",
                    "[kernels][attention]", float, bf16, f16) {
   const double softcap = GENERATE(0.7, 3., 50.);
-  check<TestType>(capped(shape_of(1, 150, 150, 2, 1, 24), softcap), false);
-  check<TestType>(capped(shape_of(4, 70, 130, 4, 2, 20), softcap), false);
-  check<TestType>(capped(shape_of(2, 3, 300, 4, 2, 20), softcap), false);
-  check<TestType>(capped(shape_of(1, 90, 90, 1, 1, 16, /*causal=*/false), softcap), false);
-  check<TestType>(capped(shape_of(1, 200, 200, 1, 1, 16), softcap, 30), false);
+  check_on_cpu<TestType>(capped(shape_of(1, 150, 150, 2, 1, 24), softcap));
+  check_on_cpu<TestType>(capped(shape_of(4, 70, 130, 4, 2, 20), softcap));
+  check_on_cpu<TestType>(capped(shape_of(2, 3, 300, 4, 2, 20), softcap));
+  check_on_cpu<TestType>(capped(shape_of(1, 90, 90, 1, 1, 16, /*causal=*/false), softcap));
+  check_on_cpu<TestType>(capped(shape_of(1, 200, 200, 1, 1, 16), softcap, 30));
 }
 
 // Hopper has its own kernels for all 16-bit heads of this test.
 TEMPLATE_TEST_CASE("attention with capped scores agrees with f64 on GPUs", "[kernels][attention]",
                    float, bf16, f16) {
   if constexpr (std::is_same_v<TestType, float>) {
-    check<float>(capped(shape_of(1, 65, 70, 2, 1, 64), 0.7), true);
-    check<float>(capped(shape_of(1, 33, 65, 1, 1, 80), 50), true);
+    check_on_gpus<float>(capped(shape_of(1, 65, 70, 2, 1, 64), 0.7));
+    check_on_gpus<float>(capped(shape_of(1, 33, 65, 1, 1, 80), 50));
     return;
   }
   // f16 runs the code of bf16, and the emulator is slow.
   if constexpr (std::is_same_v<TestType, f16>) {
-    check<f16>(capped(shape_of(1, 70, 70, 1, 1, 64), 3), true);
-    check<f16>(capped(shape_of(1, 70, 70, 1, 1, 256), 3), true);
+    check_on_gpus<f16>(capped(shape_of(1, 70, 70, 1, 1, 64), 3));
+    check_on_gpus<f16>(capped(shape_of(1, 70, 70, 1, 1, 256), 3));
     return;
   }
-  check<TestType>(capped(shape_of(1, 70, 140, 2, 1, 64), 0.7), true);
-  check<TestType>(capped(shape_of(1, 200, 200, 1, 1, 64), 3, 70), true);
-  check<TestType>(capped(shape_of(1, 40, 70, 1, 1, 96, /*causal=*/false), 50), true);
-  check<TestType>(capped(shape_of(1, 70, 140, 1, 1, 128), 0.7), true);
-  check<TestType>(capped(shape_of(1, 70, 140, 2, 1, 192), 0.7), true);
-  check<TestType>(capped(shape_of(1, 140, 140, 1, 1, 256), 3, 50), true);
+  check_on_gpus<TestType>(capped(shape_of(1, 70, 140, 2, 1, 64), 0.7));
+  check_on_gpus<TestType>(capped(shape_of(1, 200, 200, 1, 1, 64), 3, 70));
+  check_on_gpus<TestType>(capped(shape_of(1, 40, 70, 1, 1, 96, /*causal=*/false), 50));
+  check_on_gpus<TestType>(capped(shape_of(1, 70, 140, 1, 1, 128), 0.7));
+  check_on_gpus<TestType>(capped(shape_of(1, 70, 140, 2, 1, 192), 0.7));
+  check_on_gpus<TestType>(capped(shape_of(1, 140, 140, 1, 1, 256), 3, 50));
 }
 
 TEST_CASE("capped scores stay below their limit, and what is beyond a sequence's end out of them",

@@ -12,24 +12,14 @@
 namespace shale::test {
 namespace {
 
-template <typename TIn, typename TOut>
-struct Types {
-  using In = TIn;
-  using Out = TOut;
-};
-
 using AllTypes = std::tuple<Types<float, float>, Types<bf16, bf16>, Types<bf16, float>,
                             Types<f16, f16>, Types<f16, float>>;
 
-struct Size {
-  int64_t m, n, k;
-};
-
 // Sizes: one element, one row, one column, ragged, exact register tiles, several blocks.
-const std::vector<Size>& sizes() {
-  static const std::vector<Size> all{{1, 1, 1},    {1, 50, 64},  {1, 200, 33},   {7, 1, 40},
-                                     {2, 3, 1},    {5, 7, 3},    {9, 200, 31},   {64, 48, 32},
-                                     {65, 97, 77}, {130, 50, 1}, {300, 800, 20}, {40, 30, 1100}};
+const std::vector<GemmSize>& sizes() {
+  static const std::vector<GemmSize> all{
+      {1, 1, 1},    {1, 50, 64},  {1, 200, 33}, {7, 1, 40},   {2, 3, 1},      {5, 7, 3},
+      {9, 200, 31}, {64, 48, 32}, {65, 97, 77}, {130, 50, 1}, {300, 800, 20}, {40, 30, 1100}};
   return all;
 }
 

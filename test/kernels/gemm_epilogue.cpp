@@ -10,28 +10,18 @@ namespace {
 
 using kernels::Epilogue;
 
-template <typename TIn, typename TOut>
-struct Types {
-  using In = TIn;
-  using Out = TOut;
-};
-
 using AllTypes =
     std::tuple<Types<float, float>, Types<bf16, bf16>, Types<bf16, float>, Types<f16, f16>>;
 
-struct Size {
-  int64_t m, n, k;
-};
-
-const std::vector<Size>& sizes() {
-  static const std::vector<Size> all{{1, 1, 1},   {1, 70, 20},   {3, 16, 8},
-                                     {33, 61, 0}, {140, 401, 9}, {20, 30, 1050}};
+const std::vector<GemmSize>& sizes() {
+  static const std::vector<GemmSize> all{{1, 1, 1},   {1, 70, 20},   {3, 16, 8},
+                                         {33, 61, 0}, {140, 401, 9}, {20, 30, 1050}};
   return all;
 }
 
 // Makes inputs with which GELU covers its nonlinear range: a·b has a standard deviation of 2.
 template <typename TIn, typename TOut>
-GemmCase<TIn, TOut> epilogue_case(const Size& s) {
+GemmCase<TIn, TOut> epilogue_case(const GemmSize& s) {
   auto g = random_case<TIn, TOut>(s.m, s.n, s.k);
   if (s.k > 0) g.b = randn<TIn>(s.k * s.n, 2, 0, 2 / std::sqrt(double(s.k)));
   return g;
@@ -47,7 +37,7 @@ double activation_error(double x) {
 TEMPLATE_LIST_TEST_CASE("gemm adds bias and residual with one rounding", "[gemm]", AllTypes) {
   using TIn = typename TestType::In;
   using TOut = typename TestType::Out;
-  for (const Size& s : sizes()) {
+  for (const GemmSize& s : sizes()) {
     auto g = epilogue_case<TIn, TOut>(s);
     g.bias = randn<TIn>(s.n, 3);
     g.residual = randn<TOut>(s.m * s.n, 4);
@@ -75,7 +65,7 @@ TEMPLATE_LIST_TEST_CASE("gemm with GELU keeps its argument, and c is the GELU of
   using TIn = typename TestType::In;
   using TOut = typename TestType::Out;
   const auto form = GENERATE(Epilogue::kGeluTanh, Epilogue::kGeluErf);
-  for (const Size& s : sizes()) {
+  for (const GemmSize& s : sizes()) {
     auto g = epilogue_case<TIn, TOut>(s);
     g.epilogue = form;
     g.bias = randn<TIn>(s.n, 3);
@@ -110,7 +100,7 @@ TEMPLATE_LIST_TEST_CASE("gemm multiplies with GELU's derivative and sums c's col
   using TIn = typename TestType::In;
   using TOut = typename TestType::Out;
   const auto form = GENERATE(Epilogue::kDGeluTanh, Epilogue::kDGeluErf);
-  for (const Size& s : sizes()) {
+  for (const GemmSize& s : sizes()) {
     auto g = epilogue_case<TIn, TOut>(s);
     g.epilogue = form;
     g.aux = randn<TIn>(s.m * s.n, 3, 0, 2);

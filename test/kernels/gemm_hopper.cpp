@@ -18,10 +18,6 @@ using kernels::GemmTile;
 constexpr GemmTile kTiles[] = {GemmTile::kHopper128x64, GemmTile::kHopper128x128,
                                GemmTile::kHopper128x256, GemmTile::kHopperPingPong128x128};
 
-struct Size {
-  int64_t m, n, k;
-};
-
 }  // namespace
 
 // Two thread blocks process all tiles; on a GPU also as many blocks as it has SMs. Numbers of
@@ -33,7 +29,7 @@ TEMPLATE_TEST_CASE("Hopper's tiles agree with f64 in every layout and number of 
     const GemmPlan plan{GemmEngine::kOwn, tile, 1};
     const int64_t cols = cols_of(tile);
     for (const auto& [m, n, k] :
-         {Size{1, 1, 1}, {128, cols, 64}, {300, cols + 72, 200}, {140, 2 * cols + 8, 488}}) {
+         {GemmSize{1, 1, 1}, {128, cols, 64}, {300, cols + 72, 200}, {140, 2 * cols + 8, 488}}) {
       auto g = random_case<TestType, TestType>(m, n, k);
       g.align = 8;
       g.plan = &plan;
@@ -166,7 +162,7 @@ TEST_CASE("Hopper's blocks that share b in a cluster give the bits of those that
     if (blocks == 1) continue;
     const int64_t cols = cols_of(tile);
     for (const auto& [m, n, k] :
-         {Size{1, 8, 8}, {256, cols, 64}, {300, cols + 72, 200}, {520, 2 * cols + 8, 488}}) {
+         {GemmSize{1, 8, 8}, {256, cols, 64}, {300, cols + 72, 200}, {520, 2 * cols + 8, 488}}) {
       auto g = random_case<bf16, bf16>(m, n, k);
       g.align = 8;
       for (int layout = 0; layout < 3; ++layout) {  // all layouts but the one with both transposed

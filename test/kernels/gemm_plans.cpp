@@ -1,6 +1,5 @@
 // Tests the hand-written GPU GEMM kernels plan by plan: every tile and split, independent of the
 // choices of gemm_plan().
-#include <tuple>
 
 #include "shale/kernels/gemm_plan.h"
 #include "shale/kernels/gemm_problem.h"
@@ -17,13 +16,6 @@ using kernels::GemmTile;
 
 constexpr GemmTile kTiles[] = {GemmTile::k64x64, GemmTile::k128x64, GemmTile::k128x128,
                                GemmTile::k128x256};
-
-// Returns devices_with() without the CPU, which has no plans.
-std::vector<Exec> gpus() {
-  std::vector<Exec> execs = devices_with({&kernels::gemm});
-  std::erase_if(execs, [](const Exec& exec) { return exec.device.type == DeviceType::kCpu; });
-  return execs;
-}
 
 template <typename T>
 bool has_kernel(GemmTile tile, bool a_transposed, bool b_transposed) {
@@ -58,7 +50,7 @@ TEMPLATE_TEST_CASE("every tile of the GPU's gemm agrees with f64 whether k is sp
       g.plan = &plan;
       const RefProduct ref = ref_product(to_f64(g.a), to_f64(g.b), g.m, g.n, g.k);
       std::vector<TestType> first;
-      for (const Exec& exec : gpus()) {
+      for (const Exec& exec : only_gpus(devices_with({&kernels::gemm}))) {
         if (!can_run(plan.tile, kernels::gemm_means(exec.device))) continue;
         CAPTURE(to_string(exec.device), layout, rows_of(plan.tile), cols_of(plan.tile));
         const auto got = run_gemm(exec, g);
@@ -88,7 +80,7 @@ TEST_CASE("the GPU's gemm computes exact products in every part of a tile", "[ge
       }
     }
     g.plan = &plan;
-    for (const Exec& exec : gpus()) {
+    for (const Exec& exec : only_gpus(devices_with({&kernels::gemm}))) {
       if (!can_run(tile, kernels::gemm_means(exec.device))) continue;
       const auto got = run_gemm(exec, g).c;
       for (size_t i = 0; i < got.size(); ++i) {
@@ -111,7 +103,7 @@ TEMPLATE_TEST_CASE("the GPU's gemm adds its parts of k in one order", "[gemm]", 
     return run_gemm(exec, g);
   };
   std::vector<std::vector<float>> results, sums;
-  for (const Exec& exec : gpus()) {
+  for (const Exec& exec : only_gpus(devices_with({&kernels::gemm}))) {
     const auto split = run(exec, 4), again = run(exec, 4);
     CHECK_FALSE(same_bits(split.c, run(exec, 1).c));  // shows that k was split
     CHECK(same_bits(split.c, again.c));
@@ -126,7 +118,7 @@ TEMPLATE_TEST_CASE("the GPU's gemm adds its parts of k in one order", "[gemm]", 
 }
 
 TEST_CASE("a plan without a kernel is refused by name", "[gemm]") {
-  for (const Exec& exec : gpus()) {
+  for (const Exec& exec : only_gpus(devices_with({&kernels::gemm}))) {
     auto g = random_case<float, float>(3, 5, 2);
     const auto refused = [&](const GemmPlan& plan) {
       g.plan = &plan;

@@ -4,10 +4,21 @@
 #include <limits>
 #include <vector>
 
-#include "shale/test/support/kernels.h"
+#include "shale/test/support/gpus.h"
 #include "shale/test/support/ref_gemm.h"
 
 namespace shale::test {
+
+// Dtypes of a product's operands and of its result.
+template <typename TIn, typename TOut>
+struct Types {
+  using In = TIn;
+  using Out = TOut;
+};
+
+struct GemmSize {
+  int64_t m, n, k;
+};
 
 // Arguments of a call of the gemm slot. These matrices are row-major; a_transposed, b_transposed,
 // pad and align choose their layout in the kernel's memory.
@@ -39,10 +50,7 @@ struct GemmResult {
 };
 
 inline std::vector<Exec> hopper_devices() {
-  std::vector<Exec> execs = devices_with({&kernels::gemm});
-  std::erase_if(execs, [](const Exec& exec) { return exec.device.arch != 90; });
-  if (execs.empty()) throw InternalError("no device of compute capability 9.0, not even emulated");
-  return execs;
+  return only_hopper(devices_with({&kernels::gemm}));
 }
 
 template <typename TIn, typename TOut>

@@ -17,12 +17,6 @@ using kernels::GemmEngine;
 using kernels::GemmPlan;
 using kernels::GemmTile;
 
-template <typename TIn, typename TOut>
-struct Types {
-  using In = TIn;
-  using Out = TOut;
-};
-
 using AllTypes =
     std::tuple<Types<float, float>, Types<bf16, bf16>, Types<bf16, float>, Types<f16, f16>>;
 
@@ -34,15 +28,11 @@ constexpr GemmTile kTiles[] = {GemmTile::k64x64,
                                GemmTile::kHopper128x256,
                                GemmTile::kHopperPingPong128x128};
 
-struct Size {
-  int64_t m, n, k;
-};
-
 // Sizes: one element; lines of one element; an empty sum; more than a tile in each direction.
-const std::vector<Size>& sizes() {
-  static const std::vector<Size> all{{1, 1, 1},   {1, 70, 20},    {3, 16, 8},
-                                     {40, 1, 33}, {33, 61, 0},    {5, 33, 1},
-                                     {0, 7, 5},   {140, 201, 90}, {20, 30, 1050}};
+const std::vector<GemmSize>& sizes() {
+  static const std::vector<GemmSize> all{{1, 1, 1},   {1, 70, 20},    {3, 16, 8},
+                                         {40, 1, 33}, {33, 61, 0},    {5, 33, 1},
+                                         {0, 7, 5},   {140, 201, 90}, {20, 30, 1050}};
   return all;
 }
 
@@ -67,7 +57,7 @@ double silu_error(double x) {
 // Makes inputs with which silu covers its nonlinear range: the GEMM results have a standard
 // deviation of 2.
 template <typename TIn, typename TOut>
-GemmCase<TIn, TOut> forward_case(const Size& s) {
+GemmCase<TIn, TOut> forward_case(const GemmSize& s) {
   auto g = random_case<TIn, TOut>(s.m, s.n, s.k);
   const double std = 2 / std::sqrt(double(std::max<int64_t>(s.k, 1)));
   g.b = randn<TIn>(s.k * s.n, 2, 0, std);
@@ -80,7 +70,7 @@ GemmCase<TIn, TOut> forward_case(const Size& s) {
 }
 
 template <typename TIn, typename TOut>
-GemmCase<TIn, TOut> backward_case(const Size& s) {
+GemmCase<TIn, TOut> backward_case(const GemmSize& s) {
   auto g = random_case<TIn, TOut>(s.m, s.n, s.k);
   g.epilogue = Epilogue::kDSwiGlu;
   g.aux = randn<TIn>(s.m * s.n, 4, 0, 2);
@@ -135,12 +125,6 @@ void check_backward(const GemmCase<TIn, TOut>& g, const GemmResult<TIn, TOut>& g
   CHECK(got.padding_intact);
 }
 
-std::vector<Exec> gpus() {
-  std::vector<Exec> execs = devices_with({&kernels::gemm});
-  std::erase_if(execs, [](const Exec& exec) { return exec.device.type == DeviceType::kCpu; });
-  return execs;
-}
-
 // Calls fn(exec, plan) for the tiles that a device has for these operands.
 template <typename T, typename Fn>
 void for_tiles(Fn&& fn) {
@@ -149,7 +133,7 @@ void for_tiles(Fn&& fn) {
       continue;
     }
     const GemmPlan plan{GemmEngine::kOwn, tile, 1};
-    for (const Exec& exec : gpus()) {
+    for (const Exec& exec : only_gpus(devices_with({&kernels::gemm}))) {
       if (!can_run(tile, kernels::gemm_means(exec.device))) continue;
       CAPTURE(to_string(exec.device), name_of(tile));
       fn(exec, plan);
@@ -170,7 +154,7 @@ std::vector<T> activation_of(const Exec& exec, const std::vector<T>& gate,
 
 TEMPLATE_LIST_TEST_CASE("gemm with SwiGLU keeps both products, and c is the SwiGLU of what is kept",
                         "[gemm]", AllTypes) {
-  for (const Size& s : sizes()) {
+  for (const GemmSize& s : sizes()) {
     auto g = forward_case<typename TestType::In, typename TestType::Out>(s);
     for (const int64_t pad : {0, 3}) {
       g.pad = pad;
@@ -183,7 +167,7 @@ TEMPLATE_LIST_TEST_CASE("gemm with SwiGLU keeps both products, and c is the SwiG
 }
 
 TEMPLATE_LIST_TEST_CASE("gemm gives the gradients of SwiGLU's gate and up", "[gemm]", AllTypes) {
-  for (const Size& s : sizes()) {
+  for (const GemmSize& s : sizes()) {
     auto g = backward_case<typename TestType::In, typename TestType::Out>(s);
     for (const int64_t pad : {0, 3}) {
       g.pad = pad;
@@ -388,7 +372,7 @@ TEST_CASE("gemm names what a SwiGLU epilogue lacks, or cannot have", "[gemm]") {
 
 TEST_CASE("a plan that splits SwiGLU's products, or has too narrow a tile, is refused", "[gemm]") {
   auto g = forward_case<bf16, bf16>({8, 16, 64});
-  for (const Exec& exec : gpus()) {
+  for (const Exec& exec : only_gpus(devices_with({&kernels::gemm}))) {
     for (const GemmPlan& plan : {GemmPlan{GemmEngine::kOwn, GemmTile::k64x64, 2},
                                  GemmPlan{GemmEngine::kOwn, GemmTile::kHopper128x64, 1}}) {
       g.plan = &plan;

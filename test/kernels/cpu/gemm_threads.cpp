@@ -18,17 +18,13 @@ Exec cpu() {
   return devices().front();
 }
 
-struct Size {
-  int64_t m, n, k;
-};
-
 // Sizes of weight gradients (small c, long k), of activations, one row, ragged ones, and several
 // blocks in each direction.
-const std::vector<Size>& sizes() {
-  static const std::vector<Size> all{{128, 128, 4096}, {96, 64, 20000}, {16, 16, 30000},
-                                     {8, 500, 5000},   {300, 40, 9000}, {512, 384, 128},
-                                     {260, 1600, 64},  {1, 3000, 500},  {1, 64, 10000},
-                                     {37, 1001, 301},  {700, 770, 97},  {2100, 100, 64}};
+const std::vector<GemmSize>& sizes() {
+  static const std::vector<GemmSize> all{{128, 128, 4096}, {96, 64, 20000}, {16, 16, 30000},
+                                         {8, 500, 5000},   {300, 40, 9000}, {512, 384, 128},
+                                         {260, 1600, 64},  {1, 3000, 500},  {1, 64, 10000},
+                                         {37, 1001, 301},  {700, 770, 97},  {2100, 100, 64}};
   return all;
 }
 

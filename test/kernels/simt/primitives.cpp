@@ -10,7 +10,7 @@
 #include "shale/base/text.h"
 #include "shale/test/kernels/golden.h"
 #include "shale/test/support/catch.h"
-#include "shale/test/support/kernels.h"
+#include "shale/test/support/gpus.h"
 
 namespace shale {
 namespace {
@@ -303,8 +303,7 @@ constexpr const char* kHead =
 
 // Returns emulated and real GPUs; there is always at least one.
 std::vector<Exec> gpus() {
-  std::vector<Exec> execs = test::devices_with({});
-  std::erase_if(execs, [](const Exec& exec) { return exec.device.type == DeviceType::kCpu; });
+  std::vector<Exec> execs = test::only_gpus(test::devices_with({}));
   REQUIRE_FALSE(execs.empty());
   return execs;
 }

@@ -11,7 +11,7 @@
 #include "shale/base/text.h"
 #include "shale/test/kernels/golden.h"
 #include "shale/test/support/catch.h"
-#include "shale/test/support/kernels.h"
+#include "shale/test/support/gpus.h"
 
 namespace shale {
 namespace {
@@ -22,14 +22,11 @@ using test::HopperProduct;
 using Words = std::vector<uint32_t>;
 
 std::vector<Exec> hopper_devices() {
-  std::vector<Exec> execs = test::devices_with({});
-  std::erase_if(execs, [](const Exec& exec) { return exec.device.type == DeviceType::kCpu; });
+  std::vector<Exec> execs = test::only_gpus(test::devices_with({}));
   for (Exec& exec : execs) {
     if (exec.device.type == DeviceType::kEmu) exec.device.arch = 90;
   }
-  std::erase_if(execs, [](const Exec& exec) { return exec.device.arch != 90; });
-  REQUIRE_FALSE(execs.empty());
-  return execs;
+  return test::only_hopper(std::move(execs));
 }
 
 // Functions whose kernels are compiled for the device.
