@@ -1,5 +1,6 @@
 #include "shale/test/support/ranks/tiny_run.h"
 
+#include <bit>
 #include <utility>
 
 #include "shale/comm/sums/ordered_sum.h"
@@ -164,6 +165,25 @@ std::vector<std::unique_ptr<comm::ProcessGroup>> groups_of_first_ranks(comm::Pro
     groups.push_back(inside ? std::move(group) : nullptr);
   }
   return groups;
+}
+
+void check_resumes(OptimizerKind kind, const std::vector<RunLayout>& layouts) {
+  const auto all = world().group();
+  if (!std::has_single_bit(unsigned(all->size()))) return;
+  const SharedDir dir(*all);
+  const auto groups = groups_of_first_ranks(*all);
+  TinyRun whole({.shard = all.get()}, *all, {{.stage = 2, .reproducible = true}}, kind);
+  whole.train(3);
+  whole.save(dir.path());
+  const std::vector<float> want = whole.train(3);
+  const auto resumed = [&](comm::ProcessGroup& group, RunLayout layout) {
+    layout.parallel.reproducible = true;
+    TinyRun run({.shard = &group}, group, layout, kind);
+    run.load(dir / "step_00000003");
+    CHECK(run.train(3) == want);
+  };
+  for (const RunLayout& layout : layouts) resumed(*all, layout);
+  if (all->rank() == 0) resumed(*groups[1], {{.stage = 1}});
 }
 
 }  // namespace shale::test

@@ -39,6 +39,13 @@ struct RunLayout {
   std::optional<Operands> fp8 = {};  // operand format of the GEMMs in all blocks
 };
 
+// Losses of some steps, and the bytes of all whole tensors after them, by name.
+struct RunEnd {
+  std::vector<float> losses;
+  std::map<std::string, std::string> state;
+  friend bool operator==(const RunEnd&, const RunEnd&) = default;
+};
+
 // Records the losses of the rank's micro-batches in the last step.
 struct StepLosses : models::StepObserver {
   void done(const models::StepOutcome& outcome) override { last = outcome.losses; }
@@ -54,6 +61,11 @@ class TinyRun {
   // Trains steps [step(), step() + count), and returns their losses. gradient_factor: multiplies
   // the gradient of the first of these steps.
   std::vector<float> train(int64_t count, double gradient_factor = 1);
+
+  RunEnd end_after(int64_t count) {
+    const std::vector<float> losses = train(count);
+    return {losses, state()};
+  }
 
   std::vector<StatePart> parts();
   std::vector<StatePart> share() { return share_to_write(parts(), groups_); }
@@ -103,6 +115,10 @@ class SharedDir {
   std::optional<TempDir> dir_;
   std::string path_;
 };
+
+// Checks that runs of these layouts, and one on one rank, go on from a checkpoint of another stage
+// with the same bits. Does nothing if the number of ranks is no power of two. Collective.
+void check_resumes(OptimizerKind kind, const std::vector<RunLayout>& layouts);
 
 // Element n is a group of the first n ranks, null on all other ranks. Collective over the World.
 std::vector<std::unique_ptr<comm::ProcessGroup>> groups_of_first_ranks(comm::ProcessGroup& all);

@@ -1,5 +1,6 @@
 // Tests that the moving average of weights, and the skipping of steps by gradient norm, do not
 // depend on how ranks and memory tiers share the state.
+#include <bit>
 #include <cmath>
 #include <cstring>
 
@@ -20,10 +21,6 @@ std::vector<float> floats(const std::string& bytes) {
   return values;
 }
 
-bool is_power_of_two(int n) {
-  return (n & (n - 1)) == 0;
-}
-
 std::vector<RunLayout> layouts() {
   return {
       {{.stage = 1}},
@@ -36,12 +33,6 @@ std::vector<RunLayout> layouts() {
       {{.stage = 3}, {.optimizer = true, .gradients = true, .parameters = true}},
   };
 }
-
-struct End {
-  std::vector<float> losses;
-  State state;
-  friend bool operator==(const End&, const End&) = default;
-};
 
 }  // namespace
 
@@ -85,18 +76,17 @@ TEST_CASE("the average of the weights is what its formula says, after each step 
 TEST_CASE("the average has the same bits in every stage, with every optimizer and offload",
           "[gate]") {
   const auto all = world().group();
-  if (!is_power_of_two(all->size())) return;
+  if (!std::has_single_bit(unsigned(all->size()))) return;
   const auto trained = [&](RunLayout layout, OptimizerKind kind) {
     layout.ema = 0.99;
     layout.parallel.compute = DType::kBF16;
     layout.parallel.reproducible = true;
     TinyRun run({.shard = all.get()}, *all, layout, kind);
-    const std::vector<float> losses = run.train(4);
-    return End{losses, run.state()};
+    return run.end_after(4);
   };
   for (const OptimizerKind kind :
        {OptimizerKind::kAdamW, OptimizerKind::kAdamW8bit, OptimizerKind::kMuon}) {
-    const End want = trained({}, kind);
+    const RunEnd want = trained({}, kind);
     CHECK(std::ranges::any_of(want.state,
                               [](const auto& part) { return part.first.ends_with(kAverage); }));
     for (const RunLayout& layout : layouts()) {
@@ -136,7 +126,7 @@ TEST_CASE("parameters are their average while it is evaluated, and themselves af
 TEST_CASE("a step with an outlying gradient changes nothing, on all ranks and tiers alike",
           "[gate]") {
   const auto all = world().group();
-  if (!is_power_of_two(all->size())) return;
+  if (!std::has_single_bit(unsigned(all->size()))) return;
   const optim::OutlierOptions options{.sigmas = 4, .window = 8};
   const auto trained = [&](RunLayout layout, OptimizerKind kind) {
     layout.skip_outliers = options;
@@ -153,12 +143,12 @@ TEST_CASE("a step with an outlying gradient changes nothing, on all ranks and ti
     const optim::NormWindow norms = run.step().history().norms.value();
     CHECK(norms.count == 7);
     CHECK(norms.norms[6] > 100 * norms.norms[5]);
-    const std::vector<float> losses = run.train(3);
+    const RunEnd end = run.end_after(3);
     CHECK(run.skipped_steps() == 1);
-    return End{losses, run.state()};
+    return end;
   };
   for (const OptimizerKind kind : {OptimizerKind::kAdamW, OptimizerKind::kMuon}) {
-    const End want = trained({}, kind);
+    const RunEnd want = trained({}, kind);
     for (const RunLayout& layout : layouts()) {
       CAPTURE(static_cast<int>(kind), layout.parallel.stage, layout.offload.optimizer);
       CHECK(trained(layout, kind) == want);

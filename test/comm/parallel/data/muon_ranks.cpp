@@ -1,6 +1,7 @@
 // Tests that Muon gathers each matrix on one rank, and has the bits of a run on one rank.
 #include "shale/runtime/optim/muon.h"
 
+#include <bit>
 #include <cmath>
 
 #include "shale/comm/mesh.h"
@@ -36,36 +37,26 @@ std::vector<Row> rows() {
   return rows;
 }
 
-// Result of a run after six steps.
-struct End {
-  std::vector<float> losses;
-  std::map<std::string, std::string> state;
-  friend bool operator==(const End&, const End&) = default;
-};
-
-End trained(comm::ProcessGroup& group, const RunLayout& layout, DType compute,
-            OptimizerKind kind = OptimizerKind::kMuon) {
+// Returns the end of a run after six steps.
+RunEnd trained(comm::ProcessGroup& group, const RunLayout& layout, DType compute,
+               OptimizerKind kind = OptimizerKind::kMuon) {
   RunLayout own = layout;
   own.parallel.compute = compute;
   own.parallel.reproducible = true;
   if (compute == DType::kF16) own.loss_scale = 0x1p24f;
   TinyRun run({.shard = &group}, group, own, kind);
-  const std::vector<float> losses = run.train(6);
+  const RunEnd end = run.end_after(6);
   CHECK((compute == DType::kF16) == (run.skipped_steps() > 0));
-  return {losses, run.state()};
-}
-
-bool is_power_of_two(int n) {
-  return (n & (n - 1)) == 0;
+  return end;
 }
 
 }  // namespace
 
 TEST_CASE("Muon has the same bits in every stage, with overlap and offload or without", "[gate]") {
   const auto all = world().group();
-  if (!is_power_of_two(all->size())) return;
+  if (!std::has_single_bit(unsigned(all->size()))) return;
   for (const DType compute : {DType::kF32, DType::kBF16, DType::kF16}) {
-    const End want = trained(*all, {}, compute);
+    const RunEnd want = trained(*all, {}, compute);
     CHECK(trained(*all, {}, compute, OptimizerKind::kAdamW).losses != want.losses);
     for (const Row& row : rows()) {
       CAPTURE(dtype_name(compute), row.name);
@@ -85,13 +76,13 @@ TEST_CASE("Muon trains where ranks do not divide what they share", "[gate]") {
 
 TEST_CASE("Muon has the same bits on any number of ranks, and with replicas of shards", "[gate]") {
   const auto all = world().group();
-  if (!is_power_of_two(all->size())) return;
+  if (!std::has_single_bit(unsigned(all->size()))) return;
   const auto groups = groups_of_first_ranks(*all);
   std::vector<float> want;
   if (all->rank() == 0) want = trained(*groups[1], {}, DType::kF32).losses;
   for (const int stage : {1, 3}) {
     CAPTURE(stage);
-    const End got = trained(*all, {{.stage = stage}}, DType::kF32);
+    const RunEnd got = trained(*all, {{.stage = stage}}, DType::kF32);
     if (all->rank() == 0) CHECK(got.losses == want);
     if (all->size() != 4) continue;
     comm::Mesh mesh(*all, {{"replica", 2}, {"shard", 2}});
@@ -103,24 +94,7 @@ TEST_CASE("Muon has the same bits on any number of ranks, and with replicas of s
 
 TEST_CASE("Muon goes on from a checkpoint of other ranks, stages and tiers with the same bits",
           "[gate]") {
-  const auto all = world().group();
-  if (!is_power_of_two(all->size())) return;
-  const SharedDir dir(*all);
-  const auto groups = groups_of_first_ranks(*all);
-  TinyRun whole({.shard = all.get()}, *all, {{.stage = 2, .reproducible = true}},
-                OptimizerKind::kMuon);
-  whole.train(3);
-  whole.save(dir.path());
-  const std::vector<float> want = whole.train(3);
-  const std::string checkpoint = dir / "step_00000003";
-  const auto resumed = [&](comm::ProcessGroup& group, const RunLayout& layout) {
-    TinyRun run({.shard = &group}, group, layout, OptimizerKind::kMuon);
-    run.load(checkpoint);
-    CHECK(run.train(3) == want);
-  };
-  resumed(*all, {{.stage = 0, .reproducible = true}, {.optimizer = true}});
-  resumed(*all, {{.stage = 3, .reproducible = true}});
-  if (all->rank() == 0) resumed(*groups[1], {{.stage = 1, .reproducible = true}});
+  check_resumes(OptimizerKind::kMuon, {{{.stage = 0}, {.optimizer = true}}, {{.stage = 3}}});
 }
 
 TEST_CASE("Muon deals matrices out evenly, and sends each there and back once a step") {

@@ -1,4 +1,6 @@
 // Tests tensor parallelism: close to unsharded models, bit-identical for equal numbers of leaves.
+#include <bit>
+
 #include "shale/base/error.h"
 #include "shale/comm/parallel/data/data_parallel.h"
 #include "shale/comm/parallel/parallel.h"
@@ -65,10 +67,6 @@ std::vector<int> tensor_sizes(int ranks) {
     if (ranks % size == 0) sizes.push_back(size);
   }
   return sizes;
-}
-
-bool is_power_of_two(int ranks) {
-  return (ranks & (ranks - 1)) == 0;
 }
 
 }  // namespace
@@ -254,7 +252,7 @@ TEST_CASE("whatever reads rows first finds all of them, and the sum has what the
 TEST_CASE("pieces of rows have the same bits for mesh ranks of one process and of several",
           "[tensor]") {
   const auto group = world().group();
-  if (!is_power_of_two(group->size())) return;
+  if (!std::has_single_bit(unsigned(group->size()))) return;
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     for (const int pieces : {0, 1, 2}) {
       CAPTURE(dtype_name(dtype), pieces);
@@ -271,7 +269,7 @@ TEST_CASE("pieces of rows have the same bits for mesh ranks of one process and o
 
 TEST_CASE("four shards make the same bits on one, two and four tensor ranks", "[tensor][gate]") {
   const auto group = world().group();
-  if (!is_power_of_two(group->size()) || group->size() > 4) return;
+  if (!std::has_single_bit(unsigned(group->size())) || group->size() > 4) return;
   const char* family = GENERATE("gpt2", "llama", "qwen3", "olmo2", "olmoe");
   const auto model = std::string_view(family) == "gpt2" ? small_gpt2() : small_llama(family);
   TrainOptions options = small_run(model);
@@ -305,7 +303,7 @@ void check_follows(const Trained& got, const Trained& want) {
 
 TEST_CASE("pieces of rows are the same on any number of tensor ranks", "[tensor][gate]") {
   const auto group = world().group();
-  if (!is_power_of_two(group->size()) || group->size() > 4) return;
+  if (!std::has_single_bit(unsigned(group->size())) || group->size() > 4) return;
   const char* family = GENERATE("gpt2", "llama");
   auto model = std::string_view(family) == "gpt2" ? small_gpt2() : small_llama(family);
   model.context = 128;
@@ -346,7 +344,7 @@ TEST_CASE("a model that is cut follows one that is not", "[tensor]") {
 TEST_CASE("Muon orthogonalizes matrices whose shards are on several ranks as one rank does",
           "[tensor][gate]") {
   const auto group = world().group();
-  if (!is_power_of_two(group->size()) || group->size() > 4) return;
+  if (!std::has_single_bit(unsigned(group->size())) || group->size() > 4) return;
   const char* family = GENERATE("gpt2", "olmoe");
   TrainOptions options =
       small_run(std::string_view(family) == "gpt2" ? small_gpt2() : small_llama(family));
@@ -372,7 +370,7 @@ TEST_CASE("Muon orthogonalizes matrices whose shards are on several ranks as one
 
 TEST_CASE("8-bit moments of parameters that are cut have the bits of one rank", "[tensor][gate]") {
   const auto group = world().group();
-  if (!is_power_of_two(group->size()) || group->size() > 4) return;
+  if (!std::has_single_bit(unsigned(group->size())) || group->size() > 4) return;
   models::LanguageModelConfig model = small_gpt2();
   model.width = 256;  // a block of 64 rows on each of four leaves
   model.layers = 1;
