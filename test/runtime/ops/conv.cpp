@@ -56,18 +56,7 @@ Vec conv_reference(const Values& in, const Sizes& s) {
 // Allows for sums of up to 45 terms in f32. Results in 16 bits are rounded once; their gradients
 // use rounded inputs and are rounded again.
 void expect_agrees(const OpCase& op_case) {
-  const std::pair<DType, double> dtypes[] = {
-      {DType::kF32, 4e-6}, {DType::kBF16, 2 * ulp<bf16>()}, {DType::kF16, 2 * ulp<f16>()}};
-  for (const ContextOptions& options : small_contexts()) {
-    for (const auto& [dtype, tolerance] : dtypes) {
-      CAPTURE(op_case.name, dtype_name(dtype), to_string(options.device));
-      Context context(options);
-      const OpErrors errors = check_op(context, op_case, dtype);
-      CHECK(errors.complete);
-      CHECK(errors.forward <= tolerance);
-      CHECK(errors.backward <= tolerance);
-    }
-  }
+  expect_op(op_case, 4e-6);
 }
 
 }  // namespace

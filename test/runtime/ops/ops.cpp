@@ -29,17 +29,7 @@ constexpr double kTolerance = 2e-5;
 constexpr double kRoundings = 4;
 
 void expect_agrees(const OpCase& op_case) {
-  const std::pair<DType, double> dtypes[] = {{DType::kF32, kTolerance},
-                                             {DType::kBF16, kRoundings * ulp<bf16>()},
-                                             {DType::kF16, kRoundings * ulp<f16>()}};
-  for (const auto& [dtype, tolerance] : dtypes) {
-    CAPTURE(op_case.name, dtype_name(dtype));
-    Context context(small_context());
-    const OpErrors errors = check_op(context, op_case, dtype);
-    CHECK(errors.complete);
-    CHECK(errors.forward <= tolerance);
-    CHECK(errors.backward <= tolerance);
-  }
+  expect_op(op_case, kTolerance, kRoundings);
 }
 
 double gelu_tanh(double x) {

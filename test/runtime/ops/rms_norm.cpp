@@ -32,16 +32,7 @@ Vec normed(const Vec& x, const Vec& gain) {
 // Allows for sums of up to 37 terms in f32, with a margin for the functions in between; in 16 bits
 // for up to four roundings (see ops.cpp).
 void expect_agrees(const OpCase& op_case) {
-  const std::pair<DType, double> dtypes[] = {
-      {DType::kF32, 2e-5}, {DType::kBF16, 4 * ulp<bf16>()}, {DType::kF16, 4 * ulp<f16>()}};
-  for (const auto& [dtype, tolerance] : dtypes) {
-    CAPTURE(op_case.name, dtype_name(dtype));
-    Context context(small_context());
-    const OpErrors errors = check_op(context, op_case, dtype);
-    CHECK(errors.complete);
-    CHECK(errors.forward < tolerance);
-    CHECK(errors.backward < tolerance);
-  }
+  expect_op(op_case, 2e-5, 4);
 }
 
 }  // namespace
