@@ -6,6 +6,7 @@
 #include "shale/base/error.h"
 #include "shale/test/support/catch.h"
 #include "shale/test/support/fixtures.h"
+#include "shale/test/support/stored_values.h"
 #include "shale/test/support/temp_dir.h"
 
 namespace shale {
@@ -13,23 +14,13 @@ namespace shale {
 using test::contains;
 using test::fixture_path;
 using test::message_of;
+using test::read_all;
 using test::read_file;
 using test::TempDir;
 
 namespace {
 
 namespace fs = std::filesystem;
-
-std::vector<float> read_all(const StoredTensors& files, std::string_view name) {
-  const StoredTensor* tensor = files.find(name);
-  REQUIRE(tensor != nullptr);
-  int64_t count = 1;
-  for (const int64_t size : tensor->shape) count *= size;
-  std::vector<float> values(static_cast<size_t>(count), -7.f);
-  read_box(*tensor, std::vector<int64_t>(tensor->shape.size(), 0), tensor->shape,
-           {values.data(), DType::kF32, dense_strides(tensor->shape)});
-  return values;
-}
 
 // A copy of the fixture in which `text` of .metadata is replaced, with the same length.
 std::string complaint(const std::string& text, const std::string& by) {

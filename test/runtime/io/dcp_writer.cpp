@@ -7,6 +7,7 @@
 #include "shale/runtime/io/dcp.h"
 #include "shale/runtime/io/safetensors_writer.h"
 #include "shale/test/support/catch.h"
+#include "shale/test/support/stored_values.h"
 #include "shale/test/support/temp_dir.h"
 
 namespace shale {
@@ -14,23 +15,13 @@ namespace shale {
 using namespace std::string_literals;
 using test::contains;
 using test::message_of;
+using test::read_all;
 using test::read_file;
 using test::TempDir;
 
 namespace {
 
 namespace fs = std::filesystem;
-
-std::vector<float> read_all(const StoredTensors& files, std::string_view name) {
-  const StoredTensor* tensor = files.find(name);
-  REQUIRE(tensor != nullptr);
-  int64_t count = 1;
-  for (const int64_t size : tensor->shape) count *= size;
-  std::vector<float> values(static_cast<size_t>(count), -7.f);
-  read_box(*tensor, std::vector<int64_t>(tensor->shape.size(), 0), tensor->shape,
-           {values.data(), DType::kF32, dense_strides(tensor->shape)});
-  return values;
-}
 
 std::span<const std::byte> bytes_of(const std::vector<float>& values) {
   return std::as_bytes(std::span(values));

@@ -10,6 +10,7 @@
 #include "shale/runtime/io/zip_writer.h"
 #include "shale/test/support/catch.h"
 #include "shale/test/support/fixtures.h"
+#include "shale/test/support/stored_values.h"
 #include "shale/test/support/temp_dir.h"
 
 namespace shale {
@@ -18,26 +19,12 @@ using namespace std::string_literals;
 using test::contains;
 using test::fixture_path;
 using test::message_of;
+using test::read_all;
 using test::TempDir;
 
 namespace {
 
 using Floats = std::vector<float>;
-
-Floats read_all(const StoredTensor& tensor) {
-  int64_t count = 1;
-  for (const int64_t size : tensor.shape) count *= size;
-  Floats values(static_cast<size_t>(count), -7.f);
-  read_box(tensor, std::vector<int64_t>(tensor.shape.size(), 0), tensor.shape,
-           {values.data(), DType::kF32, dense_strides(tensor.shape)});
-  return values;
-}
-
-Floats read_all(const StoredTensors& files, std::string_view name) {
-  const StoredTensor* tensor = files.find(name);
-  REQUIRE(tensor != nullptr);
-  return read_all(*tensor);
-}
 
 // Pickle of {"w": a tensor of `shape` and `strides` at `offset` of a storage of `elements`}.
 struct Pickled {
