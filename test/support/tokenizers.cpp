@@ -3,6 +3,7 @@
 #include <utility>
 #include <vector>
 
+#include "shale/base/error.h"
 #include "shale/test/support/fixtures.h"
 #include "shale/test/support/json.h"
 
@@ -107,6 +108,30 @@ Tokenizer cl100k_tokenizer(tokenizer_internal::SplitPattern pattern) {
                                    {.id = 100260, .text = "<|fim_suffix|>"},
                                    {.id = 100276, .text = "<|endofprompt|>"}},
                                   "cl100k"));
+}
+
+std::shared_ptr<const StoredTokenizer> bytes_with(const std::vector<std::string>& marks) {
+  std::string vocab, added;
+  int id = 0;
+  for (const std::string& mark : marks) {
+    added += cat(id == 0 ? "" : ",", R"({"id":)", id, R"(,"content":")", mark,
+                 R"(","special":true,"normalized":false})");
+    vocab += cat(id == 0 ? "" : ",", "\"", mark, "\":", id);
+    ++id;
+  }
+  for (const std::string& letter : byte_alphabet()) {
+    const std::string quoted = letter == "\"" || letter == "\\" ? "\\" + letter : letter;
+    vocab += cat(",\"", quoted, "\":", id++);
+  }
+  return parse_tokenizer(
+      cat(R"({"added_tokens":[)", added,
+          R"(],"pre_tokenizer":{"type":"ByteLevel","add_prefix_space":false,"use_regex":true},)",
+          R"("model":{"type":"BPE","vocab":{)", vocab, R"(},"merges":[]}})"),
+      "tokenizer.json");
+}
+
+std::shared_ptr<const StoredTokenizer> chatml() {
+  return bytes_with({"<|endoftext|>", "<|im_start|>", "<|im_end|>"});
 }
 
 }  // namespace shale::test

@@ -1,9 +1,11 @@
 #pragma once
 
+#include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
-#include "shale/runtime/data/text/tokenizer/tokenizer.h"
+#include "shale/runtime/data/text/tokenizer/stored_tokenizer.h"
 
 namespace shale::test {
 
@@ -16,5 +18,10 @@ Tokenizer cl100k_tokenizer(
 
 // Content of GPT-2's tokenizer.json.
 std::string gpt2_json();
+
+// Makes a byte-level tokenizer whose first tokens are these special tokens.
+std::shared_ptr<const StoredTokenizer> bytes_with(const std::vector<std::string>& marks);
+// The same with those of ChatML: <|endoftext|>, <|im_start|>, <|im_end|>.
+std::shared_ptr<const StoredTokenizer> chatml();
 
 }  // namespace shale::test
