@@ -14,11 +14,7 @@ using test::DeviceArray;
 constexpr float kEps = 1e-30f, kClipRms = 0.5f, kDecay = 0.1f;
 
 StepState step_state() {
-  StepState state;
-  state.lr = 2e-3f;
-  state.bias_correction2 = 0.3f;
-  state.clip_factor = 0.7f;
-  return state;
+  return {.lr = 2e-3f, .bias_correction2 = 0.3f, .clip_factor = 0.7f};
 }
 
 struct Size {

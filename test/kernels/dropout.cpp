@@ -12,11 +12,7 @@ namespace {
 using test::DeviceArray;
 
 StepState step_state(uint64_t sample = 5) {
-  StepState state;
-  state.seed = 0x123456789abcdefull;
-  state.step = 11;
-  state.sample = sample;
-  return state;
+  return {.seed = 0x123456789abcdefull, .step = 11, .sample = sample};
 }
 
 template <typename T>

@@ -14,10 +14,7 @@ using test::DeviceArray;
 const std::vector<int64_t> kSizes = {0, 1, 15, 17, 1000, 40000};
 
 StepState step_state() {
-  StepState state;
-  state.lr = 2e-3f;
-  state.clip_factor = 0.7f;
-  return state;
+  return {.lr = 2e-3f, .clip_factor = 0.7f};
 }
 
 template <typename To>

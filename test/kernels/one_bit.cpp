@@ -20,10 +20,7 @@ using test::DeviceArray;
 const std::vector<int64_t> kSizes = {0, 1, 31, 33, 1023, 1024, 1025, 5000, 40960};
 
 StepState step_state(uint32_t non_finite = 0) {
-  StepState state;
-  state.clip_factor = 0.7f;
-  state.non_finite = non_finite;
-  return state;
+  return {.clip_factor = 0.7f, .non_finite = non_finite};
 }
 
 // Returns a mask of zeros for a third of the elements, and for all of the second block.

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <array>
 #include <utility>
 
 #include "shale/base/error.h"
@@ -17,10 +16,7 @@ class Parser : private ExpressionParser {
   Parser(std::string_view text, std::string_view source) : ExpressionParser(text, source) {}
 
   Program run() {
-    Program program;
-    program.body = block({});
-    program.has_generations = has_generations_;
-    return program;
+    return {.body = block({}), .has_generations = has_generations_};
   }
 
  private:

@@ -1,6 +1,5 @@
 #include "shale/kernels/cpu/parallel.h"
 
-#include <atomic>
 #include <mutex>
 #include <set>
 #include <stdexcept>
@@ -12,9 +11,7 @@ namespace shale {
 namespace {
 
 Exec exec_with(int threads) {
-  Exec exec;
-  exec.threads = threads;
-  return exec;
+  return {.threads = threads};
 }
 
 using Chunks = std::set<std::pair<int64_t, int64_t>>;

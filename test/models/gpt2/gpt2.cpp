@@ -22,14 +22,7 @@ namespace {
 using models::LanguageModelConfig;
 
 LanguageModelConfig small() {
-  LanguageModelConfig config;
-  config.layers = 2;
-  config.width = 24;
-  config.heads = 3;
-  config.vocab = 50;
-  config.padded_vocab = 64;
-  config.context = 16;
-  return config;
+  return {.layers = 2, .width = 24, .heads = 3, .vocab = 50, .padded_vocab = 64, .context = 16};
 }
 
 struct Fixture {

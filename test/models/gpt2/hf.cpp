@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
-#include <functional>
 #include <string>
 #include <vector>
 
@@ -47,14 +46,7 @@ std::vector<float> formula(const Gpt2Tensor& tensor) {
 }
 
 HfGpt2Config small() {
-  HfGpt2Config config;
-  config.layers = 2;
-  config.width = 6;
-  config.heads = 2;
-  config.vocab = 5;
-  config.context = 7;
-  config.end_token = 4;
-  return config;
+  return {.layers = 2, .width = 6, .heads = 2, .vocab = 5, .context = 7, .end_token = 4};
 }
 
 // Writes a folder with the formula's values. The last `padded` rows of wte are 99.

@@ -20,14 +20,7 @@ constexpr int kSteps = 30;
 constexpr int64_t kBatch = 3, kTokens = 11;  // not multiples of any tile
 
 models::LanguageModelConfig two_layers() {
-  models::LanguageModelConfig config;
-  config.layers = 2;
-  config.width = 24;
-  config.heads = 3;
-  config.vocab = 50;
-  config.padded_vocab = 64;
-  config.context = 16;
-  return config;
+  return {.layers = 2, .width = 24, .heads = 3, .vocab = 50, .padded_vocab = 64, .context = 16};
 }
 
 // Batches repeat, so that the model can learn them.

@@ -31,14 +31,7 @@ struct Case {
 };
 
 models::LanguageModelConfig small() {
-  models::LanguageModelConfig config;
-  config.layers = 2;
-  config.width = 24;
-  config.heads = 3;
-  config.vocab = 50;
-  config.padded_vocab = 64;
-  config.context = 16;
-  return config;
+  return {.layers = 2, .width = 24, .heads = 3, .vocab = 50, .padded_vocab = 64, .context = 16};
 }
 
 Batch batch_at(int64_t index, int64_t length = kTokens) {

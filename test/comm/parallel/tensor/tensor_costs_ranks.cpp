@@ -18,14 +18,7 @@ constexpr int64_t B = 2, T = 256, C = 128, H = 4, V = 512;  // V includes paddin
 constexpr int64_t kTokens = B * T;
 
 models::LanguageModelConfig costs_model(int64_t layers) {
-  models::LanguageModelConfig config;
-  config.layers = layers;
-  config.width = C;
-  config.heads = H;
-  config.vocab = 500;
-  config.padded_vocab = V;
-  config.context = T;
-  return config;
+  return {.layers = layers, .width = C, .heads = H, .vocab = 500, .padded_vocab = V, .context = T};
 }
 
 // A model on one rank, with all layers sharded over the group.
