@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <span>
 
 #include "shale/base/config_internal.h"
 #include "shale/base/error.h"

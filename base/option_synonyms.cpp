@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <array>
 
 #include "shale/base/config_internal.h"

@@ -1,6 +1,5 @@
 // Trains a language model, one MPI rank per device: mpirun -np 4 --bind-to none train_lm --data
 // my.txt
-#include <memory>
 
 #include "shale/models/language/config.h"
 #include "shale/models/language/pipe_data.h"

@@ -8,7 +8,6 @@
 #include <optional>
 #include <set>
 #include <span>
-#include <utility>
 
 #include "shale/base/error.h"
 #include "shale/base/json.h"

@@ -1,7 +1,5 @@
 #include "shale/comm/checkpoint/problems.h"
 
-#include <vector>
-
 #include "shale/base/failure.h"
 
 namespace shale::comm {

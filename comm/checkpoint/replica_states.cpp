@@ -1,7 +1,6 @@
 #include "shale/comm/checkpoint/replica_states.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "shale/base/log.h"
 #include "shale/kernels/elementwise.h"

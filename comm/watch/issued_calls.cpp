@@ -1,7 +1,5 @@
 #include "shale/comm/watch/issued_calls.h"
 
-#include <algorithm>
-
 #include "shale/base/error.h"
 #include "shale/base/rng.h"
 

@@ -1,6 +1,5 @@
 #include "shale/models/diffusion/process.h"
 
-#include <algorithm>
 #include <cmath>
 #include <numbers>
 #include <numeric>

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <utility>
 
 #include "shale/runtime/data/images/image.h"
 #include "shale/runtime/io/safetensors_writer.h"

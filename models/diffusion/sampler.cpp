@@ -1,6 +1,5 @@
 #include "shale/models/diffusion/sampler.h"
 
-#include <algorithm>
 #include <cmath>
 
 #include "shale/base/error.h"

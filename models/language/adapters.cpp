@@ -4,7 +4,6 @@
 #include <filesystem>
 #include <iterator>
 #include <set>
-#include <utility>
 
 #include "shale/base/error.h"
 #include "shale/base/json.h"

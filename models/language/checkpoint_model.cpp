@@ -1,7 +1,6 @@
 #include "shale/models/language/checkpoint_model.h"
 
 #include <filesystem>
-#include <span>
 #include <vector>
 
 #include "shale/base/error.h"

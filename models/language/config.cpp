@@ -1,6 +1,5 @@
 #include "shale/models/language/config.h"
 
-#include <algorithm>
 #include <tuple>
 
 #include "shale/base/error.h"

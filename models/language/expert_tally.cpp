@@ -1,7 +1,6 @@
 #include "shale/models/language/expert_tally.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "shale/base/error.h"
 #include "shale/kernels/moe.h"

@@ -1,7 +1,6 @@
 #include "shale/models/language/find_tokenizer.h"
 
 #include <filesystem>
-#include <optional>
 #include <utility>
 #include <vector>
 

@@ -1,6 +1,5 @@
 #include "shale/models/language/stored_model.h"
 
-#include <utility>
 #include <vector>
 
 #include "shale/base/error.h"

@@ -1,7 +1,6 @@
 // shale ckpt inspect and diff: contents of checkpoints.
 #include <cmath>
 #include <cstdio>
-#include <optional>
 
 #include "shale/base/error.h"
 #include "shale/base/json.h"

@@ -3,7 +3,6 @@
 #include <cstdio>
 #include <set>
 #include <string>
-#include <vector>
 
 #include "shale/base/config.h"
 #include "shale/base/error.h"

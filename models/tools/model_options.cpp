@@ -1,7 +1,5 @@
 #include "shale/models/tools/model_options.h"
 
-#include <utility>
-
 #include "shale/base/cpu_affinity.h"
 #include "shale/base/gpu_model.h"
 #include "shale/models/training/checks/kernel_choice.h"

@@ -1,7 +1,6 @@
 // shale report and metrics: show the reports of runs, as a page and as a table.
 #include <cstdio>
 #include <filesystem>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>

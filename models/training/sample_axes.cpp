@@ -1,6 +1,5 @@
 #include "shale/models/training/sample_axes.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "shale/base/error.h"

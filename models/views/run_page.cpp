@@ -1,6 +1,5 @@
 #include "shale/models/views/run_page.h"
 
-#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <filesystem>

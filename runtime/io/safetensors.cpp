@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
-#include <utility>
 
 #include "shale/base/error.h"
 #include "shale/base/parse.h"

@@ -1,7 +1,6 @@
 #include "shale/runtime/kernel_check/cache.h"
 
 #include <algorithm>
-#include <array>
 #include <cstdlib>
 #include <filesystem>
 #include <functional>

@@ -1,7 +1,5 @@
 #include "shale/runtime/nn/fp8.h"
 
-#include <algorithm>
-
 #include "shale/base/error.h"
 #include "shale/runtime/nn/layers.h"
 #include "shale/runtime/nn/moe.h"

@@ -1,7 +1,6 @@
 #include "shale/runtime/ops/create.h"
 
 #include <cmath>
-#include <span>
 #include <utility>
 #include <vector>
 

@@ -2,7 +2,6 @@
 #include "shale/runtime/tensor/dlpack.h"
 
 #include <array>
-#include <utility>
 
 #include "shale/base/error.h"
 #include "shale/runtime/tensor/foreign_memory.h"

@@ -1,7 +1,6 @@
 #include "shale/runtime/tensor/graph.h"
 
 #include <exception>
-#include <utility>
 #include <vector>
 
 #include "shale/base/error.h"

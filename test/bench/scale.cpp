@@ -1,7 +1,6 @@
 // Costs that grow with the number of ranks, and costs that do not.
 #include <chrono>
 #include <mutex>
-#include <string>
 #include <thread>
 
 #include "shale/bench/support/lock_count.h"

@@ -1,6 +1,5 @@
 // Tests collectives in host memory that add inside NUMA nodes first: bits are those of one tree,
 // and traffic between nodes is low.
-#include <bit>
 
 #include "shale/test/support/ranks/harness.h"
 

@@ -1,6 +1,5 @@
 // Tests links between two ranks: values, order, capacity, and errors when the ends disagree.
 #include <chrono>
-#include <thread>
 
 #include "shale/comm/link/pipe_link.h"
 #include "shale/test/support/ranks/harness.h"

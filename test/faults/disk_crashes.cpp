@@ -2,7 +2,6 @@
 // possible then. In each state, all committed checkpoints must be intact, and a run must be able to
 // resume.
 
-#include <filesystem>
 #include <string>
 #include <vector>
 

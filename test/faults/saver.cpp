@@ -2,7 +2,6 @@
 
 #include <cstdlib>
 #include <filesystem>
-#include <utility>
 
 #include "shale/base/error.h"
 #include "shale/runtime/io/file.h"

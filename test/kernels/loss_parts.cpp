@@ -1,7 +1,6 @@
 // Cross-entropy with the vocabulary split over ranks.
 #include <cmath>
 #include <limits>
-#include <numeric>
 
 #include "shale/kernels/loss.h"
 #include "shale/test/support/catch.h"

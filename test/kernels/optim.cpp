@@ -1,7 +1,6 @@
 #include "shale/kernels/optim.h"
 
 #include <cmath>
-#include <limits>
 
 #include "shale/test/support/catch.h"
 #include "shale/test/support/kernels.h"

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
-#include <utility>
 
 #include "shale/base/error.h"
 #include "shale/models/training/make_optimizer.h"

@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
-#include <span>
 #include <utility>
 
 #include "shale/base/error.h"

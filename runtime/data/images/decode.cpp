@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <cctype>
-#include <cstring>
 
 #include "shale/base/error.h"
 #include "shale/runtime/data/images/decode_internal.h"

@@ -1,6 +1,5 @@
 #include <png.h>
 
-#include <algorithm>
 #include <csetjmp>
 #include <cstring>
 

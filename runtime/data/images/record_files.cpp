@@ -1,6 +1,5 @@
 // Files of CIFAR and IDX, whose records have a fixed size.
 #include <algorithm>
-#include <array>
 #include <filesystem>
 #include <optional>
 #include <utility>

@@ -3,7 +3,6 @@
 #include "shale/models/language/adapters.h"
 
 #include <cmath>
-#include <filesystem>
 
 #include "shale/comm/parallel/data/data_parallel.h"
 #include "shale/comm/world.h"

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <utility>
 
 #include "shale/comm/parallel/data/data_parallel.h"
 #include "shale/comm/world.h"

@@ -1,6 +1,5 @@
 // Runs whose data has values that are not finite: with --skip-non-finite and --skip-samples.
 #include <cmath>
-#include <limits>
 #include <memory>
 #include <string>
 #include <vector>

@@ -1,7 +1,6 @@
 // Tests that checksums, which ranks and resumed runs compare, depend on the content of the data.
 #include <filesystem>
 #include <functional>
-#include <optional>
 #include <vector>
 
 #include "shale/base/error.h"

@@ -3,7 +3,6 @@
 #include <fcntl.h>
 
 #include <cstring>
-#include <numeric>
 #include <vector>
 
 #include "shale/base/error.h"

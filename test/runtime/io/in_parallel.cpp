@@ -1,7 +1,6 @@
 #include "shale/runtime/io/in_parallel.h"
 
 #include <atomic>
-#include <set>
 #include <string>
 #include <thread>
 #include <vector>

@@ -1,6 +1,5 @@
 #include "shale/runtime/io/streamed_file.h"
 
-#include <filesystem>
 #include <string>
 #include <vector>
 

@@ -1,6 +1,5 @@
 #include "shale/runtime/kernel_check/check.h"
 
-#include <algorithm>
 #include <set>
 
 #include "shale/base/error.h"

@@ -1,7 +1,5 @@
 #include "shale/runtime/ops/fused.h"
 
-#include <algorithm>
-
 #include "shale/kernels/pointwise.h"
 #include "shale/runtime/autograd/recompute.h"
 #include "shale/runtime/autograd/tape.h"

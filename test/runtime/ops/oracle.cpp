@@ -1,7 +1,6 @@
 #include <cmath>
 #include <fstream>
 #include <map>
-#include <numeric>
 
 #include "shale/runtime/autograd/tape.h"
 #include "shale/runtime/ops/create.h"

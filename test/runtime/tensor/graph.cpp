@@ -1,7 +1,6 @@
 #include "shale/runtime/tensor/graph.h"
 
 #include <memory>
-#include <optional>
 #include <vector>
 
 #include "shale/base/error.h"

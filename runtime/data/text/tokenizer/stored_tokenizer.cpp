@@ -1,7 +1,6 @@
 #include "shale/runtime/data/text/tokenizer/stored_tokenizer.h"
 
 #include <algorithm>
-#include <array>
 #include <filesystem>
 #include <span>
 #include <utility>

@@ -1,6 +1,5 @@
 // Compares expert parallelism with all experts on every rank.
 #include <cmath>
-#include <numeric>
 
 #include "shale/comm/parallel/expert/expert_parallel.h"
 #include "shale/runtime/autograd/tape.h"

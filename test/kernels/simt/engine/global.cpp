@@ -1,6 +1,5 @@
 // Runs kernels that misuse global memory, each next to a correct one: out-of-bounds accesses, reads
 // of uninitialized memory, races between blocks.
-#include <algorithm>
 #include <numeric>
 
 #include "shale/kernels/simt/hopper.h"

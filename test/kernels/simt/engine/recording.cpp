@@ -1,6 +1,5 @@
 #include <functional>
 #include <memory>
-#include <vector>
 
 #include "shale/kernels/simt/simt.h"
 #include "shale/test/support/catch.h"

@@ -1,5 +1,4 @@
 #include <chrono>
-#include <set>
 #include <sstream>
 #include <thread>
 

@@ -1,7 +1,6 @@
 #include "shale/models/training/report/tensorboard.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstdio>
 #include <ctime>

@@ -1,5 +1,4 @@
 // Tests webdataset tar files made here: samples, names of all kinds, and damage.
-#include <filesystem>
 
 #include "shale/base/error.h"
 #include "shale/runtime/data/images/image_dataset.h"
