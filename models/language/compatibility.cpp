@@ -11,52 +11,44 @@ namespace {
 using Use = OptionUse<TrainConfig>;
 using enum Why;
 
-constexpr Use kTensor = {"--tensor", [](const TrainConfig& c) {
-                           return option_text(c.run.tensor > 1, "--tensor", c.run.tensor);
-                         }};
-constexpr Use kContext = {"--context", [](const TrainConfig& c) {
-                            return option_text(c.run.context > 1, "--context", c.run.context);
-                          }};
-constexpr Use kPipeline = {"--pipeline", [](const TrainConfig& c) {
-                             return option_text(c.run.pipeline > 1, "--pipeline", c.run.pipeline);
-                           }};
-constexpr Use kGraphs = {"--cuda-graph", [](const TrainConfig& c) {
-                           return option_text(c.run.cuda_graph, "--cuda-graph");
-                         }};
-constexpr Use kRing = {"--context-kind ring, ulysses+ring", [](const TrainConfig& c) {
+// OptionUse::text of a part of the config.
+template <auto kPart, auto kText>
+std::string of(const TrainConfig& c, const char* flag) {
+  return kText(c.*kPart, flag);
+}
+constexpr auto kRun = &TrainConfig::run;
+constexpr auto kLanguage = &TrainConfig::language;
+
+constexpr Use kTensor = {"--tensor", of<kRun, above<&RunConfig::tensor, 1>>};
+constexpr Use kContext = {"--context", of<kRun, above<&RunConfig::context, 1>>};
+constexpr Use kPipeline = {"--pipeline", of<kRun, above<&RunConfig::pipeline, 1>>};
+constexpr Use kGraphs = {"--cuda-graph", of<kRun, is_set<&RunConfig::cuda_graph>>};
+constexpr Use kRing = {"--context-kind ring, ulysses+ring", [](const TrainConfig& c, const char*) {
                          const comm::ContextKind kind = c.run.context_kind;
                          if (kind == comm::ContextKind::kRing)
                            return option_text(true, "--context-kind ring");
                          return option_text(kind == comm::ContextKind::kUlyssesRing,
                                             "--context-kind ulysses+ring");
                        }};
-constexpr Use kFrozenCodes = {"--frozen-dtype int8, nf4", [](const TrainConfig& c) {
+constexpr Use kFrozenCodes = {"--frozen-dtype int8, nf4", [](const TrainConfig& c, const char*) {
                                 const LoraConfig& lora = c.language.lora;
                                 return option_text(
                                     lora.is_on() && nn::code_of(lora.frozen).has_value(),
                                     "--frozen-dtype", nn::frozen_dtype_name(lora.frozen));
                               }};
-constexpr Use kLoraDropout = {"--lora-dropout", [](const TrainConfig& c) {
+constexpr Use kLoraDropout = {"--lora-dropout", [](const TrainConfig& c, const char* flag) {
                                 const LoraConfig& lora = c.language.lora;
-                                return option_text(lora.is_on() && lora.dropout > 0,
-                                                   "--lora-dropout", lora.dropout);
+                                return option_text(lora.is_on() && lora.dropout > 0, flag,
+                                                   lora.dropout);
                               }};
-constexpr Use kDpo = {"--task dpo", [](const TrainConfig& c) {
-                        return option_text(c.language.source.objective == Objective::kDpo,
-                                           "--task dpo");
+constexpr Use kDpo = {"--task dpo", [](const TrainConfig& c, const char* name) {
+                        return option_text(c.language.source.objective == Objective::kDpo, name);
                       }};
-constexpr Use kLossChunk = {"--loss-chunk", [](const TrainConfig& c) {
-                              return option_text(c.language.loss_chunk > 0, "--loss-chunk",
-                                                 c.language.loss_chunk);
-                            }};
-constexpr Use kPattern = {"--attention-pattern", [](const TrainConfig& c) {
-                            return option_text(!c.language.attention_pattern.empty(),
-                                               "--attention-pattern", c.language.attention_pattern);
-                          }};
-constexpr Use kSamples = {"--sample-tokens", [](const TrainConfig& c) {
-                            return option_text(c.language.sample_tokens > 0, "--sample-tokens",
-                                               c.language.sample_tokens);
-                          }};
+constexpr Use kLossChunk = {"--loss-chunk", of<kLanguage, above<&LanguageConfig::loss_chunk, 0>>};
+constexpr Use kPattern = {"--attention-pattern",
+                          of<kLanguage, is_given<&LanguageConfig::attention_pattern>>};
+constexpr Use kSamples = {"--sample-tokens",
+                          of<kLanguage, above<&LanguageConfig::sample_tokens, 0>>};
 
 constexpr const char* kGenerate = "`shale generate` with what --export writes";
 

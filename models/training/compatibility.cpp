@@ -8,81 +8,49 @@ namespace {
 using Use = OptionUse<RunConfig>;
 using enum Why;
 
-constexpr Use kPipeline = {"--pipeline", [](const RunConfig& c) {
-                             return option_text(c.pipeline > 1, "--pipeline", c.pipeline);
-                           }};
-constexpr Use kExpert = {
-    "--expert", [](const RunConfig& c) { return option_text(c.expert > 1, "--expert", c.expert); }};
-constexpr Use kHosted = {"--ranks-per-process", [](const RunConfig& c) {
-                           return option_text(c.ranks_per_process > 1, "--ranks-per-process",
-                                              c.ranks_per_process);
-                         }};
+template <auto kField>
+std::string coded_bits(const RunConfig& c, const char* flag) {
+  const CodedBits bits = c.*kField;
+  return option_text(bits != CodedBits::kNone, flag, bits == CodedBits::k8 ? 8 : 4);
+}
+template <OptimizerKind kKind>
+std::string is_optimizer(const RunConfig& c, const char* name) {
+  return option_text(c.optimizer == kKind, name);
+}
+
+constexpr Use kPipeline = {"--pipeline", above<&RunConfig::pipeline, 1>};
+constexpr Use kExpert = {"--expert", above<&RunConfig::expert, 1>};
+constexpr Use kHosted = {"--ranks-per-process", above<&RunConfig::ranks_per_process, 1>};
 constexpr Use kGroupRing = {
-    "--context-kind ulysses+ring", [](const RunConfig& c) {
-      return option_text(c.context > 1 && c.context_kind == comm::ContextKind::kUlyssesRing,
-                         "--context-kind ulysses+ring");
+    "--context-kind ulysses+ring", [](const RunConfig& c, const char* name) {
+      return option_text(c.context > 1 && c.context_kind == comm::ContextKind::kUlyssesRing, name);
     }};
-constexpr Use kStage23 = {
-    "--zero 2, 3", [](const RunConfig& c) { return option_text(c.zero > 1, "--zero", c.zero); }};
-constexpr Use kGraphs = {
-    "--cuda-graph", [](const RunConfig& c) { return option_text(c.cuda_graph, "--cuda-graph"); }};
-constexpr Use kRamp = {"--batch-ramp", [](const RunConfig& c) {
-                         return option_text(!c.batch_ramp.empty(), "--batch-ramp", c.batch_ramp);
-                       }};
-constexpr Use kReproducible = {"--reproducible", [](const RunConfig& c) {
-                                 return option_text(c.reproducible, "--reproducible");
-                               }};
-constexpr Use kReshardRanks = {"--reshard-ranks", [](const RunConfig& c) {
-                                 return option_text(c.reshard_ranks > 0, "--reshard-ranks",
-                                                    c.reshard_ranks);
-                               }};
-constexpr Use kOffload = {"--offload", [](const RunConfig& c) {
-                            return option_text(c.offload != OffloadKind::kNone, "--offload",
-                                               c.offload_to);
+constexpr Use kStage23 = {"--zero 2, 3", [](const RunConfig& c, const char*) {
+                            return above<&RunConfig::zero, 1>(c, "--zero");
                           }};
-constexpr Use kOffloadActivations = {
-    "--offload-activations",
-    [](const RunConfig& c) { return option_text(c.offload_activations, "--offload-activations"); }};
-constexpr Use kGradBf16 = {"--grad-dtype bf16", [](const RunConfig& c) {
+constexpr Use kGraphs = {"--cuda-graph", is_set<&RunConfig::cuda_graph>};
+constexpr Use kRamp = {"--batch-ramp", is_given<&RunConfig::batch_ramp>};
+constexpr Use kReproducible = {"--reproducible", is_set<&RunConfig::reproducible>};
+constexpr Use kReshardRanks = {"--reshard-ranks", above<&RunConfig::reshard_ranks, 0>};
+constexpr Use kOffload = {"--offload", [](const RunConfig& c, const char* flag) {
+                            return option_text(c.offload != OffloadKind::kNone, flag, c.offload_to);
+                          }};
+constexpr Use kOffloadActivations = {"--offload-activations",
+                                     is_set<&RunConfig::offload_activations>};
+constexpr Use kGradBf16 = {"--grad-dtype bf16", [](const RunConfig& c, const char*) {
                              return option_text(c.grad_dtype != DType::kF32, "--grad-dtype",
                                                 dtype_name(c.grad_dtype));
                            }};
-constexpr Use kSkipOutliers = {"--skip-outliers", [](const RunConfig& c) {
-                                 return option_text(c.skip_outliers > 0, "--skip-outliers",
-                                                    c.skip_outliers);
-                               }};
-constexpr Use kEma = {"--ema",
-                      [](const RunConfig& c) { return option_text(c.ema > 0, "--ema", c.ema); }};
-constexpr Use kOuter = {"--outer-every", [](const RunConfig& c) {
-                          return option_text(c.outer_every > 0, "--outer-every", c.outer_every);
-                        }};
-std::string coded_bits_text(CodedBits bits, const char* flag) {
-  return option_text(bits != CodedBits::kNone, flag, bits == CodedBits::k8 ? 8 : 4);
-}
-constexpr Use kCodedGathers = {"--quantize-gathers", [](const RunConfig& c) {
-                                 return coded_bits_text(c.quantize_gathers, "--quantize-gathers");
-                               }};
-constexpr Use kCodedReductions = {"--quantize-reductions", [](const RunConfig& c) {
-                                    return coded_bits_text(c.quantize_reductions,
-                                                           "--quantize-reductions");
-                                  }};
-
-template <OptimizerKind kKind>
-std::string optimizer_text(const RunConfig& c, const char* name) {
-  return option_text(c.optimizer == kKind, "--optimizer", name);
-}
-constexpr Use kAdamW8bit = {"--optimizer adamw-8bit", [](const RunConfig& c) {
-                              return optimizer_text<OptimizerKind::kAdamW8bit>(c, "adamw-8bit");
-                            }};
-constexpr Use kAdafactor = {"--optimizer adafactor", [](const RunConfig& c) {
-                              return optimizer_text<OptimizerKind::kAdafactor>(c, "adafactor");
-                            }};
-constexpr Use kLamb = {"--optimizer lamb", [](const RunConfig& c) {
-                         return optimizer_text<OptimizerKind::kLamb>(c, "lamb");
-                       }};
-constexpr Use kOneBitAdam = {"--optimizer 1bit-adam", [](const RunConfig& c) {
-                               return optimizer_text<OptimizerKind::kOneBitAdam>(c, "1bit-adam");
-                             }};
+constexpr Use kSkipOutliers = {"--skip-outliers", above<&RunConfig::skip_outliers, 0>};
+constexpr Use kEma = {"--ema", above<&RunConfig::ema, 0>};
+constexpr Use kOuter = {"--outer-every", above<&RunConfig::outer_every, 0>};
+constexpr Use kCodedGathers = {"--quantize-gathers", coded_bits<&RunConfig::quantize_gathers>};
+constexpr Use kCodedReductions = {"--quantize-reductions",
+                                  coded_bits<&RunConfig::quantize_reductions>};
+constexpr Use kAdamW8bit = {"--optimizer adamw-8bit", is_optimizer<OptimizerKind::kAdamW8bit>};
+constexpr Use kAdafactor = {"--optimizer adafactor", is_optimizer<OptimizerKind::kAdafactor>};
+constexpr Use kLamb = {"--optimizer lamb", is_optimizer<OptimizerKind::kLamb>};
+constexpr Use kOneBitAdam = {"--optimizer 1bit-adam", is_optimizer<OptimizerKind::kOneBitAdam>};
 
 constexpr auto kTable = std::to_array<Incompatible<RunConfig>>({
     {kPipeline, kStage23, kNotBuilt,

@@ -20,9 +20,10 @@ enum class Why : uint8_t {
 template <typename Config>
 struct OptionUse {
   const char* name;  // for pages: "--zero 2, 3"
+  std::string (*text)(const Config& config, const char* name);
   // Returns the option as the config has it, "--zero 2"; empty if the config does not use these
   // values.
-  std::string (*in)(const Config& config);
+  std::string in(const Config& config) const { return text(config, name); }
 };
 
 // Two incompatible options. Tables of this struct define the checks, their messages and
@@ -56,6 +57,22 @@ std::string option_text(bool uses, std::string_view flag, const Value& value) {
 }
 inline std::string option_text(bool uses, std::string_view flag) {
   return uses ? std::string(flag) : std::string();
+}
+template <typename Config, typename Field>
+Config config_of(Field Config::*);
+
+// OptionUse::text of a field: above a number; a flag that is set; a text that is given.
+template <auto kField, int kMost>
+std::string above(const decltype(config_of(kField))& config, const char* flag) {
+  return option_text(config.*kField > kMost, flag, config.*kField);
+}
+template <auto kField>
+std::string is_set(const decltype(config_of(kField))& config, const char* flag) {
+  return option_text(config.*kField, flag);
+}
+template <auto kField>
+std::string is_given(const decltype(config_of(kField))& config, const char* flag) {
+  return option_text(!(config.*kField).empty(), flag, config.*kField);
 }
 
 }  // namespace shale::models
