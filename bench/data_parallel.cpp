@@ -9,7 +9,6 @@
 #include <optional>
 
 #include "shale/base/config.h"
-#include "shale/base/cpu_affinity.h"
 #include "shale/base/error.h"
 #include "shale/base/json.h"
 #include "shale/bench/support/owner_step.h"
@@ -17,7 +16,6 @@
 #include "shale/bench/support/table.h"
 #include "shale/bench/support/timing.h"
 #include "shale/bench/support/train_work.h"
-#include "shale/comm/sums/ordered_sum.h"
 #include "shale/comm/world.h"
 #include "shale/models/language/family.h"
 #include "shale/models/training/make_optimizer.h"

@@ -1,7 +1,6 @@
 #include "shale/comm/watch/issued_calls.h"
 
 #include "shale/base/error.h"
-#include "shale/base/rng.h"
 
 namespace shale::comm {
 

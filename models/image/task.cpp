@@ -6,7 +6,6 @@
 
 #include "shale/base/error.h"
 #include "shale/base/log.h"
-#include "shale/base/parse.h"
 #include "shale/comm/parallel/data/batch_norm_sync.h"
 #include "shale/comm/sums/ordered_sum.h"
 #include "shale/kernels/loss.h"

@@ -10,7 +10,6 @@
 #include "shale/kernels/elementwise.h"
 #include "shale/models/language/adapters.h"
 #include "shale/models/weights/checkpoint_values.h"
-#include "shale/models/weights/hf_export.h"
 #include "shale/runtime/io/convert_internal.h"
 
 namespace shale::models {

@@ -2,7 +2,6 @@
 
 #include <array>
 
-#include "shale/base/parse.h"
 #include "shale/runtime/nn/frozen.h"
 
 namespace shale::models {

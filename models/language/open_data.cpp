@@ -8,7 +8,6 @@
 
 #include "shale/base/cpu_affinity.h"
 #include "shale/base/error.h"
-#include "shale/base/parse.h"
 #include "shale/models/training/batch_ramp.h"
 #include "shale/models/training/watch_reading.h"
 #include "shale/runtime/data/tokens/data_mix.h"

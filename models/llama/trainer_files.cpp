@@ -8,7 +8,6 @@
 #include "shale/base/error.h"
 #include "shale/base/json.h"
 #include "shale/models/llama/hf.h"
-#include "shale/models/llama/variant.h"
 #include "shale/models/weights/llmc_file.h"
 
 namespace shale::models {

@@ -12,7 +12,6 @@
 #include "shale/comm/groups/group_simulated.h"
 #include "shale/kernels/dry_run.h"
 #include "shale/models/training/batch_ramp.h"
-#include "shale/models/training/checks/gemm_peak.h"
 #include "shale/models/training/make_step.h"
 #include "shale/models/training/report/memory_profile.h"
 #include "shale/models/training/slow_links.h"

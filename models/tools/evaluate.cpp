@@ -5,7 +5,6 @@
 #include "shale/base/error.h"
 #include "shale/base/json.h"
 #include "shale/base/log.h"
-#include "shale/base/parse.h"
 #include "shale/base/text_file.h"
 #include "shale/models/image/classifier.h"
 #include "shale/models/language/likelihood.h"

@@ -8,7 +8,6 @@
 #include "shale/base/config.h"
 #include "shale/base/error.h"
 #include "shale/base/json.h"
-#include "shale/base/parse.h"
 #include "shale/models/language/data_config.h"
 #include "shale/models/language/text_model.h"
 #include "shale/models/tools/model_options.h"

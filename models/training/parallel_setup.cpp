@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "shale/base/error.h"
-#include "shale/base/parse.h"
 #include "shale/kernels/block_codes.h"
 #include "shale/models/training/batch_ramp.h"
 #include "shale/models/training/compatibility.h"

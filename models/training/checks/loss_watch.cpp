@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "shale/base/parse.h"
 #include "shale/base/text.h"
 
 namespace shale::models {
