@@ -18,9 +18,6 @@ namespace fs = std::filesystem;
 constexpr int64_t kByteVocab = 256;
 constexpr int32_t kEndOfFile = 0;
 constexpr size_t kProbeBytes = 8192;
-// Maximum number of mapped files; if there are more files, the smallest are copied instead. A
-// process may have 65,530 mappings (vm.max_map_count), and other code needs some of them.
-constexpr size_t kMaxMappings = 16384;
 
 // Reads a file. Checks the beginning for a NUL first, because most binaries have one there.
 TextScan read_file(const MappedFile& file, const OnReading& on_reading) {
@@ -32,34 +29,31 @@ TextScan read_file(const MappedFile& file, const OnReading& on_reading) {
   return scan_text(file, on_reading);
 }
 
-TokenPiece make_document(MappedFile file, std::string name, uint32_t crc, bool copy) {
-  const auto tokens = static_cast<int64_t>(file.bytes().size());
-  if (copy) {
-    const auto bytes =
+// files: where the document stays; null: its bytes are copied.
+TokenPiece make_document(MappedFile file, std::string name, uint32_t crc,
+                         const std::shared_ptr<FileMaps>& files) {
+  TokenPiece document{.files = files,
+                      .tokens = static_cast<int64_t>(file.bytes().size()),
+                      .name = std::move(name),
+                      .crc = crc};
+  if (files == nullptr) {
+    const auto copy =
         std::make_shared<std::vector<std::byte>>(file.bytes().begin(), file.bytes().end());
     file.check();
-    return {.owner = bytes,
-            .data = bytes->data(),
-            .tokens = tokens,
-            .name = std::move(name),
-            .crc = crc};
+    document.memory = {copy, copy->data()};
+  } else {
+    file.advise(AccessPattern::kRandom);
+    document.file = files->add(std::move(file));
   }
-  file.advise(AccessPattern::kRandom);
-  const auto owner = std::make_shared<const MappedFile>(std::move(file));
-  return {.owner = owner,
-          .data = owner->bytes().data(),
-          .tokens = tokens,
-          .name = std::move(name),
-          .crc = crc,
-          .file = owner.get()};
+  return document;
 }
 
-// Files of at least this size are mapped, others are copied; 0 if all can be mapped.
-int64_t smallest_mapped(const std::vector<ListedFile>& files) {
-  if (files.size() <= kMaxMappings) return 0;
+// Files of at least this size are mapped, others are copied; 0 if all can stay mapped.
+int64_t smallest_mapped(const std::vector<ListedFile>& files, size_t most) {
+  if (files.size() <= most) return 0;
   std::vector<int64_t> sizes;
   for (const ListedFile& file : files) sizes.push_back(file.bytes);
-  const auto nth = sizes.begin() + static_cast<std::ptrdiff_t>(kMaxMappings);
+  const auto nth = sizes.begin() + static_cast<std::ptrdiff_t>(most);
   std::nth_element(sizes.begin(), nth, sizes.end(), std::greater<>());
   return *nth + 1;
 }
@@ -76,7 +70,8 @@ size_t broken_at(const MappedFile& file, const DataOptions& options) {
 std::vector<TokenPiece> open_folder(const std::string& root, const DataOptions& options,
                                     SkippedFiles& skipped) {
   const std::vector<ListedFile> files = list_files(root, skipped);
-  const int64_t mapped_bytes = smallest_mapped(files);
+  const std::shared_ptr<FileMaps> maps = make_files(options);
+  const int64_t mapped_bytes = smallest_mapped(files, maps->most());
   std::vector<TokenPiece> documents;
   for (const ListedFile& file : files) {
     if (file.bytes == 0) {
@@ -91,8 +86,8 @@ std::vector<TokenPiece> open_folder(const std::string& root, const DataOptions& 
       } else if (broken_at(mapped, options) != std::string_view::npos) {
         ++skipped.not_utf8;
       } else {
-        documents.push_back(
-            make_document(std::move(mapped), file.name, scan.crc, file.bytes < mapped_bytes));
+        documents.push_back(make_document(std::move(mapped), file.name, scan.crc,
+                                          file.bytes < mapped_bytes ? nullptr : maps));
       }
     } catch (const OutOfMemoryError&) {
       throw;  // this process is out of memory, which says nothing about the file
@@ -106,6 +101,7 @@ std::vector<TokenPiece> open_folder(const std::string& root, const DataOptions& 
 
 std::vector<TokenPiece> open_files(const std::vector<std::string>& files,
                                    const DataOptions& options) {
+  const std::shared_ptr<FileMaps> maps = make_files(options);
   std::vector<TokenPiece> documents;
   for (const std::string& path : files) {
     MappedFile mapped(path);
@@ -117,7 +113,7 @@ std::vector<TokenPiece> open_files(const std::vector<std::string>& files,
     if (const size_t at = broken_at(mapped, options); at != std::string_view::npos) {
       throw DataError(cat(path, ": not UTF-8 at byte ", at, ", expected text for a tokenizer"));
     }
-    documents.push_back(make_document(std::move(mapped), path, scan.crc, /*copy=*/false));
+    documents.push_back(make_document(std::move(mapped), path, scan.crc, maps));
   }
   return documents;
 }
@@ -128,7 +124,8 @@ int64_t tail_start(const TokenPiece& document, double fraction) {
   const int64_t size = document.tokens;
   const auto tail = static_cast<int64_t>(static_cast<double>(size) * fraction);
   const int64_t wanted = std::max<int64_t>(size - tail, 1);
-  const auto* text = reinterpret_cast<const char*>(document.data);
+  const PieceBytes bytes(document);
+  const auto* text = reinterpret_cast<const char*>(bytes.data);
   for (int64_t i = wanted; i < size; ++i) {
     if (text[i - 1] == '\n') return i;
   }
@@ -148,7 +145,7 @@ Divided divide(std::vector<TokenPiece> documents, const std::vector<FileUse>& us
                double fraction) {
   if (documents.size() == 1 && fraction > 0) {
     const int64_t head = tail_start(documents.front(), fraction);
-    if (documents.front().file != nullptr) documents.front().file->check();
+    PieceBytes(documents.front()).check();
     auto [train, val] = split_pieces(std::move(documents), TokenWidth::k8, head);
     return {std::move(train), std::move(val), ", the end of the file"};
   }

@@ -21,10 +21,11 @@ struct Part {
   std::vector<std::byte> tokens = {};
 };
 
-std::vector<Part> parts_of(const std::vector<TokenPiece>& documents, const Tokenizer& tokenizer) {
+std::vector<Part> parts_of(const std::vector<TokenPiece>& documents,
+                           const std::vector<PieceBytes>& texts, const Tokenizer& tokenizer) {
   std::vector<Part> parts;
   for (size_t i = 0; i < documents.size(); ++i) {
-    std::string_view rest(reinterpret_cast<const char*>(documents[i].data),
+    std::string_view rest(reinterpret_cast<const char*>(texts[i].data),
                           static_cast<size_t>(documents[i].tokens));
     while (!rest.empty()) {
       const size_t end =
@@ -56,7 +57,8 @@ std::vector<TokenPiece> tokenize_documents(const std::vector<TokenPiece>& docume
                                            const StoredTokenizer& tokenizer, int threads,
                                            const OnReading& on_reading) {
   const TokenWidth width = token_width(tokenizer.tokenizer.vocab_size());
-  std::vector<Part> parts = parts_of(documents, tokenizer.tokenizer);
+  const std::vector<PieceBytes> texts(documents.begin(), documents.end());
+  std::vector<Part> parts = parts_of(documents, texts, tokenizer.tokenizer);
   const size_t workers = std::max<size_t>(static_cast<size_t>(threads), 1);
   std::vector<std::unique_ptr<TokenEncoder>> encoders(workers);
   std::mutex telling;
@@ -86,10 +88,9 @@ std::vector<TokenPiece> tokenize_documents(const std::vector<TokenPiece>& docume
     part.tokens = {};
   }
   for (size_t i = 0; i < documents.size(); ++i) {
-    if (documents[i].file != nullptr) documents[i].file->check();
+    texts[i].check();
     const auto size = static_cast<int64_t>(width);
-    pieces.push_back({.owner = tokens[i],
-                      .data = tokens[i]->data(),
+    pieces.push_back({.memory = {tokens[i], tokens[i]->data()},
                       .tokens = std::ssize(*tokens[i]) / size,
                       .name = documents[i].name,
                       .crc = documents[i].crc});

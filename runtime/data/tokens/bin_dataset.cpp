@@ -15,13 +15,13 @@ namespace {
 namespace fs = std::filesystem;
 
 BinData collect_llmc(const DataSource& source, const std::vector<std::string>& files,
-                     bool will_scan) {
-  BinData data;
+                     const DataOptions& options) {
+  BinData data{.files = make_files(options)};
   std::string first;
   for (const auto& [path, is_validation] : divide_token_files(source, files, data.note)) {
-    const std::shared_ptr<const MappedFile> file = map_tokens(path, will_scan);
-    const LlmcHeader header = parse_llmc_header(file->bytes(), path);
-    file->check();
+    MappedFile file = map_tokens(path, options.validate);
+    const LlmcHeader header = parse_llmc_header(file.bytes(), path);
+    file.check();
     if (first.empty()) {
       first = path;
       data.width = header.width;
@@ -30,19 +30,19 @@ BinData collect_llmc(const DataSource& source, const std::vector<std::string>& f
       throw DataError(cat(path, ": tokens of ", static_cast<int>(header.width), " bytes, but ",
                           first, " has ", static_cast<int>(data.width)));
     }
-    (is_validation ? data.val : data.train)
-        .push_back(make_piece(file, kLlmcHeaderBytes, header.tokens));
+    data.add(std::move(file), kLlmcHeaderBytes, header.tokens, is_validation);
   }
   return data;
 }
 
-// Returns the tokens in a part of a file's bytes.
-TokenPiece tokens_in(const TokenPiece& file, TokenWidth width, std::span<const std::byte> part) {
+// Returns the tokens in a part of a file's bytes. data: the first token.
+TokenPiece tokens_in(const TokenPiece& file, const std::byte* data, TokenWidth width,
+                     std::span<const std::byte> part) {
   const auto size = static_cast<int64_t>(width);
-  const int64_t before = std::max<int64_t>(part.data() - file.data, 0) / size;
-  const int64_t end = (part.data() + part.size() - file.data) / size;
+  const int64_t before = std::max<int64_t>(part.data() - data, 0) / size;
+  const int64_t end = (part.data() + part.size() - data) / size;
   TokenPiece tokens = file;
-  tokens.data += before * size;
+  tokens.offset += before * size;
   tokens.first_token += before;
   tokens.tokens = std::clamp<int64_t>(end, before, file.tokens) - before;
   return tokens;
@@ -54,12 +54,13 @@ uint32_t check_sample(const TokenPiece& file, TokenWidth width, int64_t blocks,
                       const DataOptions& options) {
   uint32_t crc = 0;
   int64_t looked_at = 0;
-  for (const std::span<const std::byte> part : sampled_parts(*file.file, blocks)) {
+  const PieceBytes bytes(file);
+  for (const std::span<const std::byte> part : sampled_parts(*bytes.file, blocks)) {
     if (options.on_reading && looked_at++ % 64 == 0) options.on_reading(file.name);
     crc = crc32c(part, crc);
-    file.file->check();
+    bytes.check();
     if (options.vocab_size > 0) {
-      check_tokens(tokens_in(file, width, part), width, options.vocab_size);
+      check_tokens(tokens_in(file, bytes.data, width, part), width, options.vocab_size);
     }
   }
   return crc;
@@ -87,7 +88,7 @@ uint32_t check_file(const TokenPiece& file, TokenWidth width, int64_t bound,
   for (int64_t begin = 0; begin < file.tokens; begin += kPart) {
     if (on_reading) on_reading(file.name);
     TokenPiece part = file;
-    part.data += begin * static_cast<int>(width);
+    part.offset += begin * static_cast<int>(width);
     part.first_token += begin;
     part.tokens = std::min(kPart, file.tokens - begin);
     largest = std::max(largest, check_tokens(part, width, bound));
@@ -107,7 +108,7 @@ int64_t check_all(const BinData& data, const DataOptions& options) {
     for (const TokenPiece& piece : *pieces) {
       largest =
           std::max(largest, int64_t{check_file(piece, data.width, wanted, options.on_reading)});
-      piece.file->advise(AccessPattern::kRandom);
+      PieceBytes(piece).file->advise(AccessPattern::kRandom);
     }
   }
   return options.vocab_size > 0 ? wanted : largest + 1;
@@ -123,18 +124,24 @@ std::shared_ptr<const TokenStream> make_stream(std::vector<TokenPiece> pieces, T
 
 }  // namespace
 
-TokenPiece make_piece(const std::shared_ptr<const MappedFile>& file, int64_t offset,
-                      int64_t tokens) {
-  return {.owner = file,
-          .data = file->bytes().data() + offset,
-          .tokens = tokens,
-          .name = file->path(),
-          .file = file.get()};
+void BinData::add(MappedFile file, int64_t offset, int64_t tokens, bool is_validation) {
+  std::string name = file.path();
+  (is_validation ? val : train)
+      .push_back({.files = files,
+                  .file = files->add(std::move(file)),
+                  .offset = offset,
+                  .tokens = tokens,
+                  .name = std::move(name)});
 }
 
-std::shared_ptr<const MappedFile> map_tokens(const std::string& path, bool will_scan) {
-  const AccessPattern pattern = will_scan ? AccessPattern::kSequential : AccessPattern::kRandom;
-  return std::make_shared<const MappedFile>(path, MapOptions{.pattern = pattern});
+std::shared_ptr<FileMaps> make_files(const DataOptions& options) {
+  const auto sources = static_cast<size_t>(std::max<int64_t>(options.sources, 1));
+  return std::make_shared<FileMaps>(std::max<size_t>(FileMaps::kMostMapped / sources, 1));
+}
+
+MappedFile map_tokens(const std::string& path, bool will_scan) {
+  return MappedFile(path,
+                    {.pattern = will_scan ? AccessPattern::kSequential : AccessPattern::kRandom});
 }
 
 DatasetSplits make_splits(BinData data, DataFormat format, const DataOptions& options) {
@@ -202,7 +209,7 @@ DatasetSplits open_llmc(const DataSource& source, const DataOptions& options) {
   if (files.empty()) {
     throw MissingInputError(cat(source.path, ": no shard *.bin in this folder"));
   }
-  BinData data = collect_llmc(source, files, options.validate);
+  BinData data = collect_llmc(source, files, options);
   if (skipped > 0) data.note += cat("; skipped ", skipped, " evaluation files");
   return make_splits(std::move(data), DataFormat::kLlmc, options);
 }

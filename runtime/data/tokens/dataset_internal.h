@@ -85,16 +85,19 @@ bool is_corpus(const DataSource& source, const DataOptions& options);
 
 // Token files of one format, before the division into training and validation.
 struct BinData {
-  std::vector<TokenPiece> train;
-  std::vector<TokenPiece> val;  // files whose names mark them for validation
+  std::shared_ptr<FileMaps> files;
+  std::vector<TokenPiece> train = {};
+  std::vector<TokenPiece> val = {};  // files whose names mark them for validation
   TokenWidth width = TokenWidth::k16;
   std::string note = {};  // addition to the summary
+
+  // Adds the tokens of a file from byte `offset` on.
+  void add(MappedFile file, int64_t offset, int64_t tokens, bool is_validation);
 };
 
-std::shared_ptr<const MappedFile> map_tokens(const std::string& path, bool will_scan);
-// Returns the tokens of a file from byte `offset` on.
-TokenPiece make_piece(const std::shared_ptr<const MappedFile>& file, int64_t offset,
-                      int64_t tokens);
+// Returns an empty table of the files of one of options.sources.
+std::shared_ptr<FileMaps> make_files(const DataOptions& options);
+MappedFile map_tokens(const std::string& path, bool will_scan);
 // Checks data, computes checksums, and divides the data unless file names mark validation data.
 DatasetSplits make_splits(BinData data, DataFormat format, const DataOptions& options);
 

@@ -109,7 +109,7 @@ DatasetSplits open_megatron(const DataSource& source, const DataOptions& options
   const std::vector<std::string> files =
       source.is_folder ? files_ending(source.path, ".bin") : source.files;
   if (files.empty()) throw MissingInputError(cat(source.path, ": no *.bin in this folder"));
-  BinData data;
+  BinData data{.files = make_files(options)};
   std::optional<TokenWidth> width;
   for (const auto& [path, is_validation] : divide_token_files(source, files, data.note)) {
     const Index index = read_index(index_path(path));
@@ -118,11 +118,10 @@ DatasetSplits open_megatron(const DataSource& source, const DataOptions& options
                           files.front(), " has ", static_cast<int>(*width)));
     }
     width = index.width;
-    const std::shared_ptr<const MappedFile> file = map_tokens(path, options.validate);
-    const auto bytes = static_cast<int64_t>(file->bytes().size());
+    MappedFile file = map_tokens(path, options.validate);
+    const auto bytes = static_cast<int64_t>(file.bytes().size());
     check_sequences(index, bytes, options.validate, options.on_reading);
-    (is_validation ? data.val : data.train)
-        .push_back(make_piece(file, 0, bytes / static_cast<int>(index.width)));
+    data.add(std::move(file), 0, bytes / static_cast<int>(index.width), is_validation);
   }
   data.width = *width;
   return make_splits(std::move(data), DataFormat::kMegatron, options);

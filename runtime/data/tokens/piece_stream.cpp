@@ -5,7 +5,6 @@
 
 #include "shale/base/error.h"
 #include "shale/base/parse.h"
-#include "shale/runtime/io/mapped_file.h"
 
 namespace shale {
 namespace {
@@ -49,13 +48,10 @@ int64_t effective_bound(int64_t vocab_bound) {
   return std::min(vocab_bound, int64_t{1} << 31);
 }
 
-void check_file(const TokenPiece& piece) {
-  if (piece.file != nullptr) piece.file->check();
-}
-
-[[noreturn]] void fail_token(const TokenPiece& piece, TokenWidth width, int64_t vocab_bound) {
+[[noreturn]] void fail_token(const TokenPiece& piece, const std::byte* data, TokenWidth width,
+                             int64_t vocab_bound) {
   for (int64_t i = 0; i < piece.tokens; ++i) {
-    const uint32_t token = token_at(piece.data, width, i);
+    const uint32_t token = token_at(data, width, i);
     if (token >= effective_bound(vocab_bound)) {
       throw DataError(cat(excerpt(piece.name, kLongestName), ": token ", token, " at position ",
                           piece.first_token + i, ", expected a token below ",
@@ -81,13 +77,18 @@ uint32_t max_token(const std::byte* data, TokenWidth width, int64_t count) {
 }
 
 uint32_t check_tokens(const TokenPiece& piece, TokenWidth width, int64_t vocab_bound) {
-  const uint32_t largest = max_token(piece.data, width, piece.tokens);
-  check_file(piece);
+  const PieceBytes bytes(piece);
+  const uint32_t largest = max_token(bytes.data, width, piece.tokens);
+  bytes.check();
   if (piece.tokens > 0 && largest >= effective_bound(vocab_bound)) {
-    fail_token(piece, width, vocab_bound);
+    fail_token(piece, bytes.data, width, vocab_bound);
   }
   return largest;
 }
+
+PieceBytes::PieceBytes(const TokenPiece& piece)
+    : file(piece.files == nullptr ? nullptr : piece.files->map(piece.file)),
+      data((file == nullptr ? piece.memory.get() : file->bytes().data()) + piece.offset) {}
 
 PieceStream::PieceStream(std::vector<TokenPiece> pieces, const Options& options)
     : options_(options) {
@@ -119,7 +120,9 @@ void PieceStream::read(int64_t begin, std::span<int32_t> out) const {
     const int64_t first = begin + done - starts_[index];
     // Reading may begin at the separator after the piece; then `first` is beyond the piece's end.
     const int64_t here = std::clamp(piece.tokens - first, int64_t{0}, count - done);
-    copy_tokens(piece, first, out.subspan(static_cast<size_t>(done), static_cast<size_t>(here)));
+    if (here > 0) {
+      copy_tokens(piece, first, out.subspan(static_cast<size_t>(done), static_cast<size_t>(here)));
+    }
     done += here;
     if (done < count && options_.separator) out[static_cast<size_t>(done++)] = *options_.separator;
   }
@@ -127,7 +130,8 @@ void PieceStream::read(int64_t begin, std::span<int32_t> out) const {
 
 void PieceStream::copy_tokens(const TokenPiece& piece, int64_t first,
                               std::span<int32_t> out) const {
-  const std::byte* data = piece.data + first * static_cast<int>(options_.width);
+  const PieceBytes bytes(piece);
+  const std::byte* data = bytes.data + first * static_cast<int>(options_.width);
   switch (options_.width) {
     case TokenWidth::k8:
       widen<uint8_t>(data, out);
@@ -139,7 +143,7 @@ void PieceStream::copy_tokens(const TokenPiece& piece, int64_t first,
       widen<uint32_t>(data, out);
       break;
   }
-  check_file(piece);
+  bytes.check();
   if (options_.separator && std::find(out.begin(), out.end(), *options_.separator) != out.end()) {
     throw DataError(cat(excerpt(piece.name, kLongestName), ": byte ", *options_.separator,
                         " near position ", piece.first_token + first,
@@ -151,10 +155,9 @@ void PieceStream::copy_tokens(const TokenPiece& piece, int64_t first,
   if (max_token(copied, TokenWidth::k32, count) >= effective_bound(options_.vocab_bound) &&
       count > 0) {
     TokenPiece part = piece;
-    part.data = data;
     part.tokens = count;
     part.first_token += first;
-    fail_token(part, options_.width, options_.vocab_bound);
+    fail_token(part, data, options_.width, options_.vocab_bound);
   }
 }
 

@@ -8,20 +8,32 @@
 #include <vector>
 
 #include "shale/runtime/data/tokens/token_dataset.h"
+#include "shale/runtime/io/file_maps.h"
 
 namespace shale {
 
-class MappedFile;
-
-// Tokens that are contiguous in memory: a part of a file.
+// Tokens that are contiguous in a file or in memory.
 struct TokenPiece {
-  std::shared_ptr<const void> owner;  // keeps the memory alive, for example the mapped file
-  const std::byte* data = nullptr;    // aligned to the token's width
+  std::shared_ptr<FileMaps> files = {};  // null: the tokens are in `memory`
+  size_t file = 0;                       // number of the file in `files`
+  std::shared_ptr<const std::byte> memory = {};
+  int64_t offset = 0;  // bytes before the first token; a multiple of the token's width
   int64_t tokens = 0;
-  std::string name;                  // file name for messages
-  int64_t first_token = 0;           // position of the piece in that file, for messages
-  uint32_t crc = 0;                  // checksum of the file, part of DatasetSplits::checksum
-  const MappedFile* file = nullptr;  // file that contains the memory; null: a copy
+  std::string name;         // file name for messages
+  int64_t first_token = 0;  // position of the piece in that file, for messages
+  uint32_t crc = 0;         // checksum of the file, part of DatasetSplits::checksum
+};
+
+// The bytes of a piece, which stay mapped as long as this object exists.
+struct PieceBytes {
+  explicit PieceBytes(const TokenPiece& piece);
+
+  std::shared_ptr<const MappedFile> file;  // null: the piece is in memory
+  const std::byte* data;                   // aligned to the token's width
+
+  void check() const {  // throws DataError as MappedFile::check() does
+    if (file != nullptr) file->check();
+  }
 };
 
 // Stream of the tokens of several pieces, one after another, without copying them.
@@ -39,6 +51,9 @@ class PieceStream final : public TokenStream {
   int64_t size() const override { return size_; }
   int64_t vocab_bound() const override { return options_.vocab_bound; }
   void read(int64_t begin, std::span<int32_t> out) const override;
+
+  const std::vector<TokenPiece>& pieces() const { return pieces_; }
+  const Options& options() const { return options_; }
 
  private:
   void copy_tokens(const TokenPiece& piece, int64_t first, std::span<int32_t> out) const;

@@ -81,9 +81,17 @@ NumpyHeader parse_numpy_header(std::string_view file, const std::string& path) {
   return header;
 }
 
-TokenPiece open_headerless(const std::string& path, TokenWidth width, bool will_scan) {
-  const std::shared_ptr<const MappedFile> file = map_tokens(path, will_scan);
-  const auto bytes = static_cast<int64_t>(file->bytes().size());
+// A token file, and where its tokens are.
+struct RawFile {
+  MappedFile file;
+  TokenWidth width;
+  int64_t offset = 0;  // byte offset of the first token
+  int64_t tokens = 0;
+};
+
+RawFile open_headerless(MappedFile file, TokenWidth width) {
+  const std::string& path = file.path();
+  const auto bytes = static_cast<int64_t>(file.bytes().size());
   const auto size = static_cast<int64_t>(width);
   if (bytes % size != 0) {
     throw DataError(cat(path, ": ", bytes, " bytes, expected ",
@@ -91,39 +99,41 @@ TokenPiece open_headerless(const std::string& path, TokenWidth width, bool will_
                         8 * size, " bits"));
   }
   uint32_t magic = 0;
-  if (bytes >= 4) std::memcpy(&magic, file->bytes().data(), sizeof magic);
+  if (bytes >= 4) std::memcpy(&magic, file.bytes().data(), sizeof magic);
   if (is_llmc_magic(magic)) {
     throw DataError(
         cat(path, ": begins with llm.c's magic number, expected tokens without a header"));
   }
-  return make_piece(file, 0, bytes / size);
+  return {.file = std::move(file), .width = width, .tokens = bytes / size};
 }
 
 // Opens a token file. A NumPy header, if there is one, gives the width of tokens.
-std::pair<TokenPiece, TokenWidth> open_raw_file(const std::string& path,
-                                                const DataOptions& options) {
-  const std::shared_ptr<const MappedFile> file = map_tokens(path, options.validate);
-  if (file->text().starts_with(kNumpyMagic)) {
-    const NumpyHeader header = parse_numpy_header(file->text(), path);
-    file->check();
+RawFile open_raw_file(const std::string& path, const DataOptions& options) {
+  MappedFile file = map_tokens(path, options.validate);
+  if (file.text().starts_with(kNumpyMagic)) {
+    const NumpyHeader header = parse_numpy_header(file.text(), path);
+    file.check();
     if (options.width && *options.width != header.width) {
       throw DataError(cat(path, ": tokens of ", 8 * static_cast<int>(header.width),
                           " bits, expected ", 8 * static_cast<int>(*options.width)));
     }
-    return {make_piece(file, header.offset, header.tokens), header.width};
+    return {.file = std::move(file),
+            .width = header.width,
+            .offset = header.offset,
+            .tokens = header.tokens};
   }
   if (!options.width) {
     throw ConfigError(cat(
         path, ": the file does not store the dtype of its tokens; use --data-format u16 or u32"));
   }
-  return {open_headerless(path, *options.width, options.validate), *options.width};
+  return open_headerless(std::move(file), *options.width);
 }
 
 }  // namespace
 
 DatasetSplits open_nanogpt(const DataSource& source, const DataOptions& options) {
   const TokenWidth width = options.width.value_or(TokenWidth::k16);
-  BinData data{.train = {}, .val = {}, .width = width};
+  BinData data{.files = make_files(options), .width = width};
   std::vector<std::string> files = source.files;
   if (source.is_folder) {
     // Only train.bin and files marked for validation or test are token files.
@@ -135,8 +145,8 @@ DatasetSplits open_nanogpt(const DataSource& source, const DataOptions& options)
     files.insert(files.begin(), train);
   }
   for (const auto& [path, is_validation] : divide_token_files(source, files, data.note)) {
-    (is_validation ? data.val : data.train)
-        .push_back(open_headerless(path, width, options.validate));
+    RawFile file = open_headerless(map_tokens(path, options.validate), width);
+    data.add(std::move(file.file), file.offset, file.tokens, is_validation);
   }
   return make_splits(std::move(data), DataFormat::kNanogpt, options);
 }
@@ -151,16 +161,16 @@ DatasetSplits open_raw(const DataSource& source, const DataOptions& options) {
   }
   if (files.empty())
     throw MissingInputError(cat(source.path, ": no *.npy or *.bin in this folder"));
-  BinData data;
+  BinData data{.files = make_files(options)};
   std::optional<TokenWidth> width;
   for (const auto& [path, is_validation] : divide_token_files(source, files, data.note)) {
-    auto [piece, its_width] = open_raw_file(path, options);
-    if (width && *width != its_width) {
-      throw DataError(cat(path, ": tokens of ", static_cast<int>(its_width), " bytes, but ",
+    RawFile file = open_raw_file(path, options);
+    if (width && *width != file.width) {
+      throw DataError(cat(path, ": tokens of ", static_cast<int>(file.width), " bytes, but ",
                           files.front(), " has ", static_cast<int>(*width)));
     }
-    width = its_width;
-    (is_validation ? data.val : data.train).push_back(std::move(piece));
+    width = file.width;
+    data.add(std::move(file.file), file.offset, file.tokens, is_validation);
   }
   data.width = *width;
   return make_splits(std::move(data), DataFormat::kRaw, options);

@@ -75,7 +75,7 @@ std::pair<std::vector<TokenPiece>, std::vector<TokenPiece>> split_pieces(
     head -= here;
     if (here < piece.tokens) {
       TokenPiece rest = piece;
-      rest.data += here * static_cast<int>(width);
+      rest.offset += here * static_cast<int>(width);
       rest.tokens -= here;
       rest.first_token += here;
       tail.push_back(std::move(rest));
@@ -186,13 +186,14 @@ DataFormat detect(const DataSource& source, const DataOptions& options) {
       source.is_folder ? files_ending(source.path, ".bin") : source.files;
   // In a folder, evaluation files next to shards are ignored. A single evaluation file is detected
   // as llm.c, whose reader reports what it is.
-  const auto is_eval = [](const std::string& file) { return file_magic(file) == kLlmcEvalMagic; };
-  if (source.is_folder) std::erase_if(bins, is_eval);
-  const auto has_magic = [&is_eval](const std::string& file) {
-    return is_llmc_magic(file_magic(file)) || is_eval(file);
-  };
-  const auto shards = std::count_if(bins.begin(), bins.end(), has_magic);
-  if (shards > 0 && static_cast<size_t>(shards) == bins.size()) return DataFormat::kLlmc;
+  size_t shards = 0;
+  std::erase_if(bins, [&](const std::string& file) {
+    const uint32_t magic = file_magic(file);
+    if (magic == kLlmcEvalMagic && source.is_folder) return true;
+    if (magic == kLlmcEvalMagic || is_llmc_magic(magic)) ++shards;
+    return false;
+  });
+  if (shards > 0 && shards == bins.size()) return DataFormat::kLlmc;
   if (shards > 0) {
     fail_ambiguous(source.path, "some of the files begin with llm.c's magic number, others do not");
   }
