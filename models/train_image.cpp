@@ -17,7 +17,10 @@ int main(int argc, char** argv) {
       .spec = spec,
       .run = config.run,
       .resolve = [&config](int ranks) { models::resolve(config, ranks); },
-      .make_task = [&config] { return std::make_unique<models::ImageTask>(config); }};
+      .make_task =
+          [&config](const models::DataReading& reading) {
+            return std::make_unique<models::ImageTask>(config, nullptr, reading);
+          }};
   models::plan_memory(program);
   return models::run_training_program(argc, argv, program);
 }

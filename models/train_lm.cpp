@@ -22,9 +22,9 @@ int main(int argc, char** argv) {
                                         models::resolve(config, all);
                                       },
                                   .make_task =
-                                      [&config, &ranks] {
+                                      [&config, &ranks](const models::DataReading& reading) {
                                         models::copy_piped_data(config, ranks);
-                                        return models::make_language_task(config);
+                                        return models::make_language_task(config, reading);
                                       }};
   models::plan_memory(program);
   return models::run_training_program(argc, argv, program);

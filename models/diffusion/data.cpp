@@ -1,6 +1,5 @@
 #include "shale/models/diffusion/data.h"
 
-#include "shale/models/training/watch_reading.h"
 #include "shale/runtime/data/images/latents.h"
 
 namespace shale::models {
@@ -20,8 +19,9 @@ Augmentation as_they_are(const DiffusionConfig& config, ImageFormat format) {
 }
 
 DiffusionData open_pictures(const DiffusionConfig& config, uint64_t seed,
-                            const std::shared_ptr<DamagedImages>& damaged) {
-  const ImageSplits splits = open_images(data_options(config.data, seed, kSmallPixels));
+                            const std::shared_ptr<DamagedImages>& damaged,
+                            const DataReading& reading) {
+  const ImageSplits splits = open_images(data_options(config.data, seed, kSmallPixels, reading));
   const Augmentation augmentation = as_they_are(config, splits.format);
   DiffusionData data{.pixels = augmentation.pixels,
                      .channels = 3,
@@ -51,9 +51,10 @@ DiffusionData open_pictures(const DiffusionConfig& config, uint64_t seed,
   return data;
 }
 
-DiffusionData open_stored_latents(const DiffusionConfig& config, uint64_t seed) {
+DiffusionData open_stored_latents(const DiffusionConfig& config, uint64_t seed,
+                                  const DataReading& reading) {
   const LatentSplits splits =
-      open_latents(config.data.path, config.data.val_fraction, watch_reading());
+      open_latents(config.data.path, config.data.val_fraction, reading.on_reading);
   DiffusionData data{.pixels = splits.pixels,
                      .channels = splits.channels,
                      .is_pictures = false,
@@ -75,10 +76,11 @@ DiffusionData open_stored_latents(const DiffusionConfig& config, uint64_t seed) 
 }  // namespace
 
 DiffusionData open_diffusion_data(const DiffusionConfig& config, uint64_t seed,
-                                  const std::shared_ptr<DamagedImages>& damaged) {
+                                  const std::shared_ptr<DamagedImages>& damaged,
+                                  const DataReading& reading) {
   const bool is_auto = config.data.format == ImageFormat::kAuto;
-  return is_auto && has_latents(config.data.path) ? open_stored_latents(config, seed)
-                                                  : open_pictures(config, seed, damaged);
+  return is_auto && has_latents(config.data.path) ? open_stored_latents(config, seed, reading)
+                                                  : open_pictures(config, seed, damaged, reading);
 }
 
 }  // namespace shale::models

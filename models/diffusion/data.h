@@ -8,6 +8,7 @@
 
 #include "shale/models/diffusion/config.h"
 #include "shale/models/training/task.h"
+#include "shale/models/training/watch_reading.h"
 #include "shale/runtime/data/images/image_batches.h"
 
 namespace shale::models {
@@ -30,6 +31,7 @@ struct DiffusionData {
 
 // Opens the configured data. `damaged` must outlive it. Throws MissingInputError, DataError.
 DiffusionData open_diffusion_data(const DiffusionConfig& config, uint64_t seed,
-                                  const std::shared_ptr<DamagedImages>& damaged);
+                                  const std::shared_ptr<DamagedImages>& damaged,
+                                  const DataReading& reading);
 
 }  // namespace shale::models

@@ -24,14 +24,16 @@ constexpr const char* kSamplesFolder = "samples";
 
 }  // namespace
 
-DiffusionTask::DiffusionTask(const DiffusionTrainConfig& config, const DiffusionTask* opened)
+DiffusionTask::DiffusionTask(const DiffusionTrainConfig& config, const DiffusionTask* opened,
+                             const DataReading& reading)
     : config_(config.diffusion),
       batches_(batch_layout(config.run, /*ranks=*/1)),
       seed_(static_cast<uint64_t>(config.run.seed)),
       folder_((std::filesystem::path(config.run.out) / kSamplesFolder).string()),
       damaged_(opened != nullptr ? opened->damaged_
                                  : std::make_shared<DamagedImages>(config_.data.max_damaged)),
-      data_(opened != nullptr ? opened->data_ : open_diffusion_data(config_, seed_, damaged_)),
+      data_(opened != nullptr ? opened->data_
+                              : open_diffusion_data(config_, seed_, damaged_, reading)),
       model_(std::make_unique<Dit>(
           model_config(config_, data_.pixels, data_.channels, std::ssize(data_.classes)))) {
   if (!config_.init.empty() && opened == nullptr)

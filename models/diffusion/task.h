@@ -18,7 +18,8 @@ class DiffusionTask : public Task {
   // `config` must be resolved. Opens the data. Throws MissingInputError, DataError or ConfigError
   // for impossible input.
   // opened: shares the data of this task, without stored weights; null: opens both.
-  explicit DiffusionTask(const DiffusionTrainConfig& config, const DiffusionTask* opened = nullptr);
+  explicit DiffusionTask(const DiffusionTrainConfig& config, const DiffusionTask* opened = nullptr,
+                         const DataReading& reading = {});
   ~DiffusionTask() override;
 
   Module& model() override { return *model_; }

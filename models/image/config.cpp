@@ -164,8 +164,9 @@ void resolve(ImageTrainConfig& config, int ranks) {
   if (is_vit) check_whole_samples(config.run, "vision transformers");
 }
 
-ImageDataOptions data_options(const ImageTrainConfig& config) {
-  return data_options(config.image.data, static_cast<uint64_t>(config.run.seed), kMadePixels);
+ImageDataOptions data_options(const ImageTrainConfig& config, const DataReading& reading) {
+  return data_options(config.image.data, static_cast<uint64_t>(config.run.seed), kMadePixels,
+                      reading);
 }
 
 Augmentation augmentation(const ImageConfig& config, ImageFormat format) {

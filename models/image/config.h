@@ -51,7 +51,7 @@ void describe(ConfigSpec& spec, ImageTrainConfig& config);
 void resolve(ImageTrainConfig& config, int ranks);
 
 // Returns the options of the configured data.
-ImageDataOptions data_options(const ImageTrainConfig& config);
+ImageDataOptions data_options(const ImageTrainConfig& config, const DataReading& reading = {});
 // Returns the preprocessing for images of this format. Throws ConfigError for text that is not a
 // number.
 Augmentation augmentation(const ImageConfig& config, ImageFormat format);

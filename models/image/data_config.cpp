@@ -1,7 +1,5 @@
 #include "shale/models/image/data_config.h"
 
-#include "shale/models/training/watch_reading.h"
-
 namespace shale::models {
 namespace {
 
@@ -39,7 +37,8 @@ void describe(ConfigSpec& spec, ImageDataConfig& c, const ImageDataWords& words)
       .may_change();
 }
 
-ImageDataOptions data_options(const ImageDataConfig& config, uint64_t seed, int64_t made_pixels) {
+ImageDataOptions data_options(const ImageDataConfig& config, uint64_t seed, int64_t made_pixels,
+                              const DataReading& reading) {
   return {.path = config.path,
           .format = config.format,
           .val_fraction = config.val_fraction,
@@ -47,7 +46,8 @@ ImageDataOptions data_options(const ImageDataConfig& config, uint64_t seed, int6
           .made_pixels = config.pixels > 0 ? config.pixels : made_pixels,
           .seed = seed,
           .max_damaged = config.max_damaged,
-          .on_reading = watch_reading()};
+          .on_reading = reading.on_reading,
+          .once = reading.once};
 }
 
 }  // namespace shale::models

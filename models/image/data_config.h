@@ -4,6 +4,7 @@
 #include <string>
 
 #include "shale/base/config.h"
+#include "shale/models/training/watch_reading.h"
 #include "shale/runtime/data/images/image_dataset.h"
 
 namespace shale::models {
@@ -29,6 +30,7 @@ struct ImageDataWords {
 void describe(ConfigSpec& spec, ImageDataConfig& config, const ImageDataWords& words);
 
 // Returns the options of the configured data; `made_pixels`: default edge length of shapes.
-ImageDataOptions data_options(const ImageDataConfig& config, uint64_t seed, int64_t made_pixels);
+ImageDataOptions data_options(const ImageDataConfig& config, uint64_t seed, int64_t made_pixels,
+                              const DataReading& reading);
 
 }  // namespace shale::models

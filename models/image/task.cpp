@@ -52,11 +52,12 @@ Image framed_picture(std::span<const float> values, const Augmentation& augmenta
 
 }  // namespace
 
-ImageTask::ImageTask(const ImageTrainConfig& config, const ImageTask* opened)
+ImageTask::ImageTask(const ImageTrainConfig& config, const ImageTask* opened,
+                     const DataReading& reading)
     : config_(config.image),
       batches_(batch_layout(config.run, /*ranks=*/1)),
       seed_(static_cast<uint64_t>(config.run.seed)),
-      data_(opened != nullptr ? opened->data_ : open_images(data_options(config))),
+      data_(opened != nullptr ? opened->data_ : open_images(data_options(config, reading))),
       augmentation_(augmentation(config_, data_.format)),
       mix_(mix_options(config_)),
       damaged_(std::make_shared<DamagedImages>(config_.data.max_damaged)),

@@ -8,6 +8,7 @@
 #include "shale/models/image/config.h"
 #include "shale/models/image/image_weights.h"
 #include "shale/models/training/task.h"
+#include "shale/models/training/watch_reading.h"
 #include "shale/runtime/data/images/image_batches.h"
 
 namespace shale::models {
@@ -18,7 +19,8 @@ class ImageTask : public Task {
   // `config` must be resolved. Opens the data. Throws MissingInputError, DataError or ConfigError
   // for impossible input.
   // opened: shares the data of this task, without stored weights; null: opens both.
-  explicit ImageTask(const ImageTrainConfig& config, const ImageTask* opened = nullptr);
+  explicit ImageTask(const ImageTrainConfig& config, const ImageTask* opened = nullptr,
+                     const DataReading& reading = {});
   ~ImageTask() override;
 
   Module& model() override { return *model_; }

@@ -47,11 +47,12 @@ struct Found {
 };
 
 // Returns the tokenizers stored next to token data.
-std::vector<Found> of_tokens(const DataConfig& source) {
+std::vector<Found> of_tokens(const DataConfig& source, const OncePerHost& once) {
   std::vector<Found> found;
   if (source.data.empty() || source.objective != Objective::kPretrain) return found;
   for (const DataPart& part : parse_data(source.data)) {
-    DataOptions options{.path = part.path, .format = part.format, .width = part.width};
+    DataOptions options{
+        .path = part.path, .format = part.format, .once = once, .width = part.width};
     if (options.format == DataFormat::kAuto) options.format = source.format.kind;
     if (!options.width) options.width = source.format.width;
     const auto path = tokenizer_beside(options);
@@ -66,10 +67,11 @@ std::string described(const StoredTokenizer& tokenizer) {
 
 }  // namespace
 
-std::shared_ptr<const StoredTokenizer> find_tokenizer(const TrainConfig& config) {
+std::shared_ptr<const StoredTokenizer> find_tokenizer(const TrainConfig& config,
+                                                      const OncePerHost& once) {
   const auto& language = config.language;
   const std::string& asked = language.source.tokenizer;
-  std::vector<Found> all = of_tokens(language.source);
+  std::vector<Found> all = of_tokens(language.source, once);
   if (asked == "none") {
     if (all.empty()) return nullptr;
     throw ConfigError(cat("--tokenizer none, but ", all.front().of, " were made with ",

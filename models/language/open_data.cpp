@@ -9,7 +9,6 @@
 #include "shale/base/cpu_affinity.h"
 #include "shale/base/error.h"
 #include "shale/models/training/batch_ramp.h"
-#include "shale/models/training/watch_reading.h"
 #include "shale/runtime/data/tokens/data_mix.h"
 #include "shale/runtime/data/tokens/packing.h"
 
@@ -62,7 +61,8 @@ int tokenizing_threads() {
 }
 
 DataOptions data_options(const TrainConfig& config,
-                         std::shared_ptr<const StoredTokenizer> tokenizer) {
+                         std::shared_ptr<const StoredTokenizer> tokenizer,
+                         const DataReading& reading) {
   const DataConfig& source = config.language.source;
   const std::string own = (std::filesystem::path(config.run.out) / "data-cache").string();
   return {.path = source.data,
@@ -70,7 +70,8 @@ DataOptions data_options(const TrainConfig& config,
           .val_fraction = source.val_fraction,
           .vocab_size = config.language.vocab,
           .validate = false,  // tokens are checked when they are used
-          .on_reading = watch_reading(),
+          .on_reading = reading.on_reading,
+          .once = reading.once,
           .tokenizer = std::move(tokenizer),
           .threads = tokenizing_threads(),
           .width = source.format.width,
@@ -210,8 +211,9 @@ void open_evaluation(const MixedData& data, const Mixture& mixture, const RowMak
 }
 
 TrainingData open_tokens(const TrainConfig& config, const StoredModel* stored,
-                         const std::shared_ptr<const StoredTokenizer>& tokenizer) {
-  DataOptions options = data_options(config, tokenizer);
+                         const std::shared_ptr<const StoredTokenizer>& tokenizer,
+                         const DataReading& reading) {
+  DataOptions options = data_options(config, tokenizer, reading);
   std::vector<DataPart> parts = parse_data(config.language.source.data);
   const bool is_bytes = find_formats(parts, options);
   check_formats(config.language.source, parts);
@@ -293,7 +295,8 @@ int64_t count_unanswered(const ExampleSplits& examples, int64_t seq_len, int64_t
 
 // Reads the configured examples. Tokens must be in the vocabulary of the new or stored model.
 ExampleSplits read_all_examples(const TrainConfig& config, const StoredModel* stored,
-                                const std::shared_ptr<const StoredTokenizer>& tokenizer) {
+                                const std::shared_ptr<const StoredTokenizer>& tokenizer,
+                                const DataReading& reading) {
   const DataConfig& source = config.language.source;
   if (tokenizer == nullptr) {
     throw ConfigError("--task sft and dpo need a tokenizer; use --tokenizer");
@@ -311,7 +314,8 @@ ExampleSplits read_all_examples(const TrainConfig& config, const StoredModel* st
                          .style = source.chat_template,
                          .val_fraction = source.val_fraction,
                          .threads = tokenizing_threads(),
-                         .on_reading = watch_reading()};
+                         .on_reading = reading.on_reading,
+                         .once = reading.once};
   for (const DataPart& part : parse_data(source.data)) {
     if (part.weight > 0) {
       throw ConfigError(
@@ -324,9 +328,10 @@ ExampleSplits read_all_examples(const TrainConfig& config, const StoredModel* st
 }
 
 TrainingData open_examples(const TrainConfig& config, const StoredModel* stored,
-                           const std::shared_ptr<const StoredTokenizer>& tokenizer) {
+                           const std::shared_ptr<const StoredTokenizer>& tokenizer,
+                           const DataReading& reading) {
   const LanguageConfig& language = config.language;
-  ExampleSplits examples = read_all_examples(config, stored, tokenizer);
+  ExampleSplits examples = read_all_examples(config, stored, tokenizer, reading);
   const bool is_dpo = language.source.objective == Objective::kDpo;
   TrainingData all{.train = {},
                    .eval = {},
@@ -369,11 +374,12 @@ int64_t data_vocab(bool is_text, const StoredTokenizer* tokenizer) {
 }
 
 TrainingData open_data(const TrainConfig& config, const StoredModel* stored,
-                       std::shared_ptr<const StoredTokenizer> tokenizer) {
+                       std::shared_ptr<const StoredTokenizer> tokenizer,
+                       const DataReading& reading) {
   if (config.language.source.data.empty()) return planned_data(config.language);
   const bool is_pretraining = config.language.source.objective == Objective::kPretrain;
-  return is_pretraining ? open_tokens(config, stored, tokenizer)
-                        : open_examples(config, stored, tokenizer);
+  return is_pretraining ? open_tokens(config, stored, tokenizer, reading)
+                        : open_examples(config, stored, tokenizer, reading);
 }
 
 }  // namespace shale::models

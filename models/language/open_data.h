@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "shale/models/language/config.h"
+#include "shale/models/training/watch_reading.h"
 #include "shale/runtime/data/chat/chat_examples.h"
 #include "shale/runtime/data/text/tokenizer/stored_tokenizer.h"
 #include "shale/runtime/data/tokens/samples.h"
@@ -38,7 +39,8 @@ struct TrainingData {
 // Without --data, which plans may omit, the data is zero tokens: as text unless --data-format says
 // otherwise; with documents as long as a sequence, if documents are requested.
 TrainingData open_data(const TrainConfig& config, const StoredModel* stored,
-                       std::shared_ptr<const StoredTokenizer> tokenizer);
+                       std::shared_ptr<const StoredTokenizer> tokenizer,
+                       const DataReading& reading);
 
 // Returns the vocabulary size for a byte preset, as far as the data or its tokenizer determines it.
 int64_t data_vocab(bool is_text, const StoredTokenizer* tokenizer);

@@ -41,8 +41,9 @@ struct PreferenceTask::Figures {
   std::array<double, 4> sums = {};  // accuracy, margin, chosen and rejected reward
 };
 
-PreferenceTask::PreferenceTask(const TrainConfig& config, const PreferenceTask* opened)
-    : LanguageTask(config, opened),
+PreferenceTask::PreferenceTask(const TrainConfig& config, const PreferenceTask* opened,
+                               const DataReading& reading)
+    : LanguageTask(config, opened, reading),
       beta_(config.language.source.dpo_beta),
       train_(opened != nullptr ? opened->train_ : usable(data().preferences.train)),
       val_(opened != nullptr ? opened->val_ : usable(data().preferences.val)) {
@@ -282,11 +283,12 @@ void PreferenceTask::load_reference(const TrainConfig& config) {
   take(val_.chosen, want - train);
 }
 
-std::unique_ptr<LanguageTask> make_language_task(const TrainConfig& config) {
+std::unique_ptr<LanguageTask> make_language_task(const TrainConfig& config,
+                                                 const DataReading& reading) {
   if (config.language.source.objective == Objective::kDpo) {
-    return std::make_unique<PreferenceTask>(config);
+    return std::make_unique<PreferenceTask>(config, nullptr, reading);
   }
-  return std::make_unique<LanguageTask>(config);
+  return std::make_unique<LanguageTask>(config, nullptr, reading);
 }
 
 }  // namespace shale::models

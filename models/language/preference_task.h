@@ -19,7 +19,8 @@ namespace shale::models {
 class PreferenceTask : public LanguageTask {
  public:
   // Throws as LanguageTask does; DataError if no pair has answers that fit into a row.
-  explicit PreferenceTask(const TrainConfig& config, const PreferenceTask* opened = nullptr);
+  explicit PreferenceTask(const TrainConfig& config, const PreferenceTask* opened = nullptr,
+                          const DataReading& reading = {});
 
   std::unique_ptr<Task> twin(const RunConfig& run) const override {
     return std::make_unique<PreferenceTask>(TrainConfig{config(), run}, this);
@@ -64,6 +65,7 @@ class PreferenceTask : public LanguageTask {
 };
 
 // Makes the task that --task selects.
-std::unique_ptr<LanguageTask> make_language_task(const TrainConfig& config);
+std::unique_ptr<LanguageTask> make_language_task(const TrainConfig& config,
+                                                 const DataReading& reading = {});
 
 }  // namespace shale::models

@@ -21,16 +21,18 @@
 
 namespace shale::models {
 
-LanguageTask::LanguageTask(const TrainConfig& config, const LanguageTask* opened)
+LanguageTask::LanguageTask(const TrainConfig& config, const LanguageTask* opened,
+                           const DataReading& reading)
     : config_(config.language),
       batches_(batch_layout(config.run, /*ranks=*/1)),
       seed_(static_cast<uint64_t>(config.run.seed)),
       init_(opened != nullptr      ? opened->init_
             : config_.init.empty() ? nullptr
                                    : open_model(config_.init)),
-      tokenizer_(opened != nullptr ? opened->tokenizer_ : find_tokenizer(config)),
+      tokenizer_(opened != nullptr ? opened->tokenizer_ : find_tokenizer(config, reading.once)),
       extras_(opened != nullptr ? opened->extras_ : find_extras(config, tokenizer_)),
-      data_(opened != nullptr ? opened->data_ : open_data(config, init_.get(), tokenizer_)) {
+      data_(opened != nullptr ? opened->data_
+                              : open_data(config, init_.get(), tokenizer_, reading)) {
   const LanguageModelConfig model =
       model_config(config_, data_vocab(data_.is_text, tokenizer_.get()), init_.get());
   if (data_.vocab_bound > model.vocab) {

@@ -19,7 +19,8 @@ class LanguageTask : public Task {
   // `config` must be resolved. Opens the data and, with --init, the stored model. Throws
   // MissingInputError, DataError or ConfigError for impossible input, and as open_data().
   // opened: shares the data, stored model and tokenizer of this task; null: opens them.
-  explicit LanguageTask(const TrainConfig& config, const LanguageTask* opened = nullptr);
+  explicit LanguageTask(const TrainConfig& config, const LanguageTask* opened = nullptr,
+                        const DataReading& reading = {});
   ~LanguageTask() override;
 
   Module& model() override { return *model_; }

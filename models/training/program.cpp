@@ -44,9 +44,11 @@ int train(const TrainingProgram& program, const CommandLine& command, comm::Worl
   set_process_log({.quiet = run.quiet});
   program.resolve(world.size());
   start.reset();  // the World has started: from now on the ranks monitor each other
-  check_ranks(*world.group({.name = "start", .timeout_s = run.timeout_s}), program.spec.to_json());
+  auto group = world.group({.name = "start", .timeout_s = run.timeout_s});
+  check_ranks(*group, program.spec.to_json());
   check_room_for_mpi(world);
-  const std::unique_ptr<Task> task = program.make_task();
+  const std::unique_ptr<Task> task = program.make_task(read_once_per_host(*group));
+  group.reset();
   resolve_steps(program.run, program.spec, task->samples_per_epoch(), world.size());
   try {
     return static_cast<int>(Trainer(run, program.spec, *task, world, program.check).run());

@@ -9,6 +9,7 @@
 #include "shale/models/training/run_config.h"
 #include "shale/models/training/task.h"
 #include "shale/models/training/trainer.h"
+#include "shale/models/training/watch_reading.h"
 #include "shale/runtime/tensor/out_of_memory.h"
 
 namespace shale::models {
@@ -20,7 +21,8 @@ struct TrainingProgram {
   RunConfig& run;    // part of `spec`
   // Fills in derived options; calls resolve(RunConfig&, int ranks).
   std::function<void(int ranks)> resolve;
-  std::function<std::unique_ptr<Task>()> make_task;  // for resolved options
+  // Makes the task for resolved options. Collective.
+  std::function<std::unique_ptr<Task>(const DataReading&)> make_task;
   // Throws if the run cannot work, before its model has memory; null: no check. Collective.
   TrainerCheck check = nullptr;
   // Suggests options that would fit the memory, for the end of the error; null: no suggestions.

@@ -332,7 +332,36 @@ int64_t ExampleStore::targets(int64_t example, int64_t begin, int64_t count) con
   return std::count(first, first + count, 1);
 }
 
-ExampleSplits read_examples(const ExampleOptions& options) {
+void ExampleStore::exchange(data_internal::PackedValues& all) {
+  data_internal::exchange(all, tokens_);
+  data_internal::exchange(all, is_answer_);
+  data_internal::exchange(all, ends_);
+}
+
+namespace data_internal {
+
+static void exchange(PackedValues& all, std::shared_ptr<const ExampleStore>& store) {
+  bool is_there = store != nullptr;
+  exchange(all, is_there);
+  if (!is_there) return;
+  const auto whole = all.unpacks() ? std::make_shared<ExampleStore>()
+                                   : std::const_pointer_cast<ExampleStore>(store);
+  whole->exchange(all);
+  store = whole;
+}
+
+static void exchange(PackedValues& all, ExampleSplits& splits) {
+  exchange(all, splits.train);
+  exchange(all, splits.val);
+  exchange(all, splits.examples);
+  exchange(all, splits.note);
+  exchange(all, splits.fingerprint);
+  exchange(all, splits.checksum);
+}
+
+}  // namespace data_internal
+
+static ExampleSplits read_here(const ExampleOptions& options) {
   data_internal::SkippedFiles skipped;
   const std::vector<CorpusFile> files = find_files(options, skipped);
   ExampleSplits splits;
@@ -375,6 +404,11 @@ ExampleSplits read_examples(const ExampleOptions& options) {
   splits.train = std::move(train);
   if (val->size() > 0) splits.val = std::move(val);
   return splits;
+}
+
+ExampleSplits read_examples(const ExampleOptions& options) {
+  return data_internal::once_per_host<ExampleSplits>(options.once,
+                                                     [&] { return read_here(options); });
 }
 
 }  // namespace shale

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "shale/runtime/data/chat/chat_encoder.h"
+#include "shale/runtime/data/once_per_host.h"
 #include "shale/runtime/data/tokens/packing.h"
 #include "shale/runtime/data/tokens/token_dataset.h"
 
@@ -28,6 +29,8 @@ class ExampleStore final : public TokenExamples {
             std::span<int32_t> targets) const override;
   int64_t targets(int64_t example, int64_t begin, int64_t count) const override;
 
+  void exchange(data_internal::PackedValues& all);  // packs or unpacks all examples
+
  private:
   int64_t begin_of(int64_t example) const;
 
@@ -47,6 +50,7 @@ struct ExampleOptions {
   double val_fraction = 0.1;
   int threads = 1;
   OnReading on_reading = {};
+  OncePerHost once = {};  // as in DataOptions
 };
 
 struct ExampleSplits {

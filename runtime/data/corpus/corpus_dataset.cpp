@@ -89,7 +89,9 @@ DatasetSplits open_corpus(const DataSource& source, const DataOptions& options) 
 
 namespace shale {
 
-std::optional<std::string> tokenizer_beside(const DataOptions& options) {
+namespace {
+
+std::string find_tokenizer_beside(DataOptions options) {
   namespace fs = std::filesystem;
   const data_internal::DataSource source = data_internal::resolve(options.path);
   const fs::path path = source.is_folder ? source.path : source.files.front();
@@ -99,9 +101,19 @@ std::optional<std::string> tokenizer_beside(const DataOptions& options) {
   if (!fs::exists(file, error)) return {};
   // The tokenizer.json next to a single file belongs to it only if shale tokenize wrote the folder.
   if (!source.is_folder && !fs::exists(folder / corpus_internal::kStateFile, error)) return {};
+  options.once = {};
   const DataFormat format = find_format(options);
   if (is_text(format) || format == DataFormat::kCorpus) return {};
   return file.string();
+}
+
+}  // namespace
+
+std::optional<std::string> tokenizer_beside(const DataOptions& options) {
+  std::string found = data_internal::once_per_host<std::string>(
+      options.once, [&] { return find_tokenizer_beside(options); });
+  if (found.empty()) return {};
+  return found;
 }
 
 }  // namespace shale

@@ -7,6 +7,7 @@
 
 #include "shale/runtime/data/images/image.h"
 #include "shale/runtime/data/on_reading.h"
+#include "shale/runtime/data/once_per_host.h"
 
 namespace shale {
 
@@ -51,6 +52,8 @@ struct ImageDataOptions {
   uint64_t seed = 0;
   int64_t max_damaged = 0;  // limit when kWebdataset's archives are opened
   OnReading on_reading = {};
+  // As in DataOptions, for kFolder and kWebdataset; other formats have few files.
+  OncePerHost once = {};
 };
 
 // Training and validation images.

@@ -6,6 +6,7 @@
 #include "shale/base/error.h"
 #include "shale/runtime/data/content_scan.h"
 #include "shale/runtime/data/images/dataset_internal.h"
+#include "shale/runtime/data/once_per_host.h"
 #include "shale/runtime/data/split.h"
 #include "shale/runtime/io/mapped_file.h"
 
@@ -21,13 +22,35 @@ struct LabelledFile {
   int32_t label = 0;
 };
 
+// Images of a folder, as one process of a host finds them for all.
+struct FoundImages {
+  std::vector<LabelledFile> train, val;
+  std::vector<std::string> classes;
+  int64_t unused = 0, others = 0;  // images for test; files that are no images
+  uint64_t fingerprint = 0, checksum = 0;
+};
+
+void exchange(data_internal::PackedValues& all, LabelledFile& file) {
+  exchange(all, file.path);
+  exchange(all, file.label);
+}
+
+void exchange(data_internal::PackedValues& all, FoundImages& found) {
+  exchange(all, found.train);
+  exchange(all, found.val);
+  exchange(all, found.classes);
+  exchange(all, found.unused);
+  exchange(all, found.others);
+  exchange(all, found.fingerprint);
+  exchange(all, found.checksum);
+}
+
 class FolderImages final : public ImageDataset {
  public:
   explicit FolderImages(std::vector<LabelledFile> files = {}) : files_(std::move(files)) {}
 
   int64_t size() const override { return std::ssize(files_); }
   int32_t label(int64_t index) const override { return at(index).label; }
-  const std::string& path(int64_t index) const { return at(index).path; }
   void read(int64_t index, Image& to) const override {
     const MappedFile file(at(index).path, {.pattern = AccessPattern::kSequential});
     decode_image(file.bytes(), file.path(), to);
@@ -105,7 +128,7 @@ void check_classes(const fs::path& folder, const std::vector<std::string>& class
   }
 }
 
-ImageSplits open(const ImageDataOptions& options) {
+FoundImages find(const ImageDataOptions& options) {
   const fs::path folder = options.path;
   if (!fs::is_directory(folder)) {
     throw DataError(
@@ -113,79 +136,82 @@ ImageSplits open(const ImageDataOptions& options) {
   }
   const bool is_split = fs::is_directory(folder / "train");
   const fs::path train = is_split ? folder / "train" : folder;
-  ImageSplits splits{.format = ImageFormat::kFolder, .classes = classes_in(train)};
+  FoundImages found{.classes = classes_in(train)};
   std::vector<std::string> held_out = classes_in(folder);
   std::erase_if(held_out, [&](const std::string& name) {
     return is_split ? use_of_name(name) == FileUse::kTrain : !is_split_name(name);
   });
   if (!is_split) {
-    std::erase_if(splits.classes, [](const std::string& name) { return is_split_name(name); });
+    std::erase_if(found.classes, [](const std::string& name) { return is_split_name(name); });
   }
-  if (splits.classes.empty()) {
+  if (found.classes.empty()) {
     throw MissingInputError(
         cat(train.string(), ": no class folders found; expected one folder of images per class"));
   }
   std::vector<NamedFile> all;
-  int64_t others = 0, unused = 0;
-  find_images(train, "", splits.classes, all, others);
+  find_images(train, "", found.classes, all, found.others);
   if (all.empty()) {
     throw MissingInputError(cat(train.string(), ": no PNG or JPEG file in its class folders"));
   }
   for (const std::string& split : held_out) {
     for (const std::string& name : classes_in(folder / split)) {
-      if (std::binary_search(splits.classes.begin(), splits.classes.end(), name)) continue;
+      if (std::binary_search(found.classes.begin(), found.classes.end(), name)) continue;
       throw DataError(cat((folder / split / name).string(), ": no class of ", train.string()));
     }
-    find_images(folder / split, split, splits.classes, all, others);
+    find_images(folder / split, split, found.classes, all, found.others);
   }
   std::vector<std::string> names;
   for (const NamedFile& file : all) names.push_back(file.name);
   const std::vector<FileUse> uses = data_internal::divide_files(names, options.path);
-  std::vector<LabelledFile> train_files, val_files;
   for (size_t i = 0; i < all.size(); ++i) {
     if (uses[i] == FileUse::kNone) {
-      ++unused;
+      ++found.unused;
       continue;
     }
-    (uses[i] == FileUse::kValidation ? val_files : train_files).push_back(all[i].file);
+    (uses[i] == FileUse::kValidation ? found.val : found.train).push_back(all[i].file);
   }
-  check_classes(train, splits.classes, train_files);
-  for (const auto* files : {&train_files, &val_files}) {
+  check_classes(train, found.classes, found.train);
+  std::vector<std::string> paths;
+  for (const auto* files : {&found.train, &found.val}) {
     for (const LabelledFile& file : *files) {
-      splits.fingerprint = mix_fingerprint(
-          splits.fingerprint, fs::relative(file.path, folder).string(), fs::file_size(file.path));
+      paths.push_back(file.path);
+      found.fingerprint = mix_fingerprint(
+          found.fingerprint, fs::relative(file.path, folder).string(), fs::file_size(file.path));
     }
   }
-  const auto for_training = std::make_shared<const FolderImages>(std::move(train_files));
-  const auto for_validation = std::make_shared<const FolderImages>(std::move(val_files));
-  splits.train = for_training;
-  if (for_validation->size() > 0) splits.val = for_validation;
-  const int64_t count = for_training->size();
   // An unreadable file is counted against --max-damaged later, when training reads it.
-  splits.checksum = data_internal::sampled_checksum(
-      count + for_validation->size(),
-      [&](int64_t i) {
-        return i < count ? for_training->path(i) : for_validation->path(i - count);
-      },
+  found.checksum = data_internal::sampled_checksum(
+      std::ssize(paths), [&](int64_t i) { return paths[static_cast<size_t>(i)]; },
       options.on_reading, /*skip_unreadable=*/true);
-  hold_out(splits, options.val_fraction);
-  splits.summary = cat("folder: ", splits.train->size(), " training and ",
-                       splits.val == nullptr ? 0 : splits.val->size(), " validation images",
-                       for_validation->size() > 0 ? " (by name)" : "", " of ",
-                       splits.classes.size(), " classes");
-  if (unused > 0) splits.summary += cat("; skipped ", unused, " images of test");
-  if (others > 0) splits.summary += cat("; skipped ", others, " files that are no PNG or JPEG");
-  return splits;
+  return found;
 }
 
 }  // namespace
 
 ImageSplits open_folder(const ImageDataOptions& options) {
-  try {
-    return open(options);
-  } catch (const fs::filesystem_error& error) {
-    throw DataError(cat(options.path, ": ", error.what()));
+  FoundImages found = data_internal::once_per_host<FoundImages>(options.once, [&] {
+    try {
+      return find(options);
+    } catch (const fs::filesystem_error& error) {
+      throw DataError(cat(options.path, ": ", error.what()));
+    }
+  });
+  const bool by_name = !found.val.empty();
+  ImageSplits splits{.format = ImageFormat::kFolder,
+                     .train = std::make_shared<const FolderImages>(std::move(found.train)),
+                     .classes = std::move(found.classes),
+                     .fingerprint = found.fingerprint,
+                     .checksum = found.checksum};
+  if (by_name) splits.val = std::make_shared<const FolderImages>(std::move(found.val));
+  hold_out(splits, options.val_fraction);
+  splits.summary = cat("folder: ", splits.train->size(), " training and ",
+                       splits.val == nullptr ? 0 : splits.val->size(), " validation images",
+                       by_name ? " (by name)" : "", " of ", splits.classes.size(), " classes");
+  if (found.unused > 0) splits.summary += cat("; skipped ", found.unused, " images of test");
+  if (found.others > 0) {
+    splits.summary += cat("; skipped ", found.others, " files that are no PNG or JPEG");
   }
+  return splits;
 }
 
 }  // namespace shale::image_internal

@@ -11,8 +11,9 @@
 #include "shale/runtime/data/content_scan.h"
 #include "shale/runtime/data/images/dataset_internal.h"
 #include "shale/runtime/data/images/tar_index.h"
+#include "shale/runtime/data/once_per_host.h"
 #include "shale/runtime/data/split.h"
-#include "shale/runtime/io/mapped_file.h"
+#include "shale/runtime/io/file_maps.h"
 
 namespace shale::image_internal {
 namespace {
@@ -29,12 +30,12 @@ class TarImages final : public ImageDataset {
   int32_t label(int64_t index) const override { return at(index).label; }
   void read(int64_t index, Image& to) const override {
     const Sample& sample = at(index);
-    const MappedFile& file = files_[sample.file];
     if (sample.bytes == kDamaged) throw DataError(damaged_[static_cast<size_t>(sample.begin)]);
+    const std::shared_ptr<const MappedFile> file = files_.map(sample.file);
     const auto content =
-        file.bytes().subspan(static_cast<size_t>(sample.begin), static_cast<size_t>(sample.bytes));
-    decode_image(content, cat(file.path(), ", image at byte ", sample.begin), to);
-    file.check();
+        file->bytes().subspan(static_cast<size_t>(sample.begin), static_cast<size_t>(sample.bytes));
+    decode_image(content, cat(file->path(), ", image at byte ", sample.begin), to);
+    file->check();
   }
 
   const std::vector<std::string>& damaged() const { return damaged_; }
@@ -43,16 +44,26 @@ class TarImages final : public ImageDataset {
   uint64_t places() const { return places_; }  // checksum of the images' offsets in the archives
 
   void add(const std::string& path) {
-    files_.emplace_back(path, MapOptions{.pattern = AccessPattern::kRandom});
-    const MappedFile& file = files_.back();
+    number_ = files_.add(MappedFile(path, {.pattern = AccessPattern::kRandom}));
+    file_ = files_.map(number_);
     fingerprint_ =
-        mix_fingerprint(fingerprint_, fs::path(path).filename().string(), file.bytes().size());
+        mix_fingerprint(fingerprint_, fs::path(path).filename().string(), file_->bytes().size());
     Open open;
     const std::string problem =
-        index_tar(file.bytes(), [&](const TarMember& member) { add_member(member, open); });
+        index_tar(file_->bytes(), [&](const TarMember& member) { add_member(member, open); });
     close(open);
     if (!problem.empty()) add_damaged(cat(path, ": ", problem, "; what follows is not there"));
-    file.check();
+    std::exchange(file_, nullptr)->check();
+  }
+
+  // Packs or unpacks the archives and the places of their images.
+  void exchange(data_internal::PackedValues& all) {
+    data_internal::exchange(all, files_);
+    data_internal::exchange(all, samples_);
+    data_internal::exchange(all, damaged_);
+    data_internal::exchange(all, classes_);
+    data_internal::exchange(all, fingerprint_);
+    data_internal::exchange(all, places_);
   }
 
  private:
@@ -79,8 +90,7 @@ class TarImages final : public ImageDataset {
   }
 
   void add_damaged(const std::string& what) {
-    samples_.push_back(
-        {.begin = std::ssize(damaged_), .bytes = kDamaged, .file = files_.size() - 1});
+    samples_.push_back({.begin = std::ssize(damaged_), .bytes = kDamaged, .file = number_});
     damaged_.push_back(what);
   }
 
@@ -96,7 +106,7 @@ class TarImages final : public ImageDataset {
                    [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
     if (key != open.key) {
       close(open);
-      open = {.key = key, .sample = {.file = files_.size() - 1}};
+      open = {.key = key, .sample = {.file = number_}};
     }
     if (!open.endings.insert(ending).second) open.problem = cat("has .", ending, " twice");
     if (ending == "cls") {
@@ -110,8 +120,8 @@ class TarImages final : public ImageDataset {
   }
 
   void take_label(const TarMember& member, Open& open) {
-    std::string_view text = files_.back().text().substr(static_cast<size_t>(member.begin),
-                                                        static_cast<size_t>(member.bytes));
+    std::string_view text =
+        file_->text().substr(static_cast<size_t>(member.begin), static_cast<size_t>(member.bytes));
     while (!text.empty() && (text.back() == '\n' || text.back() == '\r' || text.back() == ' ')) {
       text.remove_suffix(1);
     }
@@ -128,7 +138,7 @@ class TarImages final : public ImageDataset {
       open.problem = open.has_image ? "has no .cls" : "has no .jpg, .jpeg or .png";
     }
     if (!open.problem.empty()) {
-      add_damaged(cat(files_.back().path(), ": ", excerpt(open.key), " ", open.problem));
+      add_damaged(cat(file_->path(), ": ", excerpt(open.key), " ", open.problem));
     } else if (open.has_image) {
       samples_.push_back(open.sample);
       classes_ = std::max(classes_, open.sample.label + 1);
@@ -139,7 +149,9 @@ class TarImages final : public ImageDataset {
     open = {};
   }
 
-  std::vector<MappedFile> files_;
+  FileMaps files_;
+  std::shared_ptr<const MappedFile> file_;  // the archive that add() reads, and its number
+  size_t number_ = 0;
   std::vector<Sample> samples_;
   std::vector<std::string> damaged_;
   int32_t classes_ = 0;
@@ -211,36 +223,36 @@ void check_damage(const TarImages& train, const TarImages& val, int64_t limit) {
                       " damaged, expected at most ", limit, " (--max-damaged)"));
 }
 
-ImageSplits open(const ImageDataOptions& options) {
-  const auto train = std::make_shared<TarImages>(), val = std::make_shared<TarImages>();
-  int64_t unused = 0;
-  const auto files = archives_of(options.path, unused);
-  for (const auto& [file, is_val] : files) (is_val ? val : train)->add(file);
-  check_damage(*train, *val, options.max_damaged);
-  if (train->size() == std::ssize(train->damaged())) {
+// What one process finds for all of its host.
+struct FoundTars {
+  std::shared_ptr<TarImages> train = std::make_shared<TarImages>(),
+                             val = std::make_shared<TarImages>();
+  int64_t tars = 0, unused = 0;
+  uint64_t checksum = 0;
+};
+
+void exchange(data_internal::PackedValues& all, FoundTars& found) {
+  found.train->exchange(all);
+  found.val->exchange(all);
+  exchange(all, found.tars);
+  exchange(all, found.unused);
+  exchange(all, found.checksum);
+}
+
+FoundTars find(const ImageDataOptions& options) {
+  FoundTars found;
+  const auto files = archives_of(options.path, found.unused);
+  for (const auto& [file, is_val] : files) (is_val ? found.val : found.train)->add(file);
+  check_damage(*found.train, *found.val, options.max_damaged);
+  if (found.train->size() == std::ssize(found.train->damaged())) {
     throw MissingInputError(
         cat(options.path, ": its tar files have no sample with an image and a .cls file"));
   }
-  ImageSplits splits{
-      .format = ImageFormat::kWebdataset,
-      .train = train,
-      .fingerprint = mix_fingerprint(train->fingerprint(), "validation", val->fingerprint()),
-      .checksum = data_internal::sampled_checksum(
-          std::ssize(files), [&](int64_t i) { return files[static_cast<size_t>(i)].first; },
-          options.on_reading)};
-  for (const auto* images : {&train, &val}) {
-    splits.checksum = mix_fingerprint(splits.checksum, "places", (*images)->places());
-  }
-  if (val->size() > 0) splits.val = val;
-  for (int32_t i = 0; i < std::max(train->classes(), val->classes()); ++i) {
-    splits.classes.push_back(std::to_string(i));
-  }
-  hold_out(splits, options.val_fraction);
-  splits.summary = cat("webdataset: ", splits.train->size(), " training and ",
-                       splits.val == nullptr ? 0 : splits.val->size(), " validation images of ",
-                       splits.classes.size(), " classes in ", files.size(), " tars",
-                       unused > 0 ? cat("; skipped ", unused, " tars of test") : "");
-  return splits;
+  found.tars = std::ssize(files);
+  found.checksum = data_internal::sampled_checksum(
+      found.tars, [&](int64_t i) { return files[static_cast<size_t>(i)].first; },
+      options.on_reading);
+  return found;
 }
 
 }  // namespace
@@ -259,11 +271,32 @@ bool is_webdataset(const std::string& path) {
 }
 
 ImageSplits open_webdataset(const ImageDataOptions& options) {
-  try {
-    return open(options);
-  } catch (const fs::filesystem_error& error) {
-    throw DataError(cat(options.path, ": ", error.what()));
+  const auto [train, val, tars, unused, checksum] =
+      data_internal::once_per_host<FoundTars>(options.once, [&] {
+        try {
+          return find(options);
+        } catch (const fs::filesystem_error& error) {
+          throw DataError(cat(options.path, ": ", error.what()));
+        }
+      });
+  ImageSplits splits{
+      .format = ImageFormat::kWebdataset,
+      .train = train,
+      .fingerprint = mix_fingerprint(train->fingerprint(), "validation", val->fingerprint()),
+      .checksum = checksum};
+  for (const auto* images : {&train, &val}) {
+    splits.checksum = mix_fingerprint(splits.checksum, "places", (*images)->places());
   }
+  if (val->size() > 0) splits.val = val;
+  for (int32_t i = 0; i < std::max(train->classes(), val->classes()); ++i) {
+    splits.classes.push_back(std::to_string(i));
+  }
+  hold_out(splits, options.val_fraction);
+  splits.summary = cat("webdataset: ", splits.train->size(), " training and ",
+                       splits.val == nullptr ? 0 : splits.val->size(), " validation images of ",
+                       splits.classes.size(), " classes in ", tars, " tars",
+                       unused > 0 ? cat("; skipped ", unused, " tars of test") : "");
+  return splits;
 }
 
 }  // namespace shale::image_internal

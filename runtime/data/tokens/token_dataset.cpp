@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <memory>
+#include <utility>
 
 #include "shale/base/error.h"
 #include "shale/runtime/data/fetch_advice.h"
@@ -230,9 +231,92 @@ DatasetSplits open_format(DataFormat format, const DataSource& source, const Dat
 
 }  // namespace
 
-DataFormat find_format(const DataOptions& options) {
+namespace data_internal {
+
+// Tokens in memory travel whole, those in files as the file's number.
+static void exchange(PackedValues& all, TokenPiece& piece, TokenWidth width,
+                     const std::shared_ptr<FileMaps>& files) {
+  bool is_in_file = piece.files != nullptr;
+  exchange(all, is_in_file);
+  if (!is_in_file) {
+    piece.memory = {piece.memory, piece.memory.get() + std::exchange(piece.offset, 0)};
+  }
+  exchange(all, piece.file);
+  exchange(all, piece.offset);
+  exchange(all, piece.tokens);
+  exchange(all, piece.name);
+  exchange(all, piece.first_token);
+  exchange(all, piece.crc);
+  if (is_in_file) {
+    piece.files = files;
+  } else {
+    all.exchange_memory(piece.memory, static_cast<size_t>(piece.tokens * static_cast<int>(width)));
+  }
+}
+
+static void exchange(PackedValues& all, std::shared_ptr<const TokenStream>& stream,
+                     const std::shared_ptr<FileMaps>& files) {
+  bool is_there = stream != nullptr;
+  exchange(all, is_there);
+  if (!is_there) return;
+  PieceStream::Options options;
+  std::vector<TokenPiece> pieces;
+  if (!all.unpacks()) {
+    const auto& from = dynamic_cast<const PieceStream&>(*stream);
+    options = from.options();
+    pieces = from.pieces();
+  }
+  exchange(all, options);
+  size_t count = pieces.size();
+  exchange(all, count);
+  pieces.resize(count);
+  for (TokenPiece& piece : pieces) exchange(all, piece, options.width, files);
+  if (all.unpacks()) stream = std::make_shared<const PieceStream>(std::move(pieces), options);
+}
+
+// Returns the files of a dataset's pieces; none if all are in memory.
+static std::shared_ptr<FileMaps> files_of(const DatasetSplits& splits) {
+  for (const auto& stream : {splits.train, splits.val}) {
+    if (stream == nullptr) continue;
+    for (const TokenPiece& piece : dynamic_cast<const PieceStream&>(*stream).pieces()) {
+      if (piece.files != nullptr) return piece.files;
+    }
+  }
+  return std::make_shared<FileMaps>();
+}
+
+static void exchange(PackedValues& all, DatasetSplits& splits) {
+  std::shared_ptr<FileMaps> files = files_of(splits);
+  size_t most = files->most();
+  exchange(all, most);
+  if (all.unpacks()) files = std::make_shared<FileMaps>(most);
+  exchange(all, *files);
+  exchange(all, splits.train, files);
+  exchange(all, splits.val, files);
+  exchange(all, splits.format);
+  exchange(all, splits.summary);
+  exchange(all, splits.fingerprint);
+  exchange(all, splits.checksum);
+}
+
+static DatasetSplits open_here(const DataOptions& options) {
   const DataSource source = resolve(options.path);
-  return options.format == DataFormat::kAuto ? detect(source, options) : options.format;
+  const DataFormat format =
+      options.format == DataFormat::kAuto ? detect(source, options) : options.format;
+  DatasetSplits splits = open_format(format, source, options);
+  if (splits.train == nullptr || splits.train->size() == 0) {
+    throw DataError(cat(options.path, ": nothing is left for training (", splits.summary, ")"));
+  }
+  return splits;
+}
+
+}  // namespace data_internal
+
+DataFormat find_format(const DataOptions& options) {
+  return once_per_host<DataFormat>(options.once, [&] {
+    const DataSource source = resolve(options.path);
+    return options.format == DataFormat::kAuto ? detect(source, options) : options.format;
+  });
 }
 
 DatasetSplits open_dataset(const DataOptions& options) {
@@ -243,14 +327,7 @@ DatasetSplits open_dataset(const DataOptions& options) {
   if (options.vocab_size < 0) {
     throw ConfigError(cat("vocab is ", options.vocab_size, ", expected 0 or more"));
   }
-  const DataSource source = resolve(options.path);
-  const DataFormat format =
-      options.format == DataFormat::kAuto ? detect(source, options) : options.format;
-  DatasetSplits splits = open_format(format, source, options);
-  if (splits.train == nullptr || splits.train->size() == 0) {
-    throw DataError(cat(options.path, ": nothing is left for training (", splits.summary, ")"));
-  }
-  return splits;
+  return once_per_host<DatasetSplits>(options.once, [&] { return open_here(options); });
 }
 
 }  // namespace shale

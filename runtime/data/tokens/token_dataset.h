@@ -7,6 +7,7 @@
 #include <string>
 
 #include "shale/runtime/data/on_reading.h"
+#include "shale/runtime/data/once_per_host.h"
 
 namespace shale {
 
@@ -59,6 +60,10 @@ struct DataOptions {
   // reads. Text is always read completely.
   bool validate = true;
   OnReading on_reading = {};  // called by one thread at a time, which may be any
+  // If set, one process of each host lists, checks and tokenizes the files, and tells the others
+  // what it found; they open a file when they first read from it. Then find_format(),
+  // open_dataset() and tokenizer_beside() are collective over the host.
+  OncePerHost once = {};
   // Tokenizer for text, and its number of threads; null: tokens of text are bytes.
   std::shared_ptr<const StoredTokenizer> tokenizer = {};
   int threads = 1;
@@ -82,8 +87,9 @@ struct DatasetSplits {
   bool is_text() const { return shale::is_text(format); }
 };
 
-// Opens token data. Files are memory-mapped, not copied, unless a folder has more files than a
-// process may map: then the small ones are copied.
+// Opens token data. Files are memory-mapped, not copied, except small ones of a folder of text with
+// more files than FileMaps keeps mapped. They must not change while the result exists: a file that
+// is mapped again and has changed is a DataError.
 //
 // File names mark the validation data in every format (runtime/data/split.h). In a folder the path
 // below it counts, with a pattern the path from its first component with *, ? or [ on. A file that

@@ -1,0 +1,50 @@
+#!/usr/bin/env bash
+# Counts the data files that each rank opens. One rank of a host looks at all of them; the others
+# open only those that they read from. Losses are those of one rank, to the bit.
+source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
+shown=("$work/stdout" "$work/stderr")
+[[ -n ${FAULT_LIBRARY:-} ]] || { echo "skipped: no library that sees the disk calls"; exit 4; }
+
+files=200
+mkdir "$work/shards" "$work/text"
+text=$(tr -cd '[:print:]' <"${BASH_SOURCE[0]}")
+for ((i = 0; i < files; ++i)); do
+  # The header of llm.c: magic number, version, 50 tokens.
+  { printf '\x88\xd8\x34\x01\1\0\0\0\x32\0\0\0'; head -c 1012 /dev/zero; printf %s "${text:i:100}"; } \
+    >"$work/shards/train_$i.bin"
+  printf '%s' "${text:i:100}" >"$work/text/$i.txt"
+done
+
+# A rank's calls are logged in $work/opens.RANK.
+export FAULT_LIBRARY SHALE_FAULT_UNDER=$work
+cat >"$work/logged" <<END
+#!/bin/sh
+rank=\${OMPI_COMM_WORLD_RANK:-\${PMI_RANK:-0}}
+SHALE_FAULT_LOG=$work/opens.\$rank LD_PRELOAD=$FAULT_LIBRARY exec $BIN_DIR/train_lm "\$@"
+END
+chmod +x "$work/logged"
+opens() { grep -ao "$work/[a-z]*/\(train_\)\?[0-9]*\.\(bin\|txt\)" "$work/opens.$1" 2>/dev/null | wc -l; }
+
+common=(--model nano --seq-len 16 --micro-batch 1 --global-batch 4 --steps 3 --threads 1
+  --val-fraction 0 --no-save --reproducible --timeout 60)
+for data in shards text; do
+  trains "alone-$data" 1 --data "$work/$data"
+  rm -f "$work"/opens.*
+  launch 2 "$work/logged" "${common[@]}" --data "$work/$data" --out "$work/two-$data" \
+    >"$work/stdout" 2>"$work/stderr" || fail "$data: exit code $?"
+  same "two-$data" "alone-$data"
+  first=$(opens 0) second=$(opens 1)
+  [[ $first -ge $files ]] || fail "$data: rank 0 opened $first files, expected all $files"
+  # Six sequences of 17 tokens are in at most twelve files; some batches are made in advance.
+  [[ $second -gt 0 && $second -lt $((files / 4)) ]] || fail "$data: rank 1 opened $second files"
+  counts+=" $data $first and $second"
+done
+
+# An error of the rank that looks is the error of all: one line, and its code.
+printf x >>"$work/shards/train_7.bin"
+run_training 2 broken --data "$work/shards"
+[[ $code -eq 65 ]] || fail "broken: exit code $code, expected 65"
+[[ $(grep -c '^error: ' "$work/stderr") -eq 1 ]] || fail "broken: not one error"
+grep -q 'error: .*train_7.bin: the header says' "$work/stderr" || fail "broken: another error"
+
+finish "opened$counts of $files files"
