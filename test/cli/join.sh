@@ -14,8 +14,15 @@ export SHALE_TOKEN=a-secret-of-this-test OMPI_MCA_btl_vader_single_copy_mechanis
 yes 'a line of text to learn from' | head -n 300 >"$work/text.txt"
 flags=(--data "$work/text.txt" --layers 1 --width 32 --heads 2 --seq-len 16 --micro-batch 1
   --threads 1 --reproducible)
-on_left() { exec nsenter "--net=/run/netns/$left" timeout -k 5 300 "$@"; }
-on_right() { exec nsenter "--net=/run/netns/$right" timeout -k 5 300 "$@"; }
+# The right host does not see the folder for temporary files of the left one.
+mkdir "$work/tmp"
+on_left() {
+  exec nsenter "--net=/run/netns/$left" env "TMPDIR=$work/tmp" timeout -k 5 300 "$@"
+}
+on_right() {
+  exec nsenter "--net=/run/netns/$right" unshare --mount \
+    sh -c 'mount -t tmpfs tmpfs "$0" && exec timeout -k 5 300 "$@"' "$work/tmp" "$@"
+}
 shown=("$work/head" "$work/node")
 
 code_of() { wait "$1"; code=$?; [[ $code -eq $2 ]] || fail "$3: exit code $code, expected $2"; }
@@ -34,8 +41,7 @@ trains alone 2 --steps 8
 
 # ---- A node that joins late; losses are those of two ranks on one host ----
 
-mkdir "$work/tmp"
-(TMPDIR=$work/tmp on_left "$shale" train lm --nodes 2 --ranks 1 "${flags[@]}" --steps 8 --out "$work/two" \
+(on_left "$shale" train lm --nodes 2 --ranks 1 "${flags[@]}" --steps 8 --out "$work/two" \
   --listen 10.213.77.1:29500) \
   >"$work/head" 2>&1 &
 head_pid=$!
@@ -101,6 +107,7 @@ grep -q '"state": "saved"' "$work/stopped/status.json" || fail 'status.json does
   >"$work/head" 2>&1 &
 head_pid=$!
 await head 'shale join'
+has head " or $head"  # addresses of bridges come first
 refused() {  # CODE WORDS COMMAND...
   (on_right "${@:3}") >"$work/node" 2>&1
   code=$?

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <string>
+#include <string_view>
 
 #include "shale/base/error.h"
 #include "shale/base/parse.h"
@@ -12,6 +13,19 @@
 #include "shale/models/tools/join/socket_address.h"
 
 namespace shale::models {
+namespace {
+
+// Open MPI's daemon checks that its remote shell exists, although it starts no other daemon. The
+// head's folder is not on the node, so the daemon gets a program that is everywhere.
+std::string for_node(std::string argument, const std::string& agent) {
+  constexpr std::string_view kAnyProgram = "/bin/sh";
+  for (size_t at = 0; (at = argument.find(agent, at)) != argument.npos;) {
+    argument.replace(at, agent.size(), kAnyProgram);
+  }
+  return argument;
+}
+
+}  // namespace
 
 // If the launcher kills this process, its socket closes, and the head ends the command.
 int run_agent(int argc, const char* const* argv) {
@@ -20,7 +34,7 @@ int run_agent(int argc, const char* const* argv) {
   while (at < argc && argv[at][0] == '-') ++at;  // MPICH adds -x
   if (at + 1 >= argc) throw ConfigError(cat(kAgentName, ": expected a host and a command"));
   std::string start = cat(argv[at], "\n");
-  while (++at < argc) start += cat(argv[at], " ");
+  while (++at < argc) start += cat(for_node(argv[at], argv[0]), " ");
   FrameStream head(file_socket((folder / kAgentSocket).string(), /*listens=*/false),
                    FrameStream::kLong);
   head.send(FrameType::kStart, start);

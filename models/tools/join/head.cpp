@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <sstream>
+#include <vector>
 
 #include "shale/base/clock.h"
 #include "shale/base/cpu_affinity.h"
@@ -293,11 +294,14 @@ std::string Head::missing() const {
   for (int64_t rank = 1, listed = 0; rank < options_.count && listed < kMostListed; ++rank) {
     if (!ranks.contains(rank)) absent += cat(listed++ == 0 ? "" : ", ", rank);
   }
+  std::string command = "shale join ";
+  for (const std::string& host : at_.host.empty() ? own_addresses() : std::vector{at_.host}) {
+    command += cat(command.ends_with(' ') ? "" : " or ", host, ":", at_.port);
+  }
   return cat(count(), " of ", options_.count, options_.processes ? " processes" : " nodes",
              " are there (", names, "); ",
              options_.processes ? cat("missing: ranks ", absent)
-                                : cat("on each other node, with the same SHALE_TOKEN: shale join ",
-                                      at_.host.empty() ? own_address() : at_.host, ":", at_.port));
+                                : cat("on each other node, with the same SHALE_TOKEN: ", command));
 }
 
 void Head::wait_for_nodes(SupervisedProcess& process) {

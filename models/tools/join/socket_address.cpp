@@ -14,6 +14,7 @@
 #include <bit>
 #include <cerrno>
 #include <cstring>
+#include <functional>
 #include <memory>
 
 #include "shale/base/error.h"
@@ -140,26 +141,42 @@ std::string local_address(int socket) {
   return address_of(socket, getsockname);
 }
 
-std::string own_address() {
+namespace {
+
+// Calls `use` for each IPv4 address of this host except those of the loopback device.
+void for_own_networks(const std::function<void(const ifaddrs& network)>& use) {
+  ifaddrs* list = nullptr;
+  if (getifaddrs(&list) != 0) return;
+  for (const ifaddrs* i = list; i != nullptr; i = i->ifa_next) {
+    if (i->ifa_addr == nullptr || i->ifa_addr->sa_family != AF_INET) continue;
+    if ((i->ifa_flags & IFF_LOOPBACK) == 0 && i->ifa_netmask != nullptr) use(*i);
+  }
+  freeifaddrs(list);
+}
+
+}  // namespace
+
+std::vector<std::string> own_addresses() {
   const sockaddr_in anywhere{
       .sin_family = AF_INET, .sin_port = 0, .sin_addr = {htonl(0x01010101)}, .sin_zero = {}};
   const auto ip = comm::ip_address(reinterpret_cast<const sockaddr*>(&anywhere));
   const comm::IpAddress source = comm::source_for(ip.value());  // sends nothing
-  return source == comm::IpAddress() ? host_name() : comm::ip_text(source);
+  if (source != comm::IpAddress()) return {comm::ip_text(source)};
+  std::vector<std::string> all;
+  for_own_networks([&](const ifaddrs& network) {
+    if ((network.ifa_flags & IFF_RUNNING) != 0) all.push_back(text_of(network.ifa_addr));
+  });
+  if (all.empty()) all.push_back(host_name());
+  return all;
 }
 
 std::string own_networks() {
   std::string text;
-  ifaddrs* list = nullptr;
-  if (getifaddrs(&list) != 0) return text;
-  for (const ifaddrs* i = list; i != nullptr; i = i->ifa_next) {
-    if (i->ifa_addr == nullptr || i->ifa_addr->sa_family != AF_INET) continue;
-    if ((i->ifa_flags & IFF_LOOPBACK) != 0 || i->ifa_netmask == nullptr) continue;
-    const auto* const mask = reinterpret_cast<const sockaddr_in*>(i->ifa_netmask);
-    text += cat(text.empty() ? "" : " ", text_of(i->ifa_addr), "/",
+  for_own_networks([&](const ifaddrs& network) {
+    const auto* const mask = reinterpret_cast<const sockaddr_in*>(network.ifa_netmask);
+    text += cat(text.empty() ? "" : " ", text_of(network.ifa_addr), "/",
                 std::popcount(mask->sin_addr.s_addr));
-  }
-  freeifaddrs(list);
+  });
   return text;
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 namespace shale::models {
 
@@ -24,9 +25,9 @@ int file_socket(const std::string& path, bool listens);
 // Returns the addresses of both ends of a connection: "10.0.0.2".
 std::string peer_address(int socket);
 std::string local_address(int socket);
-// Returns the address of this host on the way to others; its name if there is no route to the
-// Internet.
-std::string own_address();
+// Returns the address of this host on the way to the Internet; without such a way its IPv4
+// addresses on networks that are up; its name if there is none.
+std::vector<std::string> own_addresses();
 // Returns the IPv4 addresses of this host with their prefixes: "10.0.0.2/24 172.17.0.1/16".
 std::string own_networks();
 

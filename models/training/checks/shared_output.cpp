@@ -103,8 +103,8 @@ OutputOwners find_owners(const std::string& folder, const comm::World& world,
   throw ConfigError(cat(
       "--out ", folder, " is not one folder for all hosts: ", names_of(hosts_apart),
       hosts_apart.size() == 1 ? " does" : " do", " not see what rank 0 on ", result.hosts[0],
-      " writes there; use a folder on a disk that all hosts share, or, for a folder on each host's "
-      "own disk, --after-save and --before-resume"));
+      " writes there; use a folder on a disk that all hosts share, or let each host keep the files "
+      "of its own ranks, with --resume auto --before-resume true"));
 }
 
 }  // namespace shale::models
