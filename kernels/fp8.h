@@ -24,7 +24,9 @@ enum class Fp8Blocks : uint8_t {
 // Hopper's tensor cores accept: a GEMM with the transpose needs a second operand. Element (i, j) is
 // codes[i, j] * scales[j / kFp8Block, i].
 struct Fp8Operand {
-  View codes;   // [lines, length] u8; lines dense, at multiples of 16 bytes
+  // [lines, length] u8; lines dense, at multiples of 16 bytes. From the end of a line to the next
+  // multiple of 16 there are zeros, for GEMMs that need such lengths.
+  View codes;
   View scales;  // [ceil(length / kFp8Block), lines] f32; row stride: a multiple of kFp8Block
   Fp8Blocks blocks = Fp8Blocks::kLines;
   Fp8Format format = Fp8Format::kE4M3;
@@ -54,7 +56,7 @@ constexpr int64_t fp8_scale_rows(int64_t length) {
 // magnitude fits the format; the scale of a block with a non-finite number is NaN. Blocks at the
 // edges may be smaller. One of the two results may be omitted; otherwise both have the same format
 // and blocks. E5M2 needs kTensor. For kTensor x is read twice, because its largest magnitude must
-// be known before the first code. Padding between lines may be overwritten.
+// be known before the first code.
 struct QuantizeFp8Args {
   View x;                // [rows, columns] bf16, contiguous
   Fp8Operand rows{};     // operand of x, [rows, columns]

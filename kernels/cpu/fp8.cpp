@@ -91,6 +91,7 @@ HWY_INLINE void write_rows(const Fp8Tile& tile, const Fp8Factors& of_row, uint8_
     for (int64_t i = 0; i < tile.columns; ++i) {
       to[i] = fp8_code<Number>(to_f32(x[i]) * factor);
     }
+    std::fill(to + tile.columns, to + fp8_codes_stride(tile.columns), uint8_t{0});
   }
 }
 
@@ -112,6 +113,7 @@ HWY_INLINE void write_columns(const Fp8Tile& tile, const Fp8Factors& of_column, 
     for (int64_t row = 0; row < tile.rows; ++row) {
       to[row] = rows[size_t(row * kFp8Block + column)];
     }
+    std::fill(to + tile.rows, to + fp8_codes_stride(tile.rows), uint8_t{0});
   }
 }
 

@@ -98,6 +98,7 @@ HWY_INLINE void write_lines(const Fp8Operand& to, int64_t first_line, int64_t fi
   for (int64_t line = first_line; line < last_line; ++line) {
     uint8_t* const codes = to.codes.as<uint8_t>() + line * to.codes.stride(0);
     for (int64_t i = first; i < last; ++i) codes[i] = code(line, i);
+    std::fill(codes + last, codes + fp8_codes_stride(last), uint8_t{0});
   }
 }
 

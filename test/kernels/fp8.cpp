@@ -52,14 +52,14 @@ double nearest(double x, Fp8Format format) {
   return number_of(best, format);
 }
 
-// An operand in device memory, initialized to 0.
+// An operand in device memory, initialized to codes of NaN and scales of 0.
 class OperandArrays {
  public:
   OperandArrays(const Exec& exec, int64_t lines, int64_t length, const Kind& kind)
       : lines_(lines),
         length_(length),
         kind_(kind),
-        codes_(exec, std::vector<uint8_t>(size_t(lines * codes_stride()))),
+        codes_(exec, std::vector<uint8_t>(size_t(lines * codes_stride()), kernels::kFp8Nan)),
         scales_(exec, std::vector<float>(size_t(scale_rows() * scales_stride()))) {}
 
   Fp8Operand operand() const {
@@ -79,6 +79,14 @@ class OperandArrays {
       codes.insert(codes.end(), line, line + length_);
     }
     return codes;
+  }
+  // Returns true if all lines end with zeros.
+  bool is_padded() const {
+    const std::vector<uint8_t> memory = codes_.download();
+    for (int64_t i = 0; i < lines_ * codes_stride(); ++i) {
+      if (i % codes_stride() >= length_ && memory[size_t(i)] != 0) return false;
+    }
+    return true;
   }
   std::vector<float> scales() const {
     const std::vector<float> memory = scales_.download();
@@ -251,6 +259,7 @@ TEST_CASE("quantize_fp8 has the scale of each block, or of x, for x and its tran
       kernels::quantize_fp8(own, {.x = view, .columns = columns_alone.operand()});
       for (const OperandArrays* made : {&by_rows, &by_columns, &rows_alone, &columns_alone}) {
         CHECK(made->margins_intact());
+        CHECK(made->is_padded());
         codes.push_back(made->codes());
         scales.push_back(made->scales());
       }

@@ -64,7 +64,7 @@ __device__ __forceinline__ void store_rows(const QuantizeWork& w, const OwnPart&
 #pragma unroll
   for (int i = 0; i < kRun; ++i) {
     const int64_t row = own.first_row + i;
-    if (row >= w.rows || own.first_column >= w.columns) continue;
+    if (row >= w.rows || own.first_column >= fp8_codes_stride(w.columns)) continue;
     const float inverse = inverse_power_of_two(exponents[i]);
     Fp8CodeRun codes;
 #pragma unroll

@@ -135,7 +135,7 @@ __device__ __forceinline__ void store_rows(const OperandsWork& w, const Fp8TileP
 #pragma unroll
   for (int i = 0; i < kFp8Run; ++i) {
     const int64_t row = own.first_row + i;
-    if (row >= w.rows || own.first_column >= w.columns) continue;
+    if (row >= w.rows || own.first_column >= fp8_codes_stride(w.columns)) continue;
     if (w.copies_rows) store_pack(to.codes + row * to.codes_stride + own.first_column, codes[i]);
     if (own.run > 0) continue;
     to.scales[own.first_column / kFp8Block * to.scales_stride + row] = scale;

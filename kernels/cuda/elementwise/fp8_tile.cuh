@@ -55,7 +55,8 @@ struct Fp8TransposeScratch {
 };
 
 // Writes the tile's part of the transpose of a [rows, columns] matrix. codes_of(j) returns the
-// codes of the thread's column j, in row order. All threads of a block must call this function.
+// codes of the thread's column j, in row order, 0 below the matrix. All threads of a block must
+// call this function.
 template <typename CodesOf>
 __device__ __forceinline__ void store_fp8_columns(const Fp8OperandMemory& to,
                                                   const Fp8TilePlace& own, int64_t rows,
@@ -70,7 +71,7 @@ __device__ __forceinline__ void store_fp8_columns(const Fp8OperandMemory& to,
   const int64_t tile_row = own.first_row - own.rows * kFp8Run;
   const int64_t tile_column = own.first_column - own.run * kFp8Run;
   const int64_t row = tile_row + own.run * kFp8Run;
-  if (row >= rows) return;
+  if (row >= fp8_codes_stride(rows)) return;
 #pragma unroll
   for (int line = own.rows; line < kFp8Block; line += kFp8TileThreads / kFp8RunsOfLine) {
     if (tile_column + line >= columns) return;
