@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "shale/base/gpu_model.h"
 #include "shale/kernels/check.h"
 
 namespace shale::kernels {
@@ -24,6 +25,11 @@ void check_lines(const char* op, const char* name, const View& view, int64_t str
   if (reinterpret_cast<uintptr_t>(view.data) % 16 != 0) {
     throw ShapeError(cat(op, ": the address of ", name, " is not a multiple of 16"));
   }
+}
+
+bool has_own_kernels(const Device& device) {
+  constexpr int kHopper = 90;
+  return device.type == DeviceType::kCpu || device.arch == kHopper;
 }
 
 }  // namespace
@@ -80,6 +86,34 @@ void check_args(const Fp8GemmArgs& a) {
   if (a.a.format == Fp8Format::kE5M2 && a.b.blocks == Fp8Blocks::kLines) {
     throw DTypeError(cat(kOp, ": a is E5M2 and b has blocks of lines, expected square ones"));
   }
+}
+
+std::string why_no_fp8(const Device& device, Fp8Blocks blocks) {
+  if (has_own_kernels(device)) return "";
+  const std::string found = capability_text(device.arch);
+  if (device.arch < kFirstWithFp8) {
+    return cat("fp8 on GPUs needs compute capability ", capability_text(kFirstWithFp8),
+               " or later, found ", found);
+  }
+  if (blocks != Fp8Blocks::kTensor) {
+    return cat("scales of blocks need compute capability 9.0 (H100), found ", found);
+  }
+  if (device.type == DeviceType::kCuda) return "";
+  return cat("GPUs of compute capability ", found,
+             " multiply fp8 numbers by cuBLASLt, which the emulator cannot run");
+}
+
+int64_t fp8_lines_unit(const Device& device) {
+  return has_own_kernels(device) ? 1 : 16;
+}
+
+void check_fp8_gemm(const Exec& exec, Fp8Blocks blocks) {
+  const auto empty = [](DType dtype, const Shape& shape) {
+    return View{.data = nullptr, .dtype = dtype, .shape = shape, .strides = {1, 1}};
+  };
+  const Fp8Operand none = {
+      .codes = empty(DType::kU8, {0, 0}), .scales = empty(DType::kF32, {0, 0}), .blocks = blocks};
+  fp8_gemm(exec, {.a = none, .b = none, .c = empty(DType::kBF16, {0, 0})});
 }
 
 GemmArgs bf16_product(const Fp8GemmArgs& args, bf16* a, bf16* b) {

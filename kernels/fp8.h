@@ -67,7 +67,9 @@ void check_args(const QuantizeFp8Args& a);
 
 // c = a bᵀ + bias + residual, or c += a bᵀ with `accumulate`; rounded once. Products are summed
 // over kFp8Block of K, scaled, and added in f32. b is E4M3; an E5M2 a needs a b with blocks other
-// than kLines. GPUs: compute capability 9.0 only.
+// than kLines. Throws UnavailableError where why_no_fp8() returns a reason, or if the GPU needs
+// cuBLASLt and it cannot be loaded, also for empty operands. cuBLASLt adds up all of K before it
+// scales, and its c has lines at multiples of 16 bytes.
 struct Fp8GemmArgs {
   Fp8Operand a;             // [M, K]; its blocks are not kSquares
   Fp8Operand b;             // [N, K]
@@ -81,6 +83,20 @@ void check_args(const Fp8GemmArgs& a);
 
 // Returns the same GEMM with dense bf16 operands: a [M, K] and b [N, K], which may be null.
 GemmArgs bf16_product(const Fp8GemmArgs& args, bf16* a, bf16* b);
+
+// First compute capability with fp8 tensor cores.
+inline constexpr int kFirstWithFp8 = 89;
+
+// Returns why a device has no fp8 GEMMs with these scales: "scales of blocks need ..."; empty if it
+// has them. CPUs and compute capability 9.0 have kernels for all scales. Later GPUs, and 8.9, have
+// those of cuBLASLt for kTensor.
+std::string why_no_fp8(const Device& device, Fp8Blocks blocks);
+
+// Returns the number of which N must be a multiple on a device: 1 for kernels of Shale, else 16.
+int64_t fp8_lines_unit(const Device& device);
+
+// Throws UnavailableError if fp8 GEMMs cannot run with scales of a: kLines or kTensor.
+void check_fp8_gemm(const Exec& exec, Fp8Blocks blocks);
 
 inline Slot<QuantizeFp8Args> quantize_fp8{"quantize_fp8"};
 inline Slot<Fp8GemmArgs> fp8_gemm{"fp8_gemm"};

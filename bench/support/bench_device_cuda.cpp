@@ -6,7 +6,6 @@
 #include "shale/bench/support/timing.h"
 #include "shale/runtime/kernel_check/operands.h"
 #ifdef SHALE_HAVE_CUBLASLT
-#include "shale/kernels/cuda/gemm/cublaslt/fp8_product.h"
 #include "shale/kernels/cuda/gemm/cublaslt/library.h"
 #include "shale/kernels/cuda/gemm/cublaslt/matmul.h"
 #endif
@@ -147,7 +146,9 @@ std::function<void(const kernels::Fp8GemmArgs&)> CudaBench::vendor_fp8_gemm(
 #ifdef SHALE_HAVE_CUBLASLT
   namespace lt = kernels::cuda::cublaslt;
   if (lt::library() == nullptr) return nullptr;
-  return lt::fp8_product({.device = device(), .stream = stream(), .workspace = &workspace_}, like);
+  const Exec exec{.device = device(), .stream = stream(), .workspace = &workspace_};
+  if (!lt::has_algorithm(exec, like)) return nullptr;
+  return [exec](const kernels::Fp8GemmArgs& args) { lt::matmul(exec, args); };
 #else
   return nullptr;
 #endif

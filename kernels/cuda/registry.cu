@@ -88,6 +88,11 @@ void run_without(const Exec& exec, const Args& args) {
     if (own.tile == nullptr) own.tile = &kTile;
     SHALE_BACKEND::run(inside, own);
   } else {
+#ifdef SHALE_HAVE_CUBLASLT
+    if constexpr (std::is_same_v<Args, Fp8GemmArgs>) {
+      if (!is_hopper(exec.device)) return cuda::cublaslt::fp8_gemm(exec, args);
+    }
+#endif
 #ifdef SHALE_HAVE_NVRTC
     if constexpr (std::is_same_v<Args, PointwiseArgs> && kOut == 0) {
       return cuda::nvrtc::pointwise(exec, args);

@@ -38,7 +38,7 @@ class KernelDevice {
   // gradient has a's dtype. Null if there is no such library.
   virtual std::function<void(const kernels::GemmArgs&)> vendor_gemm() { return nullptr; }
 
-  // Returns an fp8 GEMM for arguments like these, without bias and residual. Null if not supported.
+  // Returns an fp8 GEMM for arguments like these. Null if not supported.
   virtual std::function<void(const kernels::Fp8GemmArgs&)> vendor_fp8_gemm(
       const kernels::Fp8GemmArgs&) {
     return nullptr;

@@ -428,10 +428,40 @@ TEST_CASE("fp8_gemm says what is wrong with its operands, and where it has no ke
   gradient.format = Fp8Format::kE5M2;
   CHECK(contains(message(exec, gradient, b.operand()), "a is E5M2"));
   CHECK(contains(message(exec, gradient, gradient), "b is E5M2, expected E4M3"));
-  for (const Exec& gpu : devices_with({&kernels::fp8_gemm})) {
-    if (gpu.device.type == DeviceType::kCpu || gpu.device.arch == 90) continue;
-    CHECK(contains(message(gpu, a.operand(), b.operand()), "compute capability 9.0"));
+  for (Exec gpu : devices_with({&kernels::fp8_gemm})) {
+    if (gpu.device.type != DeviceType::kEmu) continue;
+    for (const auto& [arch, why] :
+         {std::pair{75, "needs compute capability 8.9 or later, found 7.5"},
+          {86, "needs compute capability 8.9 or later, found 8.6"},
+          {89, "scales of blocks need compute capability 9.0 (H100), found 8.9"},
+          {120, "scales of blocks need compute capability 9.0 (H100), found 12.0"}}) {
+      gpu.device.arch = arch;
+      CHECK(contains(message(gpu, a.operand(), b.operand()), why));
+      CHECK(contains(
+          message_of<UnavailableError>([&] { kernels::check_fp8_gemm(gpu, Fp8Blocks::kLines); }),
+          why));
+    }
+    gpu.device.arch = 90;
+    CHECK_NOTHROW(kernels::check_fp8_gemm(gpu, Fp8Blocks::kLines));
   }
+}
+
+TEST_CASE("scales of tensors have GEMMs on GPUs of 8.9 and later, by cuBLASLt but on 9.0",
+          "[gemm]") {
+  const auto why = [](DeviceType type, int arch, Fp8Blocks blocks) {
+    return kernels::why_no_fp8({.type = type, .arch = arch}, blocks);
+  };
+  for (const int arch : {75, 80, 86, 89, 90, 100, 103, 120, 121}) {
+    CAPTURE(arch);
+    CHECK(why(DeviceType::kCuda, arch, Fp8Blocks::kTensor).empty() == (arch >= 89));
+    CHECK(why(DeviceType::kCuda, arch, Fp8Blocks::kSquares).empty() == (arch == 90));
+    CHECK(why(DeviceType::kEmu, arch, Fp8Blocks::kTensor).empty() == (arch == 90));
+    CHECK(kernels::fp8_lines_unit({.type = DeviceType::kCuda, .arch = arch}) ==
+          (arch == 90 ? 1 : 16));
+  }
+  CHECK(contains(why(DeviceType::kEmu, 100, Fp8Blocks::kTensor), "the emulator cannot run"));
+  CHECK(why(DeviceType::kCpu, 0, Fp8Blocks::kLines).empty());
+  CHECK(kernels::fp8_lines_unit({}) == 1);
 }
 
 }  // namespace shale::test

@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <limits>
 
-#include "shale/base/gpu_model.h"
 #include "shale/kernels/check.h"
 #include "shale/kernels/cuda/gemm/gemm90_fp8.h"
 #include "shale/kernels/cuda/gemm/gemm_lines.h"
@@ -29,8 +28,8 @@ GemmPlan plan_of(const Exec& exec, GemmProblem p) {
 template <>
 void run(const Exec& exec, const Fp8GemmArgs& args) {
   if (!is_hopper(exec.device)) {
-    throw UnavailableError(cat("fp8_gemm: its kernels are for compute capability 9.0, ",
-                               exec.device, " has ", capability_text(exec.device.arch)));
+    const std::string why = why_no_fp8(exec.device, args.a.blocks);
+    throw UnavailableError(cat("fp8_gemm: ", !why.empty() ? why : "this build has no cuBLASLt"));
   }
   const GemmArgs product = bf16_product(args, nullptr, nullptr);
   GemmProblem p = gemm_problem(product);

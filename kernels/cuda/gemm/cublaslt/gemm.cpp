@@ -1,6 +1,7 @@
 #include "shale/kernels/cuda/gemm/cublaslt/gemm.h"
 
 #include "shale/base/error.h"
+#include "shale/base/gpu_model.h"
 #include "shale/kernels/cuda/gemm/cublaslt/library.h"
 #include "shale/kernels/cuda/gemm/cublaslt/matmul.h"
 #include "shale/kernels/cuda/gemm/gemm.h"
@@ -30,6 +31,16 @@ bool by_library(const Exec& exec, const GemmArgs& args, const GemmProblem& p) {
   return gelu && gelu_in_two(exec, args, p);
 }
 
+// Throws ShapeError if lines of a matrix do not begin at multiples of 16 bytes.
+void check_aligned(const char* op, const char* name, const View& matrix) {
+  if (!matrix.defined()) return;
+  const auto address = reinterpret_cast<uintptr_t>(matrix.data);
+  const int64_t line = matrix.stride(0) * dtype_size(matrix.dtype);
+  if (address % 16 == 0 && line % 16 == 0) return;
+  throw ShapeError(cat(op, ": ", name, " is ", matrix, " with strides ", matrix.strides,
+                       ", expected lines at multiples of 16 bytes for cuBLASLt"));
+}
+
 }  // namespace
 
 void gemm(const Exec& exec, const GemmArgs& args) {
@@ -45,6 +56,27 @@ void gemm(const Exec& exec, const GemmArgs& args) {
                                " times ", args.b, " into ", args.c, " with this epilogue"));
   }
   gemm_by_plan(exec, p, plan);
+}
+
+void fp8_gemm(const Exec& exec, const Fp8GemmArgs& args) {
+  constexpr const char* kOp = "fp8_gemm";
+  const std::string why = why_no_fp8(exec.device, args.a.blocks);
+  if (!why.empty()) throw UnavailableError(cat(kOp, ": ", why));
+  required_library(kOp);
+  if (args.a.lines() == 0 || args.b.lines() == 0) return;
+  if (args.a.length() == 0) return gemm(exec, bf16_product(args, nullptr, nullptr));
+  const int64_t unit = fp8_lines_unit(exec.device);
+  if (args.b.lines() % unit != 0) {
+    throw ShapeError(cat(kOp, ": b is ", args.b.codes, ", expected a multiple of ", unit,
+                         " lines for cuBLASLt on compute capability ",
+                         capability_text(exec.device.arch)));
+  }
+  check_aligned(kOp, "c", args.c);
+  check_aligned(kOp, "residual", args.residual);
+  if (matmul(exec, args)) return;
+  throw UnavailableError(cat(kOp, ": cuBLASLt ", version(), " has no kernel for ", args.a.codes,
+                             " times ", args.b.codes, " transposed into ", args.c, " on ",
+                             exec.device, "; use a later version, or --dtype bf16"));
 }
 
 }  // namespace shale::kernels::cuda::cublaslt

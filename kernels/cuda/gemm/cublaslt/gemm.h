@@ -1,5 +1,6 @@
 #pragma once
 
+#include "shale/kernels/fp8.h"
 #include "shale/kernels/gemm.h"
 
 namespace shale::kernels::cuda::cublaslt {
@@ -8,5 +9,9 @@ namespace shale::kernels::cuda::cublaslt {
 // If the library cannot be loaded or has no algorithm, the hand-written kernels are used, unless
 // args.plan asks for the library: then it throws UnavailableError.
 void gemm(const Exec& exec, const GemmArgs& args);
+
+// The fp8_gemm slot on GPUs without kernels of Shale. Throws UnavailableError if the library cannot
+// be loaded or has no algorithm, and ShapeError if N, or the memory of c, is not as it requires.
+void fp8_gemm(const Exec& exec, const Fp8GemmArgs& args);
 
 }  // namespace shale::kernels::cuda::cublaslt

@@ -89,9 +89,10 @@ const Library* library() {
   return loaded().library ? &*loaded().library : nullptr;
 }
 
-const Library& required_library() {
+const Library& required_library(const char* op) {
   if (const Library* found = library()) return *found;
-  throw UnavailableError(cat("gemm: cuBLASLt cannot be loaded: ", loaded().error));
+  throw UnavailableError(cat(op, ": cuBLASLt cannot be loaded: ", loaded().error,
+                             "; put its folder into LD_LIBRARY_PATH"));
 }
 
 std::string version() {

@@ -10,20 +10,33 @@
 #include "shale/base/reserved_sms.h"
 #include "shale/kernels/check.h"
 #include "shale/kernels/cuda/gemm/cublaslt/objects_internal.h"
+#include "shale/kernels/fp8.h"
 #include "shale/kernels/gemm_plan.h"
 
 // The library's matrices are column-major. A row-major c [m, n] is a column-major [n, m], so the
 // library computes c^T = b^T a^T: its first operand is our b, and its bias runs along our columns.
+// So an fp8 GEMM has the layout that the library requires of compute capabilities 8.9, 9.0 and
+// 12.x, its first operand transposed and its second not, as the lines of both are along k.
 namespace shale::kernels::cuda::cublaslt {
 namespace {
 
 constexpr size_t kWorkspaceBytes = size_t{32} << 20;
 
+// How an fp8 operand is multiplied by its scales (cublasLtMatmulMatrixScale_t): one f32 number, or
+// since version 12.9 one for each 128 numbers along k. Headers of earlier versions lack these
+// names.
+constexpr int32_t kScaleOfTensor = 0, kScaleOf128 = 4;
+constexpr auto kScaleModeA = static_cast<cublasLtMatmulDescAttributes_t>(31);
+constexpr auto kScaleModeB = static_cast<cublasLtMatmulDescAttributes_t>(32);
+constexpr size_t kFirstWithScaleModes = 120900;
+
 // Everything besides the device that the choice of an algorithm depends on.
 struct Key {
   int device = 0;
   int64_t m = 0, n = 0, k = 0, lda = 0, ldb = 0, ldc = 0, ld_residual = 0;
-  DType in = DType::kF32, out = DType::kF32;
+  cudaDataType_t a_type = CUDA_R_32F, b_type = CUDA_R_32F;
+  DType in = DType::kF32, out = DType::kF32;  // in: of the operands, or of the bias of an fp8 GEMM
+  int32_t a_scale = kScaleOfTensor, b_scale = kScaleOfTensor;
   bool a_transposed = false, b_transposed = false, bias = false, residual = false;
   Epilogue epilogue = Epilogue::kNone;
   bool aux = false, bias_grad = false, tf32 = false;
@@ -57,6 +70,8 @@ Key key_of(int device, const GemmProblem& p) {
              .lda = valid_ld(p.a),
              .ldb = valid_ld(p.b),
              .ldc = valid_ld(p.c),
+             .a_type = data_type(p.a.dtype),
+             .b_type = data_type(p.a.dtype),
              .in = p.a.dtype,
              .out = p.c.dtype,
              .tf32 = p.tf32};
@@ -107,6 +122,8 @@ Desc describe(const Key& key) {
   }
   if (key.aux) set(desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, key.ld_aux);
   if (key.sms > 0) set(desc, CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, key.sms);
+  if (key.b_scale != kScaleOfTensor) set(desc, kScaleModeA, key.b_scale);
+  if (key.a_scale != kScaleOfTensor) set(desc, kScaleModeB, key.a_scale);
   return desc;
 }
 
@@ -124,17 +141,32 @@ Preference preference_of(const Key& key) {
   return preference;
 }
 
-Product prepare(cublasLtHandle_t handle, const Key& key) {
-  const auto layout = [](DType dtype, int64_t rows, int64_t cols, int64_t ld, bool transposed) {
-    const cudaDataType_t type = data_type(dtype);
+// A GEMM with its key. Scales: of fp8 operands; else null.
+struct Call {
+  Key key;
+  GemmProblem p;
+  const void *a_scales = nullptr, *b_scales = nullptr;
+};
+
+void set_scales(const Desc& desc, const Call& call) {
+  if (call.a_scales == nullptr) return;
+  set(desc, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, call.b_scales);
+  set(desc, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, call.a_scales);
+}
+
+Product prepare(cublasLtHandle_t handle, const Call& call) {
+  const Key& key = call.key;
+  const auto layout = [](cudaDataType_t type, int64_t rows, int64_t cols, int64_t ld,
+                         bool transposed) {
     return transposed ? make_layout(type, rows, cols, ld) : make_layout(type, cols, rows, ld);
   };
   Product product = {.desc = describe(key),
-                     .a = layout(key.in, key.m, key.k, key.lda, key.a_transposed),
-                     .b = layout(key.in, key.k, key.n, key.ldb, key.b_transposed),
-                     .residual = layout(key.out, key.m, key.n, key.ld_residual, false),
-                     .c = layout(key.out, key.m, key.n, key.ldc, false),
+                     .a = layout(key.a_type, key.m, key.k, key.lda, key.a_transposed),
+                     .b = layout(key.b_type, key.k, key.n, key.ldb, key.b_transposed),
+                     .residual = layout(data_type(key.out), key.m, key.n, key.ld_residual, false),
+                     .c = layout(data_type(key.out), key.m, key.n, key.ldc, false),
                      .algorithm = std::nullopt};
+  set_scales(product.desc, call);
   const Preference preference = preference_of(key);
   cublasLtMatmulHeuristicResult_t result{};
   int found = 0;
@@ -161,10 +193,11 @@ struct Cache {
     if (made == nullptr) check(required_library().create(&made), "cublasLtCreate");
     return made;
   }
-  Product& product(const Key& key) {
-    const auto known = products.find(key);
+  Product& product(const Call& call) {
+    const auto known = products.find(call.key);
     if (known != products.end()) return known->second;
-    return products.emplace(key, prepare(handle(key.device), key)).first->second;
+    Product made = prepare(handle(call.key.device), call);
+    return products.emplace(call.key, std::move(made)).first->second;
   }
 };
 
@@ -173,24 +206,51 @@ Cache& cache() {
   return the_one;
 }
 
-}  // namespace
-
-bool is_plain(const GemmProblem& p) {
-  return p.epilogue == Epilogue::kNone && p.m > 0 && p.n > 0 && p.k > 0;
-}
-
-bool matmul(const Exec& exec, const GemmProblem& p) {
-  const bool known_epilogue = p.epilogue == Epilogue::kNone || p.epilogue == Epilogue::kGeluTanh ||
-                              p.epilogue == Epilogue::kDGeluTanh;
-  if (!known_epilogue) return false;
-  Key key = key_of(exec.device.index, p);
+Call call_of(const Exec& exec, const GemmProblem& p) {
+  Call call = {.key = key_of(exec.device.index, p), .p = p};
   // Collectives are in flight between the same calls of the host in each run, so that each chooses
   // the same algorithms.
-  if (exec.held != nullptr && exec.held->most() > 0) key.sms = sms_of(exec);
+  if (exec.held != nullptr && exec.held->most() > 0) call.key.sms = sms_of(exec);
+  return call;
+}
+
+// Returns an fp8 GEMM, or nothing if the library cannot read its scales: those of 128 numbers are
+// dense, and represent those of squares too. After the end of a line, codes are 0 up to the next
+// multiple of 16, so k can be that multiple, which the library requires.
+std::optional<Call> call_of(const Exec& exec, const Fp8GemmArgs& args) {
+  for (const Fp8Operand* operand : {&args.a, &args.b}) {
+    if (operand->blocks == Fp8Blocks::kTensor) continue;
+    if (required_library().get_version() < kFirstWithScaleModes) return std::nullopt;
+    if (operand->scales.stride(0) != operand->lines()) return std::nullopt;
+  }
+  GemmProblem p = gemm_problem(bf16_product(args, nullptr, nullptr));
+  p.k = fp8_codes_stride(p.k);
+  const auto place = [](Matrix& matrix, const View& codes, bool transposed) {
+    matrix.data = codes.data, matrix.ld = codes.stride(0);
+    matrix.transposed = transposed;  // dense matrices of one row or column have no unique order
+  };
+  place(p.a, args.a.codes, false);
+  place(p.b, args.b.codes, true);
+  Call call = call_of(exec, p);
+  const auto type = [](const Fp8Operand& operand) {
+    return operand.format == Fp8Format::kE5M2 ? CUDA_R_8F_E5M2 : CUDA_R_8F_E4M3;
+  };
+  const auto scale = [](const Fp8Operand& operand) {
+    return operand.blocks == Fp8Blocks::kTensor ? kScaleOfTensor : kScaleOf128;
+  };
+  call.key.a_type = type(args.a), call.key.b_type = type(args.b);
+  call.key.a_scale = scale(args.a), call.key.b_scale = scale(args.b);
+  call.a_scales = args.a.scales.data, call.b_scales = args.b.scales.data;
+  return call;
+}
+
+bool run(const Exec& exec, const Call& call) {
+  const auto& [key, p, a_scales, b_scales] = call;
   Cache& known = cache();
   const std::lock_guard lock(known.mutex);
-  Product& product = known.product(key);
+  Product& product = known.product(call);
   if (!product.algorithm) return false;
+  set_scales(product.desc, call);
   if (key.bias || key.bias_grad) {  // forward has a bias, backward a bias gradient
     const void* bias = key.bias ? p.bias.data : p.bias_grad.data;
     set(product.desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
@@ -209,6 +269,30 @@ bool matmul(const Exec& exec, const GemmProblem& p) {
                                   static_cast<cudaStream_t>(exec.stream)),
         "cublasLtMatmul");
   return true;
+}
+
+}  // namespace
+
+bool is_plain(const GemmProblem& p) {
+  return p.epilogue == Epilogue::kNone && p.m > 0 && p.n > 0 && p.k > 0;
+}
+
+bool matmul(const Exec& exec, const GemmProblem& p) {
+  const bool known_epilogue = p.epilogue == Epilogue::kNone || p.epilogue == Epilogue::kGeluTanh ||
+                              p.epilogue == Epilogue::kDGeluTanh;
+  return known_epilogue && run(exec, call_of(exec, p));
+}
+
+bool has_algorithm(const Exec& exec, const Fp8GemmArgs& args) {
+  const std::optional<Call> call = call_of(exec, args);
+  if (!call) return false;
+  const std::lock_guard lock(cache().mutex);
+  return cache().product(*call).algorithm.has_value();
+}
+
+bool matmul(const Exec& exec, const Fp8GemmArgs& args) {
+  const std::optional<Call> call = call_of(exec, args);
+  return call && run(exec, *call);
 }
 
 }  // namespace shale::kernels::cuda::cublaslt
