@@ -12,6 +12,7 @@
 #include "shale/base/error.h"
 #include "shale/base/gpu_model.h"
 #include "shale/comm/world.h"
+#include "shale/kernels/fp8.h"
 #include "shale/models/tools/doctor.h"
 #include "shale/models/tools/supervision/child_process.h"
 #include "shale/runtime/kernel_check/cache.h"
@@ -110,6 +111,14 @@ Finding examine_gpu(const DriverGpu& found, int index) {
     finding.fix = "--device cpu; with other GPUs beside it their numbers in CUDA_VISIBLE_DEVICES";
   } else if (arch < kFirstWithBF16) {
     finding.value += "; no bf16: use --dtype fp16";
+  } else {
+    const Device device{.type = DeviceType::kCuda, .index = index, .arch = arch};
+    const auto has = [&](kernels::Fp8Blocks blocks) {
+      return kernels::why_no_fp8(device, blocks).empty();
+    };
+    finding.value += has(kernels::Fp8Blocks::kLines)    ? "; fp8"
+                     : has(kernels::Fp8Blocks::kTensor) ? "; fp8 with --fp8-scaling tensor"
+                                                        : "; no fp8";
   }
   return finding;
 }
@@ -158,7 +167,9 @@ void examine_gpu_libraries(Findings& findings) {
   } else {
     products.state = State::kWarning;
     products.value = "not found: " + blas.error();
-    products.fix = "put its folder into LD_LIBRARY_PATH; else GEMMs run on kernels of Shale";
+    products.fix =
+        "put its folder into LD_LIBRARY_PATH; else GEMMs run on kernels of Shale, and fp8 on "
+        "compute capability 9.0 only";
   }
   findings.push_back(products);
   Finding convolutions{.section = "GPU", .name = "cuDNN", .value = "found"};

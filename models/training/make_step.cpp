@@ -8,8 +8,10 @@
 
 #include "shale/base/log.h"
 #include "shale/comm/parallel/pipeline/simulate.h"
+#include "shale/kernels/fp8.h"
 #include "shale/models/training/make_optimizer.h"
 #include "shale/runtime/nn/fp8.h"
+#include "shale/runtime/ops/linear_fp8.h"
 
 namespace shale::models {
 namespace {
@@ -49,7 +51,26 @@ std::vector<std::vector<Module*>> units_of_models(const std::vector<Module*>& un
   return all;
 }
 
+Operands fp8_operands(const RunConfig& config) {
+  return config.fp8_scaling == Fp8Scaling::kTensor ? Operands::kFp8Tensor : Operands::kFp8;
+}
+
 }  // namespace
+
+void check_fp8(const RunConfig& config, const Device& device) {
+  if (config.dtype != Precision::kFp8) return;
+  const std::string why = kernels::why_no_fp8(device, fp8_weight_blocks(fp8_operands(config)));
+  if (why.empty()) return;
+  std::string use = "--dtype bf16, or --device cpu or emu:90";
+  Device gpu = device;
+  gpu.type = DeviceType::kCuda;
+  if (config.fp8_scaling == Fp8Scaling::kBlock &&
+      kernels::why_no_fp8(gpu, kernels::Fp8Blocks::kTensor).empty()) {
+    use = device == gpu ? "--fp8-scaling tensor, " + use
+                        : "--fp8-scaling tensor on such a GPU, here " + use;
+  }
+  throw ConfigError(cat("--dtype fp8 on ", device, ": ", why, "; use ", use));
+}
 
 std::unique_ptr<TrainStep> make_step(const StepParts& parts, StepObserver* observer) {
   const RunConfig& config = parts.config;
@@ -61,9 +82,8 @@ std::unique_ptr<TrainStep> make_step(const StepParts& parts, StepObserver* obser
   for (const std::vector<Module*>& of_model : units_of_models(units, parts.parallel)) {
     for (Module* unit : of_model) unit->set_recompute(config.recompute);
     if (config.dtype != Precision::kFp8) continue;
-    const bool of_tensor = config.fp8_scaling == Fp8Scaling::kTensor;
-    nn::compute_in_fp8(of_model, config.fp8_kept_blocks,
-                       of_tensor ? Operands::kFp8Tensor : Operands::kFp8);
+    nn::compute_in_fp8(of_model, config.fp8_kept_blocks, fp8_operands(config),
+                       parts.context.exec());
   }
   StepModel model{task.model(), units,
                   [&task](const DeviceBatch& batch) { return task.loss(batch); }};

@@ -19,8 +19,12 @@ struct StepParts {
   offload::InlineStepper* stepper = nullptr;  // see StepOffload
 };
 
+// Throws ConfigError, with what to use, if the device has no GEMMs for --dtype fp8 and its scales.
+void check_fp8(const RunConfig& config, const Device& device);
+
 // Makes the training step of the task's model as configured, with allocated and initialized
-// parameters. Throws ConfigError for incompatible options. Collective.
+// parameters. Throws ConfigError for incompatible options, and UnavailableError if the run needs a
+// library that cannot be loaded. Collective.
 std::unique_ptr<TrainStep> make_step(const StepParts& parts, StepObserver* observer);
 
 }  // namespace shale::models

@@ -416,18 +416,6 @@ Device device_of(const RunConfig& config, comm::World& world) {
   return emulated_device(config.device == "emu" ? "emu:80" : config.device);
 }
 
-namespace {
-
-void check_fp8(const Device& device) {
-  constexpr int kHopper = 90;  // compute capability 9.0, which kernels/fp8.h requires
-  if (device.type == DeviceType::kCpu || device.arch == kHopper) return;
-  throw ConfigError(
-      cat("--dtype fp8 on ", device, ": fp8 on GPUs needs compute capability 9.0 (H100), found ",
-          capability_text(device.arch), "; use --dtype bf16, or --device cpu or emu:90"));
-}
-
-}  // namespace
-
 std::string_view precision_name(Precision precision) {
   constexpr std::array<std::string_view, 6> kNames = {"auto", "fp32", "tf32",
                                                       "bf16", "fp16", "fp8"};
@@ -443,7 +431,6 @@ std::vector<std::pair<std::string, Precision>> precision_choices(
 
 DType dtype_of_flag(Precision precision, const Device& device) {
   using enum Precision;
-  if (precision == kFp8) check_fp8(device);
   if (precision == kF16) return DType::kF16;
   const bool is_f32 = precision == kF32 || precision == kTf32 ||
                       (precision == kAuto && device.type != DeviceType::kCuda);

@@ -188,7 +188,7 @@ void resolve_steps(RunConfig& config, const ConfigSpec& spec, int64_t samples_pe
 // machine does not support it. Collective.
 Device device_of(const RunConfig& config, comm::World& world);
 // Returns the dtype of parameters and activations. Throws ConfigError if the device cannot compute
-// in `precision`.
+// in `precision`; of fp8, only that of bf16 is checked, as check_fp8() checks the rest.
 DType dtype_of_flag(Precision precision, const Device& device);
 // Returns those choices of --dtype that are in `allowed`, for ConfigSpec::add_choice().
 std::vector<std::pair<std::string, Precision>> precision_choices(

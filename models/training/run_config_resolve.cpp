@@ -9,6 +9,7 @@
 #include "shale/base/parse.h"
 #include "shale/models/training/batch_ramp.h"
 #include "shale/models/training/make_optimizer.h"
+#include "shale/models/training/make_step.h"
 #include "shale/models/training/parallel_setup.h"
 #include "shale/models/training/report/prometheus.h"
 #include "shale/models/training/report/step_trace.h"
@@ -93,8 +94,8 @@ void resolve(RunConfig& config, int ranks) {
     }
   }
   parse_sample_range(config.skip_samples);
-  if (config.dtype == Precision::kFp8 && config.device.starts_with("emu")) {
-    dtype_of_flag(config.dtype, emulated_device(config.device == "emu" ? "emu:80" : config.device));
+  if (config.device.starts_with("emu")) {
+    check_fp8(config, emulated_device(config.device == "emu" ? "emu:80" : config.device));
   }
   if (config.loss_scale < 0) config.loss_scale = config.dtype == Precision::kF16 ? 65536 : 0;
   resolve_optimizer(config);

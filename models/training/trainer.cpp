@@ -111,6 +111,7 @@ Trainer::Trainer(const RunConfig& config, const ConfigSpec& spec, Task& task, co
   }
   check_graphs(config_, context_.device(), *group_);
   dtype_of_flag(config_.dtype, context_.device());  // throws if the device does not support --dtype
+  check_fp8(config_, context_.device());
   check_device_sums(context_, *group_);
   left_out_ = choose_kernels(context_, *group_, config.timeout_s);
   check_bandwidth(*group_, context_, world);

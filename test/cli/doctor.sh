@@ -101,7 +101,7 @@ add_gpu "$work/old" pci0000:16/0000:16:03.0/0000:19:00.0 0 0-3 16 - 'Tesla T4' 7
 add_gpu "$work/old" pci0000:16/0000:16:02.0/0000:18:00.0 0 0-3 16 - L4
 variables=(SHALE_MACHINE="$work/old")
 run 0 doctor --quick
-has 'L4, compute 8.9' 'Tesla T4, compute 7.5; no bf16: use --dtype fp16' \
+has 'L4, compute 8.9; fp8 with --fp8-scaling tensor' 'Tesla T4, compute 7.5; no bf16: use --dtype fp16' \
   'Tesla V100, compute 7.0: no kernels for cuda:0 of compute capability 7.0, expected 7.5' \
   'fix: --device cpu; with other GPUs beside it'
 variables=(SHALE_MACHINE="$work/nowhere")

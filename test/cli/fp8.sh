@@ -67,7 +67,11 @@ refused() {
   [[ $code -ne 0 ]] || fail "$name: is not refused"
   grep -q -- "$text" "$work/stdout" "$work/stderr" || fail "$name: no word of: $text"
 }
-refused emulated "needs compute capability 9.0 (H100), found 8.9; use --dtype bf16" --device emu:89
+refused old "needs compute capability 8.9 or later, found 8.0; use --dtype bf16" --device emu:80
+refused emulated "need compute capability 9.0 (H100), found 8.9; use --fp8-scaling tensor on such" \
+  --device emu:89
+refused library "cuBLASLt, which the emulator cannot run; use --dtype bf16, or --device cpu or" \
+  --device emu:120 --fp8-scaling tensor
 refused no_blocks "the first and the last 1 of 2 blocks stay in bf16" --layers 2
 refused experts "is a MoE layer" --model moe-nano --kv-heads 2
 

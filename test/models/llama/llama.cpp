@@ -160,6 +160,23 @@ TEST_CASE("what several layers read becomes numbers of fp8 once") {
   }
 }
 
+// The GPU is not there; what is refused is refused before it is needed.
+TEST_CASE("layers whose sizes cuBLASLt's fp8 GEMMs do not take are named before a run") {
+  const Exec gpu{.device = {.type = DeviceType::kCuda, .arch = 89}};
+  LanguageModelConfig config = small("llama");
+  const auto message = [&](const Exec& exec) {
+    const auto model = models::make_language_model(config);
+    return message_of<ConfigError>(
+        [&] { nn::compute_in_fp8(model->blocks(), 0, Operands::kFp8Tensor, exec); });
+  };
+  CHECK(contains(message(gpu),
+                 "layers.0.self_attn.q_proj is [32,24] on each rank, expected multiples of 16 for "
+                 "cuBLASLt on cuda:0; use other sizes"));
+  config.width = 32;
+  CHECK(contains(message(gpu), "layers.0.mlp.gate_proj is [40,32] on each rank"));
+  CHECK_NOTHROW(nn::compute_in_fp8(models::make_language_model(config)->blocks(), 0));
+}
+
 TEST_CASE("sizes that do not go together are one line") {
   const auto message = [](auto change) {
     LanguageModelConfig config = small("llama");
