@@ -105,6 +105,13 @@ void Cases::add_fp8(DeviceType device) {
                                 .c = o.zeros(dtype, {T, out}),
                                 .bias = o.floats(dtype, {out})};
   });
+  add_product("forward_tensor", [=](Operands& o) {
+    return kernels::Fp8GemmArgs{.a = input(o, T, C, Fp8Blocks::kTensor),
+                                .b = input(o, out, C, Fp8Blocks::kTensor),
+                                .c = o.zeros(dtype, {T, out}),
+                                .bias = o.floats(dtype, {out}),
+                                .residual = o.floats(dtype, {T, out})};
+  });
   add_product("dx", [=](Operands& o) {
     return kernels::Fp8GemmArgs{.a = input(o, T, out),
                                 .b = input(o, C, out, Fp8Blocks::kSquares),
@@ -118,6 +125,12 @@ void Cases::add_fp8(DeviceType device) {
   add_product("dw", [=](Operands& o) {
     return kernels::Fp8GemmArgs{.a = input(o, out, T),
                                 .b = input(o, C, T),
+                                .c = o.zeros(DType::kF32, {out, C}),
+                                .accumulate = true};
+  });
+  add_product("dw_tensor", [=](Operands& o) {
+    return kernels::Fp8GemmArgs{.a = input(o, out, T, Fp8Blocks::kTensor, Fp8Format::kE5M2),
+                                .b = input(o, C, T, Fp8Blocks::kTensor),
                                 .c = o.zeros(DType::kF32, {out, C}),
                                 .accumulate = true};
   });

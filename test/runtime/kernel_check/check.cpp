@@ -158,6 +158,26 @@ TEST_CASE("kernels that ended an earlier check are not run again") {
   CHECK(report.left_out[1].reason == "wrong: made the GPU fail or hang in an earlier check");
 }
 
+TEST_CASE(
+    "fp8 GEMMs with scales of tensors are checked, and a run that needs wrong ones ends early") {
+  for (const bool real_sizes : {false, true}) {
+    std::set<std::string> names;
+    for (const KernelCase& one : check_cases(89, real_sizes)) {
+      if (one.slot == "fp8_gemm") names.insert(one.name.substr(0, one.name.find('/', 9)));
+    }
+    for (const char* name : {"forward_tensor", "dx_tensor", "dw_tensor"}) {
+      CHECK(names.contains(cat("fp8_gemm/", name)));
+    }
+  }
+  const Context context({.device = kHopper, .threads = 2});
+  const auto begin = [&] { kernels::check_fp8_gemm(context.exec(), kernels::Fp8Blocks::kTensor); };
+  CHECK_NOTHROW(begin());
+  leave_out(kHopper, "fp8_gemm", kernels::kEveryKernel);
+  CHECK(contains(test::message_of<UnavailableError>(begin),
+                 "fp8_gemm: its kernel gave wrong results"));
+  leave_out(kHopper, "fp8_gemm", 0);
+}
+
 TEST_CASE("a wrong epilogue is replaced by plain GEMMs and elementwise kernels") {
   const test::WrongKernels wrong(test::WrongKernels::kEpilogues);
   const CheckReport report = check({"gemm"}, kAmpere);
