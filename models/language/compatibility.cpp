@@ -11,9 +11,9 @@ using Use = OptionUse<TrainConfig>;
 using enum Why;
 
 // OptionUse::text of a part of the config.
-template <auto kPart, auto kText>
+template <auto kPart, auto kUse>
 std::string of(const TrainConfig& c, const char* flag) {
-  return kText(c.*kPart, flag);
+  return kUse(c.*kPart, flag);
 }
 constexpr auto kRun = &TrainConfig::run;
 constexpr auto kLanguage = &TrainConfig::language;
