@@ -18,8 +18,9 @@ struct DataReading {
   OncePerHost once = {};
 };
 
-// Lets one rank of each host read data for the others of the host. They wait without a limit for as
-// long as on_reading is called, else for the group's time-out. Collective.
+// Lets one rank of each host read data for the others of the host that have its working folder and
+// mount namespace. They wait without a limit for as long as on_reading is called, else for the
+// group's time-out. Collective.
 DataReading read_once_per_host(comm::ProcessGroup& all);
 
 }  // namespace shale::models
