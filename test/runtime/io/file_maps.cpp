@@ -49,12 +49,17 @@ TEST_CASE("files are mapped when they are used, and a limited number stays mappe
     }
   }
   CHECK(mappings_below(dir.path()) == 3);
-  // A file that is used again and again stays, whatever else is used.
-  const MappedFile* const often = files.map(0).get();
+  // A file that is used again and again stays, whatever else is used, once the files that were used
+  // before it have gone.
+  auto often = files.map(0);
+  int changes = 0;
   for (size_t i = 1; i < 10; ++i) {
     files.map(i);
-    CHECK(files.map(0).get() == often);
+    const auto again = files.map(0);
+    changes += again != often ? 1 : 0;
+    often = again;
   }
+  CHECK(changes <= 1);
 }
 
 TEST_CASE("a mapping lasts as long as somebody has it", "[io]") {
