@@ -200,8 +200,13 @@ void FullState::gather(const FlatBuffer& buffer) {
   gathered_ = &buffer;
   buffer.values().wait_for_step();
   if (receives(buffer)) values_.resize(static_cast<size_t>(layout.numel));
-  const int64_t step =
-      layout.owner ? kPieceElements : std::max(kFlatAlignment, kPieceElements / ranks);
+  const Tensor& master = buffer.master();
+  at_once_ = !layout.owner && master.dtype() == DType::kF32 &&
+             &master.context() == &parallel_.shared().context() &&
+             master.context().device().type == DeviceType::kCpu;
+  const int64_t step = at_once_       ? layout.shard_numel
+                       : layout.owner ? kPieceElements
+                                      : std::max(kFlatAlignment, kPieceElements / ranks);
   for (int64_t begin = 0; begin < layout.shard_numel; begin += step) {
     gather_piece(buffer, begin, std::min(step, layout.shard_numel - begin));
   }
@@ -217,25 +222,29 @@ void FullState::gather_piece(const FlatBuffer& buffer, int64_t begin, int64_t co
   const std::optional<int> owner = buffer.layout().owner;
   const int64_t parts = owner ? 1 : group.size();
   const bool gives = owner.value_or(group.rank()) == group.rank();
-  Tensor all;
-  if (receives(buffer) || owner) {
-    all = empty(shared.context(), {parts * count}, DType::kF32, MemoryTag::kComm, "full state");
+  Tensor memory;
+  View all;
+  if (receives(buffer) && at_once_) {
+    all = make_view(values_.data(), {buffer.layout().numel});
+  } else if (receives(buffer) || owner) {
+    memory = empty(shared.context(), {parts * count}, DType::kF32, MemoryTag::kComm, "full state");
+    all = memory.view();
   }
   const Tensor mine = gives ? piece_of(buffer, begin, count) : Tensor();
   if (owner) {
-    if (gives) kernels::axpby(all.exec(), {.a = mine, .y = all});
+    if (gives) kernels::axpby(memory.exec(), {.a = mine, .y = memory});
     shared.wait(group.broadcast(all, *owner, options));
   } else if (root_) {
-    shared.wait(
-        group.gather(mine, receives(buffer) ? all.view() : View(), *root_of(buffer), options));
+    shared.wait(group.gather(mine, all, *root_of(buffer), options));
   } else {
     shared.wait(group.all_gather(mine, all, options));
   }
-  if (!receives(buffer)) return;
-  const float* from = static_cast<const float*>(all.data());
+  if (at_once_) shared.context().synchronize();
+  if (!receives(buffer) || at_once_) return;
+  const float* from = all.as<float>();
   if (shared.context().device().type != DeviceType::kCpu) {
     staged_.resize(static_cast<size_t>(all.numel()));
-    shared.context().copy(staged_.data(), all.data(), all.bytes());
+    shared.context().copy(staged_.data(), all.data, all.bytes());
     from = staged_.data();
   }
   shared.context().synchronize();

@@ -10,8 +10,9 @@ namespace shale::comm {
 
 // Reader of whole, unsharded parameter values in host memory: f32 masters, or the stored values of
 // frozen parameters. When the first parameter of a unit is requested, the ranks gather the whole
-// unit in pieces of some MiB; it is kept until another unit is requested. Requests in about model
-// order thus move each unit once. Tensor and expert shards come from their ranks.
+// unit: f32 masters of CPU ranks at once, others in pieces of some MiB. It is kept until another
+// unit is requested. Requests in about model order thus move each unit once. Tensor and expert
+// shards come from their ranks.
 class FullState {
  public:
   // root: the rank of the shard group, and of ShardGroups::tensor, that gets the values; none: all
@@ -41,6 +42,7 @@ class FullState {
   DataParallel& parallel_;
   const std::optional<int> root_;
   const FlatBuffer* gathered_ = nullptr;  // buffer in values_; null: values_ has one parameter
+  bool at_once_ = false;                  // shards are gathered into values_ directly
   std::vector<float> values_;
   std::vector<float> staged_;  // one piece of the shards of all ranks, of devices
   std::vector<float> whole_;   // a parameter assembled from shards
