@@ -93,6 +93,24 @@ void for_each_index(const std::vector<CopyDim>& dims, const Fn& fn) {
   }
 }
 
+// Converts a block of row.size x col.size numbers.
+template <typename From, typename To>
+void copy_block(const std::byte* in, To* out, CopyDim row, CopyDim col) {
+  const auto copy = [&](auto source_row, auto target_col) {
+    for (int64_t r = 0; r < row.size; ++r) {
+      for (int64_t c = 0; c < col.size; ++c) {
+        out[r * row.target + c * target_col] = To(load<From>(in, r * source_row + c * col.source));
+      }
+    }
+  };
+  constexpr std::integral_constant<int64_t, 1> kOne;
+  if (row.source == 1 && col.target == 1) {
+    copy(kOne, kOne);  // a transpose, twice as fast with these constants
+  } else {
+    copy(row.source, col.target);
+  }
+}
+
 }  // namespace
 
 void convert_strided(const Source& source, const Target& target, std::vector<CopyDim> dims) {
@@ -128,29 +146,14 @@ void convert_strided(const Source& source, const Target& target, std::vector<Cop
     const size_t workers = outer.size * inner.size < kParallelElements ? 1 : kWorkers;
     for_each_index(dims, [&](int64_t from, int64_t to) {
       in_parallel(strips, workers, [&](size_t strip, size_t) {
-        // Local copies, which the compiler keeps in registers.
-        const CopyDim row = outer, col = inner;
+        CopyDim row = outer, col = inner;
         const int64_t first = static_cast<int64_t>(strip) * kBlock;
-        const int64_t rows = std::min(kBlock, row.size - first);
-        for (int64_t c0 = 0; c0 < col.size; c0 += kBlock) {
-          const int64_t cols = std::min(kBlock, col.size - c0);
-          const std::byte* const in = source.data + (from + first * row.source + c0 * col.source) *
-                                                        static_cast<int64_t>(sizeof(From));
-          To* const block = out + to + first * row.target + c0 * col.target;
-          const auto copy = [&](auto source_row, auto target_col) {
-            for (int64_t r = 0; r < rows; ++r) {
-              for (int64_t c = 0; c < cols; ++c) {
-                block[r * row.target + c * target_col] =
-                    To(load<From>(in, r * source_row + c * col.source));
-              }
-            }
-          };
-          constexpr std::integral_constant<int64_t, 1> kOne;
-          if (row.source == 1 && col.target == 1) {
-            copy(kOne, kOne);  // a transpose, twice as fast with these constants
-          } else {
-            copy(row.source, col.target);
-          }
+        row.size = std::min(kBlock, outer.size - first);
+        for (int64_t c0 = 0; c0 < inner.size; c0 += kBlock) {
+          col.size = std::min(kBlock, inner.size - c0);
+          const int64_t at = from + first * row.source + c0 * col.source;
+          copy_block<From>(source.data + at * static_cast<int64_t>(sizeof(From)),
+                           out + to + first * row.target + c0 * col.target, row, col);
         }
       });
     });
