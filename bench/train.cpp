@@ -22,6 +22,7 @@
 #include "shale/bench/support/train_loop.h"
 #include "shale/bench/support/vendor_matmul.h"
 #include "shale/comm/world.h"
+#include "shale/models/language/generate.h"
 
 namespace shale::bench {
 namespace {
@@ -38,6 +39,7 @@ struct BenchConfig {
   bool no_overlap = false;
   bool memory = false;
   bool breakdown = false;
+  int64_t generate = 0;  // tokens; 0: measures training steps
   std::string json;
 };
 
@@ -45,12 +47,13 @@ void describe(ConfigSpec& spec, BenchConfig& c) {
   spec.section("Step");
   std::vector<std::string> models = models::preset_names();
   for (const models::ImagePreset& preset : models::image_presets()) models.push_back(preset.name);
-  spec.add_choice("model", c.train.model, models, "model preset, for text or images");
+  for (const models::DitPreset& preset : models::dit_presets()) models.push_back(preset.name);
+  spec.add_choice("model", c.train.model, models, "model preset, for text, images or diffusion");
   spec.add("layers", c.train.layers, "number of transformer blocks",
            {.min = 1, .help = {.default_text = "the preset's"}});
   spec.add("seq-len", c.train.seq_len, "tokens per sequence of text", {.min = 1, .max = 1 << 20});
   spec.add("pixels", c.train.pixels, "width and height of an image in pixels",
-           {.min = 1, .max = 4096});
+           {.min = 1, .max = 4096, .help = {.default_text = "224; 32 for diffusion"}});
   spec.add("micro-batch", c.train.micro_batch, "sequences or images per rank in one forward pass",
            {.min = 1});
   spec.add("global-batch", c.train.global_batch,
@@ -59,6 +62,10 @@ void describe(ConfigSpec& spec, BenchConfig& c) {
            {.min = 1, .help = {.default_text = "micro-batch x ranks"}});
   spec.add("loss-chunk", c.train.loss_chunk, "tokens whose logits exist at a time; 0: all tokens",
            {.min = 0});
+  spec.add("lora-rank", c.train.lora_rank,
+           "train LoRA adapters of this rank on all linear layers, with alpha twice the rank; 0: "
+           "train the model",
+           {.min = 0, .max = 1 << 16});
   spec.add_choice("dtype", c.train.dtype, {{"fp32", DType::kF32}, {"bf16", DType::kBF16}},
                   "dtype of parameters and activations");
   spec.add_choice(
@@ -88,6 +95,10 @@ void describe(ConfigSpec& spec, BenchConfig& c) {
   spec.add("breakdown", c.breakdown,
            "measure each part of a step instead: within the step, alone, and at the measured peak "
            "of the machine");
+  spec.add("generate", c.generate,
+           "measure greedy generation of this many tokens after each of --micro-batch prompts of "
+           "--seq-len tokens instead; a step is one generation",
+           {.min = 1, .max = 1 << 20, .help = {.default_text = "training steps"}});
   spec.add("memory", c.memory,
            "measure the memory of all combinations of --zero, --dtype, recomputation and offload "
            "instead");
@@ -96,6 +107,7 @@ void describe(ConfigSpec& spec, BenchConfig& c) {
   spec.example("bench_train --threads 2 --dtype bf16");
   spec.example("bench_train --model resnet50 --micro-batch 32 --threads 2");
   spec.example("bench_train --breakdown --device cuda --dtype bf16 --seq-len 1024");
+  spec.example("bench_train --model llama-160m --micro-batch 1 --seq-len 16 --generate 256");
   spec.example("mpirun -np 2 --bind-to none bench_train --threads 1 --global-batch 8");
   spec.example("mpirun -np 4 --bind-to none bench_train --memory --model nano --threads 1");
   spec.example("bench_train --model nano --micro-batch 8 --no-floor --json nano.json");
@@ -316,6 +328,83 @@ void report_breakdown(const BenchConfig& config, int ranks, const Machine& machi
                 {{"steps", config.steps}, {"warmup", config.warmup}, {"breakdown", true}}, rows);
 }
 
+// Times greedy generation with random weights, in turns with the GEMMs of a generation alone.
+int run_generation(const BenchConfig& config, const Machine& machine, bool with_floor) {
+  omp_set_num_threads(config.train.threads);  // of oneDNN
+  TrainOptions longer = config.train;
+  longer.seq_len += config.generate;
+  Tracer tracer;
+  Context context(
+      {.device = config.train.device, .threads = config.train.threads, .seed = config.train.seed});
+  const models::LanguageModelConfig sizes = language_config(longer);
+  const auto model = models::make_language_model(sizes);
+  materialize(*model, context, config.train.dtype, config.train.seed);
+  std::vector<std::vector<int32_t>> prompts;
+  for (int64_t i = 0; i < config.train.micro_batch; ++i) {
+    prompts.push_back(
+        random_tokens(sizes.vocab, config.train.seq_len, config.train.seed, /*sample=*/i));
+  }
+  context.set_tracer(&tracer);
+  KernelRecorder recorder;
+  recorder.set_phase("generate");
+  const auto generate = [&] {
+    const Context::Observation observation(context, recorder);
+    const models::GenerateOptions greedy{.tokens = config.generate, .temperature = 0};
+    return time_once([&] { models::generate_all(*model, context, prompts, greedy); });
+  };
+  for (int64_t i = 0; i < config.warmup; ++i) {
+    recorder.keep_products(with_floor && i + 1 == config.warmup);
+    generate();
+  }
+  recorder.keep_products(false);
+  Measured measured;
+  const Floors floors = with_floor ? make_floors(recorder, measured) : Floors();
+  if (floors.step != nullptr) floors.step->run();  // a first run to warm up
+  recorder.reset();
+  tracer.reset();
+  for (int64_t i = 0; i < config.steps; ++i) {
+    const double cpu_before = process_cpu_seconds();
+    measured.step.add(generate());
+    measured.cpu_seconds += process_cpu_seconds() - cpu_before;
+    if (floors.step != nullptr) measured.floor.add(floors.step->run());
+  }
+
+  const double median = measured.step.median(), mean = measured.step.sum() / double(config.steps);
+  const double rate = double(config.train.micro_batch * config.generate) / median;
+  Json row = {{"kind", "generation"},
+              {"model", config.train.model},
+              {"params", whole_numel(*model)},
+              {"device", to_string(context.device())},
+              {"dtype", std::string(dtype_name(config.train.dtype))},
+              {"threads", config.train.threads},
+              {"prompt", config.train.seq_len},
+              {"generate", config.generate},
+              {"micro_batch", config.train.micro_batch},
+              {"steps", config.steps},
+              {"step_ms", median * 1e3},
+              {"step_ms_min", measured.step.min() * 1e3},
+              {"tokens_per_s", rate},
+              {"cpu_share", measured.cpu_seconds / measured.step.sum() / config.train.threads}};
+  if (!measured.floor.empty()) {
+    row["floor_ms"] = measured.floor.median() * 1e3;
+    row["floor_share"] = paired_ratio(measured.floor, measured.step);
+  }
+  const std::vector<StepRow> parts =
+      phase_rows("generate", tracer, measured.step.sum(), recorder, config.steps);
+  std::printf("%s\n%s %s, %lld texts of %lld + %lld tokens: %s ms, %s tokens/s\n\n%s\n",
+              summary(machine).c_str(), config.train.model.c_str(),
+              std::string(dtype_name(config.train.dtype)).c_str(),
+              static_cast<long long>(config.train.micro_batch),
+              static_cast<long long>(config.train.seq_len), static_cast<long long>(config.generate),
+              fixed(median * 1e3, 1).c_str(), fixed(rate, 1).c_str(),
+              parts_table(parts, mean).c_str());
+  Json rows = Json::array({row});
+  for (const Json& part : step_json(parts, mean)) rows.push_back(part);
+  write_results(config.json, "bench_train", machine,
+                {{"steps", config.steps}, {"warmup", config.warmup}}, rows);
+  return 0;
+}
+
 int run_memory(const BenchConfig& config, const Machine& machine, comm::World& world) {
   const std::vector<MemoryCase> cases = memory_sweep(config.train, world);
   if (world.rank() != 0) return 0;
@@ -349,7 +438,14 @@ void print_heading(const BenchConfig& config, const Machine& machine, const Trai
 }
 
 // Throws ConfigError for incompatible options.
-void check(const BenchConfig& config) {
+void check(const BenchConfig& config, int ranks) {
+  if (config.generate > 0 && (config.breakdown || config.memory || ranks > 1)) {
+    throw ConfigError(cat("--generate is incompatible with ",
+                          config.breakdown ? "--breakdown"
+                          : config.memory  ? "--memory"
+                                           : "several ranks",
+                          "; leave out one of the two"));
+  }
   if (config.memory && config.train.device.type != DeviceType::kCpu) {
     throw ConfigError("--memory needs --device cpu");
   }
@@ -377,7 +473,7 @@ int run(comm::World& world, int argc, char** argv) {
   }
   config.train.overlap = !config.no_overlap;
   config.train.seed = uint64_t(config.seed);
-  check(config);
+  check(config, world.size());
   const bool with_floor =
       !config.no_floor && !config.breakdown && config.train.device.type == DeviceType::kCpu;
   // This runs before the benchmark starts work, so the machine's load is that of other programs.
@@ -387,6 +483,7 @@ int run(comm::World& world, int argc, char** argv) {
 
   KernelRecorder recorder;
   config.train.threads = resolve_threads(config.train.threads, world.local_size());
+  if (config.generate > 0) return run_generation(config, machine, with_floor);
   const auto device = make_bench_device(config.train.device, config.train.threads);
   device->describe(machine);
   Peaks peaks;  // measured before the model is allocated, on all ranks at once, as in a step

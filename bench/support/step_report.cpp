@@ -20,29 +20,35 @@ std::string rate(double work, double seconds) {
 
 }  // namespace
 
+std::vector<StepRow> phase_rows(const std::string& phase, const Tracer& tracer, double seconds,
+                                const KernelRecorder& recorder, int64_t steps) {
+  const auto n = double(steps);
+  std::vector<StepRow> parts;
+  double in_kernels = 0;
+  for (const auto& [slot, time] : tracer.totals()) {
+    StepRow part{
+        .phase = phase, .name = slot, .calls = double(time.calls) / n, .seconds = time.seconds / n};
+    if (const auto work = recorder.totals().find({phase, slot}); work != recorder.totals().end()) {
+      part.flops = work->second.cost.flops / n;
+      part.bytes = work->second.cost.bytes() / n;
+    }
+    parts.push_back(std::move(part));
+    in_kernels += time.seconds;
+  }
+  parts.push_back(
+      {.phase = phase, .name = "outside kernels", .seconds = (seconds - in_kernels) / n});
+  longest_first(parts);
+  return parts;
+}
+
 std::vector<StepRow> step_rows(const TrainLoop& loop, const KernelRecorder& recorder,
                                int64_t steps) {
-  const auto n = double(steps);
   std::vector<StepRow> parts;
   for (int i = 0; i < kPhases; ++i) {
     const auto phase = Phase(i);
-    double in_kernels = 0;
-    for (const auto& [slot, time] : loop.slot_times(phase).totals()) {
-      StepRow part{.phase = phase_name(phase),
-                   .name = slot,
-                   .calls = double(time.calls) / n,
-                   .seconds = time.seconds / n};
-      if (const auto work = recorder.totals().find({part.phase, slot});
-          work != recorder.totals().end()) {
-        part.flops = work->second.cost.flops / n;
-        part.bytes = work->second.cost.bytes() / n;
-      }
-      parts.push_back(std::move(part));
-      in_kernels += time.seconds;
-    }
-    parts.push_back({.phase = phase_name(phase),
-                     .name = "outside kernels",
-                     .seconds = (loop.phase_seconds(phase) - in_kernels) / n});
+    const std::vector<StepRow> rows = phase_rows(phase_name(phase), loop.slot_times(phase),
+                                                 loop.phase_seconds(phase), recorder, steps);
+    parts.insert(parts.end(), rows.begin(), rows.end());
   }
   longest_first(parts);
   return parts;

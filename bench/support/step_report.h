@@ -20,6 +20,10 @@ struct StepRow {
   double bytes = 0;    // per step; 0: unknown
 };
 
+// Returns the rows of a phase of `steps` steps, longest first: the kernels that `tracer` timed, and
+// the rest of the phase's seconds.
+std::vector<StepRow> phase_rows(const std::string& phase, const Tracer& tracer, double seconds,
+                                const KernelRecorder& recorder, int64_t steps);
 // Returns the rows of `steps` steps recorded by `loop` and `recorder`, longest first. They add up
 // to the time of the phases.
 std::vector<StepRow> step_rows(const TrainLoop& loop, const KernelRecorder& recorder,

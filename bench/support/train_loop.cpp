@@ -14,26 +14,29 @@ namespace {
 constexpr float kLearningRate = 1e-4f;
 constexpr float kClip = 1;
 
-models::LanguageModelConfig model_config(const TrainOptions& options) {
-  models::LanguageModelConfig config = models::preset(options.model, options.seq_len);
-  if (options.layers > 0) config.layers = options.layers;
-  if (options.seq_len > config.context) {
-    throw ConfigError(cat("--seq-len is ", options.seq_len, ", ", options.model,
-                          " has a context of ", config.context));
-  }
-  return config;
+bool is_dit_preset(const std::string& name) {
+  return std::ranges::any_of(models::dit_presets(),
+                             [&](const models::DitPreset& preset) { return preset.name == name; });
 }
 
 // Makes the training task. Throws ConfigError for options that belong to the other kind of model,
 // language or image.
 TrainWork make_work(const TrainOptions& options) {
   if (!is_image_preset(options.model)) {
-    return language_work(options.model, model_config(options),
-                         {.loss_chunk_rows = options.loss_chunk}, options.seq_len, options.seed);
+    return language_work(options.model, language_config(options),
+                         {.loss_chunk_rows = options.loss_chunk}, options.seq_len, options.seed,
+                         options.lora_rank);
   }
-  if (options.layers > 0 || options.loss_chunk > 0) {
-    throw ConfigError(cat(options.layers > 0 ? "--layers" : "--loss-chunk",
-                          " needs a language model, found the image model ", options.model));
+  for (const auto& [flag, value] :
+       {std::pair("--layers", options.layers), std::pair("--loss-chunk", options.loss_chunk),
+        std::pair("--lora-rank", options.lora_rank)}) {
+    if (value == 0) continue;
+    throw ConfigError(cat(flag, " needs a language model, found the image model ", options.model));
+  }
+  if (is_dit_preset(options.model)) {
+    models::DitConfig config = models::find_dit_preset(options.model).model;
+    config.pixels = options.pixels;
+    return dit_work(options.model, config, options.seed);
   }
   models::ImageModelConfig config = models::find_image_preset(options.model).model;
   config.pixels = options.pixels;
@@ -61,9 +64,20 @@ models::RunConfig run_config(const TrainOptions& options) {
 }  // namespace
 
 bool is_image_preset(const std::string& name) {
-  return std::ranges::any_of(models::image_presets(), [&](const models::ImagePreset& preset) {
-    return preset.name == name;
-  });
+  return is_dit_preset(name) ||
+         std::ranges::any_of(models::image_presets(), [&](const models::ImagePreset& preset) {
+           return preset.name == name;
+         });
+}
+
+models::LanguageModelConfig language_config(const TrainOptions& options) {
+  models::LanguageModelConfig config = models::preset(options.model, options.seq_len);
+  if (options.layers > 0) config.layers = options.layers;
+  if (options.seq_len > config.context) {
+    throw ConfigError(cat("--seq-len is ", options.seq_len, ", ", options.model,
+                          " has a context of ", config.context));
+  }
+  return config;
 }
 
 const char* phase_name(Phase phase) {
@@ -78,6 +92,7 @@ int64_t MemoryParts::sum() const {
 
 TrainLoop::TrainLoop(TrainOptions& options, comm::World& world) : world_(world) {
   if (options.global_batch == 0) options.global_batch = options.micro_batch * world.size();
+  if (options.pixels == 0) options.pixels = is_dit_preset(options.model) ? 32 : 224;
   layout_ = {.global_batch = options.global_batch,
              .micro_batch = options.micro_batch,
              .ranks = world.size()};

@@ -20,13 +20,14 @@ namespace shale::bench {
 
 struct TrainOptions {
   Device device = {};
-  std::string model = "gpt2-124m";  // preset of a language or image model
+  std::string model = "gpt2-124m";  // preset of a language model, image model or DiT
   int64_t layers = 0;               // 0: as in the preset
   int64_t seq_len = 256;            // tokens of a sequence
-  int64_t pixels = 224;             // image edge length
+  int64_t pixels = 0;               // image edge length; 0: 224, or 32 for a DiT
   int64_t micro_batch = 4;          // samples per rank and forward
   int64_t global_batch = 0;         // samples per step; 0: micro_batch * ranks
   int64_t loss_chunk = 0;           // maximum tokens whose logits exist at a time; 0: all
+  int64_t lora_rank = 0;            // rank of adapters, which are trained alone; 0: none
   DType dtype = DType::kF32;
   int threads = 0;  // 0: the rank's share of the CPUs
   int zero = 0;     // ZeRO stage
@@ -66,14 +67,17 @@ struct MemoryParts {
   int64_t sum() const;
 };
 
-// Returns true for presets of image models, false for language models.
+// Returns true for presets of image models and DiT, false for language models.
 bool is_image_preset(const std::string& name);
+// Returns the sizes of the language model. Throws ConfigError for a longer sequence than its
+// context.
+models::LanguageModelConfig language_config(const TrainOptions& options);
 
 // Runs one rank's training steps on random tokens or images, like models::Trainer, without data
 // loading, metrics and logs.
 class TrainLoop : private models::StepObserver {
  public:
-  // All ranks must call it. Sets `options`' global_batch and threads if they are 0.
+  // All ranks must call it. Sets `options`' global_batch, pixels and threads if they are 0.
   TrainLoop(TrainOptions& options, comm::World& world);
   ~TrainLoop() override;
 

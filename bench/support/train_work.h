@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "shale/models/dit/dit.h"
 #include "shale/models/image/model.h"
 #include "shale/models/language/model.h"
 #include "shale/models/training/micro_batches.h"
@@ -25,11 +26,18 @@ struct TrainWork {
   std::vector<models::NamedProduct> products = {};
 };
 
-// Makes sequences of random tokens.
+// Makes sequences of random tokens. lora_rank: rank of the adapters that are trained; 0: the model
+// is trained.
 TrainWork language_work(std::string name, const models::LanguageModelConfig& sizes,
-                        const models::LanguageModelPolicy& policy, int64_t seq_len, uint64_t seed);
+                        const models::LanguageModelPolicy& policy, int64_t seq_len, uint64_t seed,
+                        int64_t lora_rank = 0);
+// Returns random tokens, the same for the same seed and sample.
+std::vector<int32_t> random_tokens(int64_t vocab, int64_t count, uint64_t seed, int64_t sample);
 
 // Makes images of noise, uniform in [-0.5, 0.5], with random labels.
 TrainWork image_work(std::string name, const models::ImageModelConfig& sizes, uint64_t seed);
+
+// Makes such images with the model's channels, for rectified flow.
+TrainWork dit_work(std::string name, const models::DitConfig& sizes, uint64_t seed);
 
 }  // namespace shale::bench

@@ -139,6 +139,40 @@ TEST_CASE("steps on images train, and their convolutions are in the floor", "[be
   CHECK(std::ranges::equal(pixels(one), pixels(loop.work().batch(0, 2)).first(16 * 16 * 3)));
 }
 
+TEST_CASE("steps of a diffusion transformer train, and their products are in the floor",
+          "[bench]") {
+  comm::World world(0, nullptr);
+  TrainOptions options{.model = "dit-nano", .pixels = 16, .micro_batch = 4, .threads = 1};
+  KernelRecorder recorder;
+  TrainLoop loop(options, world);
+  recorder.keep_products(true);
+  // At first the output is 0, so that the loss is the variance of noise and image.
+  CHECK(loop.step(recorder).loss == Approx(1 + 1.0 / 12).epsilon(0.2));
+  recorder.keep_products(false);
+  CHECK(loop.items_per_step() == 4);
+  ProductFloor floor(recorder.product_calls());
+  // Attention is not a product, and inputs need no gradient.
+  CHECK(floor.flops() < loop.work().item_flops * 4);
+  CHECK(floor.flops() > loop.work().item_flops * 4 * 0.8);
+}
+
+TEST_CASE("with a LoRA rank, only adapters have gradients", "[bench]") {
+  comm::World world(0, nullptr);
+  TrainOptions options = small();
+  KernelRecorder recorder;
+  const int64_t whole = TrainLoop(options, world).parameter_count();
+  options.lora_rank = 4;
+  TrainLoop loop(options, world);
+  // Two blocks, rank 4: QKV, the output projection, and both layers of the feed-forward block.
+  const int64_t adapters = 2 * 4 * ((128 + 384) + (128 + 128) + 2 * (128 + 512));
+  CHECK(loop.parameter_count() == whole + adapters);
+  const float first = loop.step(recorder).loss;
+  CHECK(first == Approx(std::log(256.0)).epsilon(0.02));
+  const MemoryParts memory = loop.memory();
+  CHECK(memory.gradients >= adapters * 4);
+  CHECK(memory.gradients < memory.parameters / 4);
+}
+
 TEST_CASE("an image model refuses options of language models", "[bench]") {
   comm::World world(0, nullptr);
   TrainOptions options{.model = "vit-nano", .layers = 2, .threads = 1};
