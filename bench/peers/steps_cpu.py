@@ -135,19 +135,22 @@ def add_adapters(model, args):
 def generation(name, args):
     import torch
     import torch._inductor.config
+    import transformers
 
     model = language_model(name, args).eval()
     model.to(torch.bfloat16 if args.dtype == "bf16" else torch.float32)
     model.generation_config.eos_token_id = None  # a text ends by its length only
-    if args.mode != "eager":
-        torch._inductor.config.freezing = args.mode == "best"
-        model.forward = compiled(model.forward, args)
+    # generate() compiles the steps after the prompt by itself, on a CPU only if told so.
+    config = transformers.CompileConfig(mode=compile_mode(args) or "default")
+    config._compile_all_devices = True
+    torch._inductor.config.freezing = args.mode == "best"
     prompt = torch.randint(0, model.config.vocab_size, (args.micro_batch, PROMPT))
 
     def step():
         model.generate(prompt, attention_mask=torch.ones_like(prompt), pad_token_id=0,
                        max_new_tokens=args.seq_len, do_sample=False,
-                       cache_implementation="static")
+                       cache_implementation="static", compile_config=config,
+                       disable_compile=args.mode == "eager")
 
     return model, step
 
@@ -237,10 +240,8 @@ def diffusion(layers, width, heads, args):
     return trained(model, loss, args)
 
 
-def compiled(function, args):
-    import torch
-
-    return torch.compile(function, mode="max-autotune" if args.mode == "best" else None)
+def compile_mode(args):
+    return "max-autotune" if args.mode == "best" else None
 
 
 def trained(model, loss_of, args):
@@ -258,7 +259,7 @@ def trained(model, loss_of, args):
             return loss_of()
 
     if args.mode != "eager":
-        forward = compiled(forward, args)
+        forward = torch.compile(forward, mode=compile_mode(args))
 
     def step():
         loss = forward()
