@@ -4,10 +4,11 @@
 #   bench/parallelism.sh [BUILD_DIR]      (default build/release; it must be built)
 #
 # Writes bench/results/parallelism.md, and takes some minutes on an idle machine. If there are more
-# ranks than cores, wall time reflects the cores, and processor time the axis. Variables: RANKS
-# (default "2 4 8"), STEPS (measured, default 5), ROWS (rows of an earlier run, only to write the
-# page), ROWS_ONLY (file for the rows, without a page), PART (small or two_cores: with ROWS_ONLY,
-# that part of the rows) and PAGE (output file).
+# ranks than cores, wall time reflects the cores, and processor time the axis. Planned tables need
+# a build with the emulator. Variables: RANKS (default "2 4 8"), STEPS (measured, default 5), ROWS
+# (rows of an earlier run, only to write the page), ROWS_ONLY (file for the rows, without a page),
+# PART (small, two_cores, weak or planned: with ROWS_ONLY, that part of the rows) and PAGE (output
+# file).
 set -euo pipefail
 
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -23,11 +24,13 @@ ranks=${RANKS:-2 4 8}
 steps=${STEPS:-5}
 page=${PAGE:-$root/bench/results/parallelism.md}
 skipped=2  # steps before the measured ones; the first step builds the model
-tokens=2048
-shared=(--seq-len 256 --global-batch 8 --micro-batch 1 --threads 1 --dtype fp32
+batch=8  # sequences a step
+shared=(--seq-len 256 --micro-batch 1 --threads 1 --dtype fp32
   --steps $((skipped + steps)) --report-every $((skipped + steps)) --no-save --quiet)
 dense=(--layers 8 --width 256 --heads 8)
 mixture=(--model moe-nano --layers 6 --width 128 --experts 8 --active-experts 2)
+big=(--model nano --layers 24 --width 2048 --heads 16 --vocab 50304 --seq-len 2048 --micro-batch 2
+  --dtype bf16 --cluster h100)
 
 # Prints a column of the measured steps in $work/out.
 column() {
@@ -61,7 +64,7 @@ later_seconds() {
 # measure AXIS RANKS FLAGS...: adds a row. A run of one step shows the cost besides the measured
 # steps.
 measure() {
-  local axis=$1 n=$2 later key=all flag
+  local axis=$1 n=$2 tokens=$((256 * batch)) later key=all flag
   shift 2
   for flag in "$@"; do
     case $flag in
@@ -71,7 +74,7 @@ measure() {
   done
   [[ $key == several ]] && key=all
   local run=(mpirun -np "$n" --oversubscribe --bind-to none "$program" --data "$work/text.txt"
-    --out "$work/out" "${shared[@]}" "$@")
+    --out "$work/out" "${shared[@]}" --global-batch "$batch" "$@")
   later=$(later_seconds $((skipped + steps)) "${run[@]}")
   local sent=0 kind
   for kind in gradients parameters activations; do
@@ -116,6 +119,54 @@ measure_small() {
   measure "one rank" 1 "${mixture[@]}"
   for n in $ranks; do
     measure "\`--expert $n --zero 1\`" "$n" "${mixture[@]}" --expert "$n" --zero 1
+  done
+}
+
+# Measures the dense model with 8 sequences for each rank.
+measure_weak() {
+  measure "one rank" 1 "${dense[@]}"
+  for n in $ranks; do
+    batch=$((8 * n))
+    measure "data, \`--zero 1\`" "$n" "${dense[@]}" --zero 1
+    measure "data, \`--zero 3\`" "$n" "${dense[@]}" --zero 3
+    measure "\`--pipeline $n\`" "$n" "${dense[@]}" --pipeline "$n"
+  done
+  batch=8
+}
+
+# plan GROUP CASE RANKS ARGUMENTS...: adds a row "plan|GROUP|CASE|RANKS|ITEMS|SECONDS" of a planned
+# step: its sequences' tokens or its images, and its time.
+plan() {
+  local group=$1 case=$2 n=$3
+  shift 3
+  "$(dirname "$program")/shale" plan "$@" --ranks "$n" --threads 1 --json | tail -1 |
+    awk -v row="plan|$group|$case|$n" '
+      function of(key,   at) {
+        at = match($0, "\"" key "\": [0-9.e+-]+") + length(key) + 4
+        return substr($0, at, RSTART + RLENGTH - at)
+      }
+      { printf "%s|%s|%s\n", row, of("items"), of("step_s") }' | tee -a "$work/rows" >&2
+}
+
+# Plans a model of 1.3B parameters on H100s with the batch of one GPU (strong scaling) and with as
+# many sequences for each GPU (weak scaling), and ViT-L/16 on one and on four cards.
+measure_planned() {
+  local n kind card along
+  for kind in strong weak; do
+    plan $kind "one GPU" 1 "${big[@]}" --global-batch 64
+    for n in $ranks; do
+      batch=64
+      [[ $kind == strong ]] || batch=$((64 * n))
+      for along in "--zero 1" "--zero 3" "--tensor $n" "--pipeline $n"; do
+        # shellcheck disable=SC2086 # options are words
+        plan $kind "\`$along\`" "$n" "${big[@]}" $along --global-batch $batch
+      done
+    done
+  done
+  for card in a100 h100 rtx4090; do
+    for n in 1 4; do
+      plan vit $card "$n" image --recipe vit-l16 --data shapes --cluster $card
+    done
   done
 }
 
@@ -184,8 +235,7 @@ if [[ -n ${ROWS:-} ]]; then
   cp "$ROWS" "$work/rows"
 else
   for i in $(seq 20000); do echo "line $i of a text that is long enough"; done >"$work/text.txt"
-  [[ ${PART:-} == two_cores ]] || measure_small
-  [[ ${PART:-} == small ]] || measure_two_cores
+  for part in ${PART:-small weak two_cores planned}; do "measure_$part"; done
 fi
 if [[ -n ${ROWS_ONLY:-} ]]; then cp "$work/rows" "$ROWS_ONLY"; exit 0; fi
 
@@ -211,7 +261,15 @@ steps_table() {
         ($4 > 0 ? sprintf(" %.2f | %.2f |", plan / $4, base / $3 / (plan / $4)) : "") }'
 }
 
-second=$(grep -n '^one rank' "$work/rows" | sed -n 2p | cut -d: -f1)
+# plan_table GROUP: formats the planned rows of a group, relative to the first row.
+plan_table() {
+  sed -n "s/^plan|$1|//p" "$work/rows" | awk -F'|' '
+    NR == 1 { speed = $3 / $4 }
+    { printf "| %s | %d | %.0f | %.2f |\n", $1, $2, $3 / $4, $3 / $4 / speed }'
+}
+
+# Line numbers of the first row of each table.
+read -r _ second third < <(grep -n '^one rank' "$work/rows" | cut -d: -f1 | tr '\n' ' ')
 {
   cat <<END
 # Parallelism
@@ -242,7 +300,14 @@ END
 
 \`${mixture[*]}\`.
 END
-  table "$second" "$(($(grep -n '^step|' "$work/rows" | head -n 1 | cut -d: -f1) - 1))"
+  table "$second" $((third - 1))
+  cat <<END
+
+## Weak scaling
+
+The dense model with 8 sequences for each rank, so that the work grows with the ranks.
+END
+  table "$third" "$(($(grep -n '^step|' "$work/rows" | head -n 1 | cut -d: -f1) - 1))"
   cat <<END
 
 ## Two ranks beside one on the same cores
@@ -284,6 +349,30 @@ GPT-2 124M over eight ranks on the two cores, 8 sequences in micro-batches of fo
 $(sed -n "s/^step|eight|//p" "$work/rows" | awk -F'|' '
     NR == 1 { base = $3 }
     { printf "| %s | %d x 1 | %.0f | %.2f |\n", $1, $2, $3, $3 / base }')
+
+## Planned on GPUs
+
+\`shale plan\` of \`${big[*]}\`
+on the GPUs of a node, 64 sequences a step (strong scaling):
+
+| along | GPUs | tokens/s | of one GPU's, times |
+|---|---:|---:|---:|
+$(plan_table strong)
+
+and 64 sequences for each GPU (weak scaling):
+
+| along | GPUs | tokens/s | of one GPU's, times |
+|---|---:|---:|---:|
+$(plan_table weak)
+
+ViT-L/16, \`shale plan image --recipe vit-l16 --data shapes\`: 300 epochs of ImageNet-1k, 384 million
+images in steps of 4,096, without waiting for data:
+
+| card | cards | images/s | days | times as fast |
+|---|---:|---:|---:|---:|
+$(sed -n "s/^plan|vit|//p" "$work/rows" | awk -F'|' '
+    $2 == 1 { one = $3 / $4 }
+    { rate = $3 / $4; printf "| %s | %d | %.0f | %.1f | %.2f |\n", $1, $2, rate, 384e6 / rate / 86400, rate / one }')
 END
 } >"$page"
 cat "$page"
