@@ -170,7 +170,9 @@ View FullState::join_shards(const Parameter& parameter) {
 // Reads the values of the parameter that this rank's flat buffer holds.
 View FullState::read_local(const Parameter& parameter) {
   const auto [buffer, entry] = parallel_.place_of(parameter);
-  if (!buffer->is_sharded()) return read_whole(*buffer, *entry, parameter.shape);
+  if (!buffer->is_sharded() || buffer->ranks().size() == 1) {
+    return read_whole(*buffer, *entry, parameter.shape);
+  }
   if (gathered_ != buffer) gather(*buffer);
   if (!receives(*buffer)) return {};
   return make_view(values_.data() + entry->offset, parameter.shape);
