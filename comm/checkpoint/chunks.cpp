@@ -20,7 +20,7 @@ std::string hex(uint32_t value) {
   return digits;
 }
 
-// Number of reading threads: keeps the disk busy while some of them compute checksums.
+// Number of reading threads: enough to keep the disk busy while some of them compute checksums.
 constexpr size_t kReaders = 4;
 
 // Opens a chunk's file. Keeps the last file open, because chunks are read roughly in file order.
@@ -81,7 +81,7 @@ void check_chunk(const CheckpointManifest& manifest, ChunkId id, const std::stri
   const int64_t begin = chunk_begin(manifest, id);
   throw DataError(cat(path, ": chunk ", id.chunk, " (bytes ", begin, " to ",
                       begin + static_cast<int64_t>(bytes.size()) - 1, ") has CRC32C ", hex(found),
-                      ", expected ", hex(want), "; it is damaged or was changed"));
+                      ", expected ", hex(want), "; damaged or changed: use another checkpoint"));
 }
 
 void read_chunks(const Folder& folder, const CheckpointManifest& manifest,

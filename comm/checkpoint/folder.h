@@ -27,11 +27,11 @@ namespace shale {
 // at any time; other entries can be deleted. To save with several ranks:
 //
 //   one rank    begin(step, nonce)
-//   each rank   CheckpointShardWriter writer(temporary_path(step, nonce), shard_file_name(...),
-//   ...)
+//   each rank   CheckpointShardWriter writer(temporary_path(step, nonce),
+//                                            shard_file_name(...), ...)
 //   one rank    once each rank's finish() returned: add_shard to a manifest, commit(manifest,
-//   nonce),
-//               retire(keep, step); or, if any rank failed, discard(step, nonce)
+//               nonce), retire(keep, step)
+//   one rank    if any rank failed: discard(step, nonce)
 //
 // The folder is on a file system that all ranks see. No second run may use it at the same time.
 // Every function throws DiskError if the disk fails.

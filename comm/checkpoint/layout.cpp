@@ -37,8 +37,8 @@ void check_grid(const CheckpointTensor& tensor, const Complaint& fail) {
   std::set<std::vector<int64_t>> begins;
   for (const auto& [box, parts] : tensor.boxes) {
     if (box.begin.size() != ndim || box.size.size() != ndim) {
-      fail("a box has ", box.begin.size(), " and ", box.size.size(), " dimensions, expected ",
-           ndim);
+      fail("a box has a begin of ", box.begin.size(), " and a size of ", box.size.size(),
+           " dimensions, expected ", ndim);
     }
     if (!begins.empty() && box.begin <= *begins.rbegin())
       fail("its boxes are not in ascending order");
@@ -51,19 +51,19 @@ void check_grid(const CheckpointTensor& tensor, const Complaint& fail) {
     int64_t end = 0;
     for (const auto& [begin, size] : ranges) {
       if (begin != end || size <= 0 || size > tensor.shape[dim] - begin) {
-        fail("dimension ", dim, " is cut at ", begin, " with ", size,
-             " elements; expected the cut at ", end, " and at most ", tensor.shape[dim] - end);
+        fail("dimension ", dim, " is cut at ", begin, " into a box of ", size,
+             " elements; expected a cut at ", end, " and at most ", tensor.shape[dim] - end);
       }
       end += size;
     }
     if (end != tensor.shape[dim]) {
-      fail("its boxes end at ", end, " of ", tensor.shape[dim], " in dimension ", dim);
+      fail("its boxes end at ", end, ", expected ", tensor.shape[dim], ", in dimension ", dim);
     }
     // Cannot overflow: each factor is at most the size of its dimension.
     cells *= static_cast<int64_t>(ranges.size());
   }
   if (static_cast<int64_t>(tensor.boxes.size()) != cells) {
-    fail(tensor.boxes.size(), " boxes, expected the ", cells, " of its grid");
+    fail(tensor.boxes.size(), " boxes, expected ", cells, ", one for each cell of the grid");
   }
 }
 
@@ -72,7 +72,7 @@ void check_parts(const CheckpointTensor::Box& box, int64_t file_count, const Com
   int64_t end = 0;
   for (const CheckpointTensor::Part& part : box.parts) {
     if (part.file < 0 || part.file >= file_count) {
-      fail("a part is in file ", part.file, ", expected a number below ", file_count);
+      fail("a part is in file ", part.file, ", expected a file number below ", file_count);
     }
     if (part.first != end) {
       fail("a part begins at element ", part.first, ", expected ", end,
@@ -166,7 +166,7 @@ void check_tensor(std::string_view source, std::string_view name, const Checkpoi
     fail(tensor.shape.size(), " dimensions, expected at most ", kMaxSafetensorsRank);
   }
   if (!safetensors_bytes(safetensors_dtype(tensor.dtype), tensor.shape)) {
-    fail("its shape has an impossible size");
+    fail("its shape has a negative size, or 2^63 bits or more");
   }
   if (tensor.numel() == 0) {
     if (tensor.boxes.size() != 1 || tensor.boxes[0].box != whole_box(tensor.shape) ||

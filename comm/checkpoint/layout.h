@@ -60,10 +60,10 @@ TensorPart part_of(std::string_view name, const CheckpointTensor& tensor,
 
 TensorBox whole_box(const std::vector<int64_t>& shape);
 
-// Throws DataError, starting with `source` and the tensor's name, unless the shape is possible (at
-// most 8 dimensions, fewer than 2^63 bits), the boxes form a grid that fills it, the parts fill
-// each box, all in order without gap or overlap, and all file indices are below `file_count`. A
-// tensor without elements has one box and no parts.
+// Throws DataError, starting with `source` and the tensor's name, unless the tensor is valid: it
+// has at most 8 dimensions and fewer than 2^63 bits, its boxes form a grid that fills the shape,
+// the parts fill each box in order without gap or overlap, and all file indices are below
+// `file_count`. A tensor without elements has one box and no parts.
 void check_tensor(std::string_view source, std::string_view name, const CheckpointTensor& tensor,
                   int64_t file_count);
 

@@ -289,7 +289,7 @@ void PartReader::read_run(const Json& value, const Place& place,
                     .parts = integer(value[2], 1, kMaxCheckpointFiles, place),
                     .count = integer(value[3], 1, std::numeric_limits<int64_t>::max(), place)};
   parts += run.parts;
-  if (parts > kMaxCheckpointParts) place.fail("expected at most ", kMaxCheckpointParts, " parts");
+  if (parts > kMaxCheckpointParts) place.fail("too many parts, at most ", kMaxCheckpointParts);
   int64_t first = to.empty() ? 0 : to.back().first + to.back().count;
   int64_t end = 0;
   if (__builtin_mul_overflow(run.parts, run.count, &end) ||
@@ -366,7 +366,7 @@ std::string checked_body(std::string_view text, std::string_view source) {
   }
   if (found != want) {
     throw DataError(cat(source, ": the checksum is ", excerpt(found.substr(11, 8)), ", expected ",
-                        want.substr(11, 8), "; it is damaged or was changed"));
+                        want.substr(11, 8), "; damaged or changed: use another checkpoint"));
   }
   return std::string(body) + "}";
 }
@@ -392,7 +392,7 @@ void add_shard(CheckpointManifest& manifest, std::string_view shard) {
     if (manifest.files.size() == 1) manifest.chunk_bytes = chunk_bytes;
     if (chunk_bytes != manifest.chunk_bytes) {
       throw InternalError(cat("checkpoint: ", manifest.files.back().name, " has chunks of ",
-                              chunk_bytes, " bytes, another shard of ", manifest.chunk_bytes));
+                              chunk_bytes, " bytes, other shards have ", manifest.chunk_bytes));
     }
     const auto file = static_cast<int64_t>(manifest.files.size()) - 1;
     for (const auto& [name, value] : object["tensors"].items()) {
@@ -435,7 +435,8 @@ CheckpointManifest parse_checkpoint_manifest(std::string_view text, std::string_
              {"format", "format_version", "writer", "step", "state", "config", "chunk_bytes",
               "files", "tensors"},
              top);
-  if (object["format"] != kFormat) top.fail("the format is ", shown(object["format"]));
+  if (object["format"] != kFormat)
+    top.fail("expected the format \"shale-checkpoint\", found ", shown(object["format"]));
   const int64_t version =
       integer(object["format_version"], 1, kManifestVersion, top.at("format_version"));
   CheckpointManifest manifest;

@@ -167,8 +167,9 @@ void CheckpointReader::for_each_run_of(const CheckpointRead& wanted,
   const int64_t first = wanted.first;
   const int64_t count = bytes / size;
   if (bytes % size != 0 || first < 0 || count > found->numel() - first) {
-    throw InternalError(cat("checkpoint: ", bytes, " bytes of tensor '", excerpt(wanted.tensor),
-                            "' from element ", first, ", which has ", found->numel(), " of ", size,
+    throw InternalError(cat("checkpoint: read of ", bytes, " bytes of tensor '",
+                            excerpt(wanted.tensor), "' from element ", first,
+                            ", expected a range of its ", found->numel(), " elements of ", size,
                             " bytes"));
   }
   // Parts of a single box are sorted, so a binary search finds the first requested part.

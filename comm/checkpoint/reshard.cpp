@@ -44,7 +44,7 @@ std::vector<std::vector<TensorPart>> even_parts(const CheckpointManifest& manife
   int64_t total = 0;
   for (const auto& [name, tensor] : manifest.tensors) {
     if (__builtin_add_overflow(total, tensor.bytes(), &total)) {
-      throw DataError("checkpoint: more than 2^63 bytes");
+      throw DataError("checkpoint: the tensors have 2^63 bytes or more, expected fewer");
     }
   }
   std::vector<std::vector<TensorPart>> parts(static_cast<size_t>(ranks));
@@ -79,7 +79,8 @@ void reshard_checkpoint(CheckpointReader& from, const CheckpointFolder& to, int 
   manifest.config = from.manifest().config;
   const std::vector<int64_t> steps = to.steps();
   if (std::find(steps.begin(), steps.end(), manifest.step) != steps.end()) {
-    throw ConfigError(cat("reshard: ", to.path_of(manifest.step), " already exists"));
+    throw ConfigError(cat("reshard: ", to.path_of(manifest.step),
+                          " already exists; delete it, or choose another folder"));
   }
   const std::vector<std::vector<TensorPart>> parts = even_parts(from.manifest(), ranks);
   const std::string nonce = make_checkpoint_nonce();

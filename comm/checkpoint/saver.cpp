@@ -50,7 +50,7 @@ std::string record_of(const std::string& file_name, const std::vector<StatePart>
   return encode_shard(record);
 }
 
-// Copies bytes of a vector; complete once its context is synchronised.
+// Copies bytes of a vector; the copy is complete once the vector's context is synchronised.
 void copy_to_host(const Tensor& values, int64_t begin, int64_t count, std::byte* to) {
   const std::byte* from = static_cast<const std::byte*>(values.data()) + begin;
   if (values.context().device().type == DeviceType::kCpu) {
@@ -130,8 +130,8 @@ void CheckpointSaver::join() {
   if (thread_.joinable()) thread_.join();
 }
 
-// Adds up the needs of each host before anyone touches the memory: the kernel would kill a process
-// at the first save, hours later.
+// Checks, before anyone uses the memory, that each host has enough for all its ranks: otherwise the
+// kernel could kill a process at the first save, hours later.
 void CheckpointSaver::reserve_memory(const std::vector<StatePart>& share) {
   std::vector<TensorPart> parts;
   for (const StatePart& part : share) parts.push_back(stored(part));
@@ -286,7 +286,7 @@ void CheckpointSaver::commit(const std::vector<std::string>& shards) {
       folder_.retire(options_.keep, info_.step, options_.spares, &known_sound_);
     }
   } catch (const Error& error) {
-    log_warning("after the checkpoint of step ", info_.step, ": ", error.what());
+    log_warning("saved the checkpoint of step ", info_.step, ", then failed: ", error.what());
   }
 }
 

@@ -36,17 +36,17 @@ struct CheckpointSaverOptions {
   int64_t keep = 0;  // number of newest checkpoints to keep; 0: all
   // Returns true for older steps to keep too. Called on the writing thread; null: none.
   std::function<bool(int64_t step)> spares = {};
-  // False: each host has its own folder, with the files of its ranks and the manifest of
-  // all; then one rank of each host, and rank 0, commit there. True: rank 0 commits.
+  // True: all hosts share the folder, and rank 0 commits. False: each host has its own folder, with
+  // its ranks' files and the whole manifest; rank 0 and one rank of each host commit there.
   bool is_shared = true;
   bool commits = false;  // with !is_shared: this rank commits
   // For tests: pretended available memory of this host, in bytes; empty: ask the system.
   std::optional<int64_t> available_memory = {};
-  // Called where a checkpoint is committed, on the writing thread, before that: syncs other files
-  // that must be on disk with it. If it throws, the save fails.
+  // Called on ranks that commit, on the writing thread, before each commit: syncs other files that
+  // must be on disk with the checkpoint. If it throws, the save fails.
   std::function<void()> before_commit = {};
-  // Called where a checkpoint was committed, on the writing thread, with its step. It may wait for
-  // the disk. Its exceptions are logged.
+  // Called on ranks that commit, on the writing thread, after each commit, with the step. It may
+  // wait for the disk. Its exceptions are logged.
   std::function<void(int64_t step)> committed = {};
   Timeline* timeline = nullptr;  // records the threads' work as a track "checkpoint"; null: off
 };
@@ -61,15 +61,15 @@ struct SaveProgress {
 // Cost of a save on this rank, for reports.
 struct CheckpointCost {
   int64_t bytes = 0;   // written by this rank
-  double copy_s = 0;   // time for which training stopped
+  double copy_s = 0;   // time of the copy to host memory, while training waits
   double write_s = 0;  // time from the first copied byte until the disk confirmed the write
 };
 
 // Saves the training state of the ranks of a group while they continue training. save() copies this
 // rank's share to host memory and returns; threads write it, starting with what is already copied,
 // and sync it to disk; rank 0 commits (comm/checkpoint/folder.h) once all ranks have written their
-// shares. The ranks agree on that between steps, in poll(), or in advance() if they exchange
-// progress() in other ways, so the saver never communicates concurrently with training.
+// shares. The ranks learn between steps that all have written: in poll(), or in advance() if they
+// exchange progress() in other ways. The saver never communicates concurrently with training.
 //
 // A checkpoint exists when poll(), advance() or finish() has returned its step. If a rank fails
 // before, that call throws the error on all ranks, and earlier checkpoints stay as they were. If a

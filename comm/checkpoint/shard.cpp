@@ -26,13 +26,13 @@ void check_part(const TensorPart& part) {
   int64_t numel = 1;
   for (size_t i = 0; i < part.shape.size(); ++i) {
     if (box.begin[i] < 0 || box.size[i] < 0 || box.size[i] > part.shape[i] - box.begin[i]) {
-      fail("a box from ", box.begin[i], " of ", box.size[i], " in dimension ", i, " of ",
+      fail("a box of ", box.size[i], " at ", box.begin[i], " exceeds dimension ", i, " of size ",
            part.shape[i]);
     }
     numel *= box.size[i];
   }
   if (part.first < 0 || part.count < 0 || part.count > numel - part.first) {
-    fail("a part from ", part.first, " of ", part.count, " elements, of ", numel);
+    fail("a part from ", part.first, " of ", part.count, " elements exceeds the box of ", numel);
   }
 }
 
@@ -112,9 +112,9 @@ void CheckpointShardWriter::skip_complete() {
 
 void CheckpointShardWriter::write(std::span<const std::byte> bytes) {
   if (static_cast<int64_t>(bytes.size()) > left()) {
-    throw InternalError(cat(file_.path(), ": ", bytes.size(), " bytes for tensor '",
-                            is_complete() ? "(none)" : plan_.parts[next()].tensor, "', which has ",
-                            left(), " left"));
+    throw InternalError(cat(file_.path(), ": ", bytes.size(), " bytes written to tensor '",
+                            is_complete() ? "(none)" : plan_.parts[next()].tensor,
+                            "', expected at most the ", left(), " bytes left"));
   }
   append(bytes);
   written_ += static_cast<int64_t>(bytes.size());

@@ -14,7 +14,7 @@
 namespace shale {
 namespace {
 
-// Number of writing threads: keeps the disk busy while some of them compute checksums.
+// Number of writing threads: enough to keep the disk busy while some of them compute checksums.
 constexpr size_t kWriters = 4;
 
 }  // namespace

@@ -27,7 +27,8 @@ std::string text_of_manifest(const std::string& folder) {
   }
 }
 
-// Returns "1" or "0" for each file of the manifest: it is here with its size.
+// Returns a character for each file of the manifest: "1" if the file is here with its size, else
+// "0".
 std::string files_here(const std::string& folder, const CheckpointManifest& manifest) {
   std::string here;
   for (const CheckpointFile& file : manifest.files) {
@@ -97,7 +98,7 @@ void spread_checkpoint(ProcessGroup& group, const std::string& folder, bool owns
   throw_problem(first_problem(group, kTag, problem));
   int64_t root = mine.empty() ? -group.size() : -group.rank();
   group.all_reduce_max(make_view(&root, {1}), {.tag = kTag});
-  if (root == -group.size()) throw MissingInputError(cat(folder, ": no host has its manifest"));
+  if (root == -group.size()) throw MissingInputError(cat(folder, ": no host has manifest.json"));
   const std::string text = group.broadcast_bytes(mine, static_cast<int>(-root), kTag);
   const CheckpointManifest manifest =
       parse_checkpoint_manifest(text, cat(folder, "/", kManifestName));
@@ -124,7 +125,7 @@ void spread_checkpoint(ProcessGroup& group, const std::string& folder, bool owns
     if (problem.empty()) problem = failed;
   }
   try {
-    // Last: a folder with a manifest is taken for complete.
+    // Writes the manifest last, because a folder with a manifest counts as complete.
     if (owns && mine.empty() && problem.empty()) {
       write_file_atomically((std::filesystem::path(folder) / kManifestName).string(), text);
     }

@@ -43,7 +43,7 @@ std::string difference(const CheckpointTensor& stored, const StatePart& part) {
   return {};
 }
 
-// Lists names, with the first few in full.
+// Lists the first few names, and how many more there are.
 std::string listed(const std::vector<std::string>& names) {
   constexpr size_t kShown = 8;
   std::string list;
@@ -89,10 +89,10 @@ void check_inventory(const CheckpointReader& checkpoint, const std::vector<State
     if (!names.empty()) problem += cat(problem.empty() ? "" : ";", " ", what, listed(names));
   };
   add("without", missing);
-  add("with also", extra);
+  add("unexpected:", extra);
   add("different:", different);
   if (problem.empty()) return;
-  throw DataError(cat(checkpoint.path(), ": not the state of this model and optimizer:", problem));
+  throw DataError(cat(checkpoint.path(), ": tensors differ from model and optimizer:", problem));
 }
 
 // Destination of a read: a whole part in host memory, or a piece of a part on a device.
@@ -175,7 +175,7 @@ void read_targets(CheckpointReader& checkpoint, std::span<const Target> targets,
   }
 }
 
-// Reads in batches limited by the host memory for device parts.
+// Reads in batches, because the host memory for parts on a device is limited.
 void read_parts(CheckpointReader& checkpoint, const std::vector<StatePart>& parts, bool shared) {
   const std::vector<Target> targets = targets_of(checkpoint, parts);
   std::vector<std::byte> staged;
@@ -205,7 +205,7 @@ void read_whole_parts(CheckpointReader& checkpoint, const std::vector<StatePart>
   }
 }
 
-// True if a rank of another stage writes the same part.
+// True if a rank of another pipeline stage writes the same part.
 bool is_elsewhere(const StatePart& part, const PipelineStages* stages) {
   if (stages == nullptr) return false;
   if (part.parameter == nullptr) return stages->group->rank() > 0;
@@ -221,8 +221,9 @@ Tensor as_vector(const Tensor& x) {
   return x.alias({x.numel()}, {1});
 }
 
-// Converts a part whose indices count this rank's shard of a parameter, or blocks of that shard, to
-// indices of the whole tensor. Adds one part for each box that has elements of it, at least one.
+// Converts a part from indices in this rank's shard of a parameter, or in the blocks of that shard,
+// to indices in the whole tensor. Adds one part for each box that has some of its elements, at
+// least one.
 void add_boxes(std::vector<StatePart>& parts, StatePart part) {
   const Parameter& parameter = *part.parameter;
   const Shape whole = state_shape(parameter.whole, part.block);

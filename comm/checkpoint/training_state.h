@@ -11,7 +11,7 @@
 namespace shale::comm {
 
 // All non-empty tensors that a resumed run needs, without padding, in the same order on all ranks.
-// Host memory may be outdated until an optimizer step there has finished
+// Tensors in host memory may be outdated until an optimizer step on the host has finished
 // (offload::OptimizerOffload).
 std::vector<StatePart> training_state(const DataParallel& parallel,
                                       const optim::Optimizer& optimizer);
@@ -21,8 +21,8 @@ std::vector<StatePart> training_state(const DataParallel& parallel,
                                       const std::vector<const optim::Optimizer*>& optimizers);
 
 // Selects the parts that this rank writes, so that all ranks together write every element once:
-// ranks with the same parts divide them evenly by bytes. A tensor has at most one part in the
-// result.
+// ranks with the same parts divide them evenly by bytes. A box of a tensor has at most one part in
+// the result.
 std::vector<StatePart> share_to_write(const std::vector<StatePart>& parts,
                                       const ShardGroups& groups);
 
@@ -34,10 +34,10 @@ std::vector<StatePart> even_share(const std::vector<StatePart>& parts, int rank,
 // CheckpointReader's constructor throws, the same on all ranks.
 CheckpointReader open_checkpoint(ProcessGroup& group, const std::string& folder);
 
-// Fills this rank's parts from a checkpoint of any layout. Parts that every rank of a shard group
-// has are read by its rank 0. Collective. Throws DataError, listing names, unless the checkpoint
-// has exactly these tensors, in these shapes and dtypes. Throws what CheckpointReader throws; the
-// state is then undefined. An error in this rank's own files is thrown on this rank alone.
+// Fills this rank's parts from a checkpoint of any layout. Rank 0 of a shard group reads parts that
+// all its ranks have. Collective. Throws DataError, listing names, unless the checkpoint has
+// exactly these tensors, in these shapes and dtypes (states of other numbers of replicas are
+// averaged), and what CheckpointReader throws, perhaps on one rank; the state is then undefined.
 void load_training_state(CheckpointReader& checkpoint, DataParallel& parallel,
                          const optim::Optimizer& optimizer);
 void load_training_state(CheckpointReader& checkpoint, DataParallel& parallel,

@@ -22,8 +22,8 @@ struct RankGpus {
 };
 
 // Chooses the device of `rank` from what all ranks see; gives the same answers on every rank. Ranks
-// of a host choose in rank order: each takes the first of its visible GPUs that no lower rank has.
-// If all see all GPUs, the index is the local rank; if a launcher shows each rank one GPU, it is 0.
+// of a host choose in rank order: each takes, of its visible GPUs, the first that the fewest lower
+// ranks have. If all ranks see all GPUs, that is the GPU of the local rank.
 //
 // Throws UnavailableError, naming the ranks: if a GPU is required and a rank sees none; if only
 // some ranks see GPUs; if all GPUs of a rank are taken and it may not share.

@@ -7,7 +7,7 @@
 namespace shale::comm {
 namespace {
 
-// Interval of the watchdog: its last value may be this old, so a rank can have been lost since.
+// Interval at which the watchdog sets the longest silence; a rank may be lost within it, unnoticed.
 constexpr double kLook_s = 0.2;
 
 }  // namespace

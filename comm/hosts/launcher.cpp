@@ -71,10 +71,11 @@ void check_launched_ranks(int mpi_ranks, const std::string& mpi_version) {
   if (mpi_ranks != 1 || launcher == kLaunchers.end()) return;
   const char* const size = std::getenv(launcher->size);
   if (parse_int(size).value_or(1) <= 1) return;
-  throw UnavailableError(cat(
-      launcher->name, " started ", size, " processes (", launcher->size, "), found 1 in ",
-      mpi_version, ": expected the launcher of this MPI; use its mpirun or mpiexec, or srun with "
-      "the option --mpi that this MPI needs (srun --mpi=list names those of this cluster)"));
+  throw UnavailableError(
+      cat(launcher->name, " started ", size, " processes (", launcher->size, "), found 1 in ",
+          mpi_version,
+          ": expected a launcher of this MPI library; use its mpirun, or srun with "
+          "the option --mpi that this MPI needs (srun --mpi=list names those of this cluster)"));
 }
 
 }  // namespace shale::comm

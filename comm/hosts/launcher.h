@@ -21,14 +21,14 @@ std::span<const Launcher> launchers();
 // Command that starts ranks with one MPI library: `program` with lists of words.
 struct RankStarter {
   std::string_view mpi;            // beginning of World's mpi_version()
-  std::string_view program;        // of all MPI libraries that a machine may have, only this one's
+  std::string_view program;        // command name that no other MPI library has
   std::string_view version;        // word in the output of `program --version`
-  std::string_view install;        // Debian's package
-  std::vector<std::string> ranks;  // before the number of ranks
-  std::vector<std::string> unbound;  // a rank may use all cores of its host
-  std::vector<std::string> many;     // a host may have more ranks than cores
-  std::vector<std::string> hosts;    // before "a:2,b:2", hosts with their numbers of ranks
-  std::vector<std::string> as_root;  // root may start ranks
+  std::string_view install;        // Debian package
+  std::vector<std::string> ranks;  // option before the number of ranks
+  std::vector<std::string> unbound;  // options: a rank may use all cores of its host
+  std::vector<std::string> many;     // options: a host may have more ranks than cores
+  std::vector<std::string> hosts;    // option before "a:2,b:2", hosts with rank counts
+  std::vector<std::string> as_root;  // options: root may start ranks
 };
 
 // Returns the starter of this MPI library. Throws UnavailableError for one that is not known.

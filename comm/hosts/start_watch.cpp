@@ -94,8 +94,8 @@ std::vector<Sibling> siblings() {
   }
   if (speaker && *speaker != rank) std::this_thread::sleep_for(kPatience);
   const std::string line =
-      cat("error: the ranks have not met ", timeout_s, " s after the start: ",
-          stopped.empty() ? "one that is not on this host, or hangs, keeps them waiting"
+      cat("error: not all ranks have joined ", timeout_s, " s after the start: ",
+          stopped.empty() ? "a rank hangs or is missing, on this host or another"
                           : stopped + " of this host is stopped",
           " (rank ", rank, ")\n");
   std::fwrite(line.data(), 1, line.size(), stderr);

@@ -6,9 +6,9 @@
 
 namespace shale::comm {
 
-// Ends a process that waits for others before ranks can watch each other: a rank that stops or
-// hangs before or in MPI_Init would otherwise block all others for ever. Exists from before the
-// World is made until World::watch() has returned. Does nothing without a launcher.
+// Ends this process if it waits too long for others at the start, before ranks can watch each
+// other: a rank that stops or hangs in MPI_Init would otherwise block all others for ever. Create
+// it before the World, destroy it after World::watch(). Does nothing without a launcher.
 class StartWatch {
  public:
   // timeout_s: longest start, counting only time in which this process was awake; 0: no limit.

@@ -49,7 +49,7 @@ Message PipeLink::check(const char* what, bool sends, const View& x, const Messa
                           options_.sends ? ", which only sends" : ", which only receives"));
   }
   if (id.chunk != spec.chunk || id.direction != spec.direction) {
-    throw ConfigError(cat(name, describe(id), " on a link for ", direction_name(spec.direction),
+    throw ConfigError(cat(name, describe(id), ", expected ", direction_name(spec.direction),
                           " of chunk ", spec.chunk));
   }
   if (!x.contiguous()) throw ShapeError(cat(name, "the buffer is ", x, " and not contiguous"));

@@ -63,15 +63,15 @@ struct LinkOptions {
 std::string link_name(const LinkOptions& options);  // "group 'pipeline': link 3 -> 4"
 // Entry for the lists of recent collectives: "link 3 -> 4: waits for forward 7 of ...".
 Fingerprint fingerprint(const LinkOptions& options, const Message& message);
-// Describes the two messages: "...: rank 3 sends forward 7 of chunk 1 ..., rank 4 expects ..."
+// Describes the two messages: "...: rank 3 sends forward 7 of chunk 1 ..., and rank 4 expects ..."
 std::string mismatch(const LinkOptions& options, const Message& sent, const Message& expected);
 
 // One end of a link between two ranks, through which pipeline stages exchange activations and their
-// gradients. Both ends know each message in advance; the receiver compares.
+// gradients. Both ends know each message in advance; the receiver checks what arrives.
 //
 // Messages of one link arrive in the order in which they were sent; different links are
-// independent. Up to `slots` messages may be unread; a further send waits for room. Whether a set
-// of send and receive lists finishes therefore does not depend on the speed of any rank.
+// independent. Up to `slots` messages may be unread; a further send waits for room. Therefore
+// whether given lists of sends and receives deadlock does not depend on the speed of any rank.
 //
 // For one thread at a time. Buffers belong to the link until wait() has returned, and each Work
 // must be waited for: a transfer without room, or without a message, continues in wait() and in

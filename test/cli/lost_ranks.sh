@@ -95,7 +95,7 @@ starts_late 2
 [[ $code -eq 0 ]] || fail "a late rank: exit code $code, expected 0"
 starts_late 0.1
 [[ $code -eq 76 ]] || fail "a late rank, --timeout 0.1: exit code $code, expected 76"
-grep -q 'the ranks have not met 1 s after the start' "$work/stderr" ||
+grep -q 'not all ranks have joined 1 s after the start' "$work/stderr" ||
   fail "a late rank: no word of the start"
 
 # A rank that is asked to end while another one is silent ends after 10 s, and not only after the

@@ -333,8 +333,7 @@ TEST_CASE("links refuse what cannot be, and ranks that ask for different ones", 
                                 : link.send(view, id_of(link, 0));
   };
   CHECK(contains(message_of<ConfigError>([&] { other(); }), "this is the end of rank"));
-  CHECK(
-      contains(message_of<ConfigError>([&] { own(view, {.chunk = 2}); }), "on a link for forward"));
+  CHECK(contains(message_of<ConfigError>([&] { own(view, {.chunk = 2}); }), "expected forward"));
   CHECK(contains(
       message_of<ShapeError>([&] { own(make_view(values.data(), {kCount + 1}), id_of(link, 0)); }),
       "expected at most 12004"));

@@ -252,7 +252,7 @@ TEST_CASE("ranks with folders of their own save there, and give each other their
   if (all->rank() == last) std::filesystem::rename(folder.path_of(2), aside);
   const std::string message = message_of<MissingInputError>(
       [&] { comm::spread_checkpoint(*all, folder.path_of(2), true); });
-  CHECK(contains(message, all->size() == 1 ? "no host has its manifest"
+  CHECK(contains(message, all->size() == 1 ? "no host has manifest.json"
                                            : cat("which host ", "abcd"[last], " wrote")));
   // Another one fetches the file from elsewhere, and has half of another file.
   if (all->rank() == 0) {
@@ -329,7 +329,7 @@ TEST_CASE("a checkpoint of other tensors is refused by their names", "[checkpoin
     return message_of<DataError>([&] { other.load(CheckpointFolder(dir.path()).path_of(0)); });
   };
   const std::string lion = refused(OptimizerKind::kLion);
-  CHECK(contains(lion, "with also"));
+  CHECK(contains(lion, "unexpected:"));
   CHECK(contains(lion, "h.0.attn.c_attn.bias/v"));
   CHECK(contains(lion, "more"));
   const std::string sgd = refused(OptimizerKind::kSgd);

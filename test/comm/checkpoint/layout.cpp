@@ -88,11 +88,11 @@ TEST_CASE("gaps, overlaps and strays are found", "[io]") {
                    t.boxes[0] = {{{0, 3}, {2, 3}}, {{0, 0, 6}}};
                    t.boxes[1] = {{{2, 0}, {2, 3}}, {{0, 0, 6}}};
                  }),
-                 "2 boxes, expected the 4"));
+                 "2 boxes, expected 4"));
   // Errors in shapes of tensors.
   CHECK(contains(complaint([](T& t) { t.shape.assign(9, 1); }), "9 dimensions"));
-  CHECK(contains(complaint([](T& t) { t.shape.assign(3, int64_t{1} << 30); }), "impossible size"));
-  CHECK(contains(complaint([](T& t) { t.shape = {-1, 6}; }), "impossible size"));
+  CHECK(contains(complaint([](T& t) { t.shape.assign(3, int64_t{1} << 30); }), "negative size"));
+  CHECK(contains(complaint([](T& t) { t.shape = {-1, 6}; }), "negative size"));
 }
 
 TEST_CASE("each part of a tensor has a name of its own", "[io]") {
