@@ -56,8 +56,8 @@ struct CollectiveCall {
   uint64_t balance = 0;  // kAllToAllV only: pair_balance()
   int64_t step = -1;     // see CollectiveOptions
 
-  // Number of elements, which must be equal on all ranks: of the smaller of the views `in` and
-  // `out`; for a gather of `in`, as only the root receives. 0 for kAllToAllV, where ranks' counts
+  // Number of elements of the smaller view, `in` or `out`; for a gather of `in`, because only
+  // the root has an output. Must be equal on all ranks. 0 for kAllToAllV, where ranks' counts
   // differ.
   int64_t count() const {
     if (op == CollectiveOp::kAllToAllV) return 0;

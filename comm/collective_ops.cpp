@@ -43,7 +43,7 @@ void check_input(const char* op, const Tensor& x, int ranks) {
   throw ShapeError(cat(op, ": x is ", to_string(x),
                        ranks == 1
                            ? ", expected at least one dimension"
-                           : cat(", expected a first dimension that ", ranks, " ranks divide")));
+                           : cat(", expected a first dimension divisible by ", ranks, " ranks")));
 }
 
 }  // namespace

@@ -15,9 +15,9 @@ namespace shale::comm {
 
 // Runs the collectives of a process one after another, in the order in which they were queued.
 //
-// Queued jobs run on a thread of the queue, which starts with the first of them, so that they make
+// Queued jobs run on the queue's own thread, which starts with the first job, so that they make
 // progress while the program computes. A blocking call runs on the caller's thread if nothing is
-// queued before it, as two thread switches take longer than a small collective.
+// queued before it, because two thread switches take longer than a small collective.
 class CommQueue {
  public:
   // blocking: nothing else computes on this core during the job.

@@ -48,14 +48,14 @@ MeshLayout::MeshLayout(std::vector<MeshAxis> axes, int ranks)
     const auto same_name = [&](const MeshAxis& other) { return other.name == axis.name; };
     if (axis.name.empty() || axis.size < 0) {
       throw ConfigError(
-          cat("mesh: axis ", i, " of ", to_text(axes_), ", expected a name and a size"));
+          cat("mesh: axis ", i, " of ", to_text(axes_), ", expected a name and a size >= 0"));
     }
     if (std::count_if(axes_.begin(), axes_.end(), same_name) > 1) {
-      throw ConfigError(cat("mesh: two axes are called ", axis.name));
+      throw ConfigError(cat("mesh: axes must have different names, found twice: ", axis.name));
     }
     if (axis.size == 0 && open != nullptr) {
       throw ConfigError(
-          cat("mesh: ", open->name, " and ", axis.name, " have no size, expected one"));
+          cat("mesh: ", open->name, " and ", axis.name, " have no size, expected at most one"));
     }
     if (axis.size == 0) {
       open = &axis;

@@ -9,8 +9,8 @@ namespace shale::comm {
 void check_for_guest(MPI_Comm comm) {
   if (!mpi_running()) {
     throw InternalError(
-        "World: MPI is not running; call MPI_Init_thread before it, and "
-        "MPI_Finalize after its end");
+        "World: MPI is not running; call MPI_Init_thread before making it, "
+        "and MPI_Finalize after destroying it");
   }
   constexpr std::array kLevels = {"MPI_THREAD_SINGLE", "MPI_THREAD_FUNNELED",
                                   "MPI_THREAD_SERIALIZED", "MPI_THREAD_MULTIPLE"};

@@ -31,9 +31,9 @@ inline bool mpi_running() {
 // Throws an error unless a World can be a guest in this communicator (see World).
 void check_for_guest(MPI_Comm comm);
 
-// A round of an all-gather by dissemination, which takes log2(ranks) of them: a rank that has the
-// values of `held` ranks, beginning with its own, gets `count` more from the rank that many places
-// after it.
+// Round of a dissemination all-gather, which takes log2(ranks) rounds. Each rank has the values of
+// `held` ranks, beginning with its own, and gets `count` more from rank `from`, `held` places after
+// it.
 struct GatherRound {
   GatherRound(int rank, int ranks, int held)
       : count(std::min(held, ranks - held)),

@@ -64,7 +64,7 @@ void check_apart(CollectiveOp op, const View& in, const View& out) {
   const auto* received = static_cast<const std::byte*>(out.data);
   if (in.bytes() == 0 || out.bytes() == 0) return;
   if (given + in.bytes() <= received || received + out.bytes() <= given) return;
-  throw ShapeError(cat(op_name(op), ": in and out overlap"));
+  throw ShapeError(cat(op_name(op), ": in and out overlap, expected separate buffers"));
 }
 
 void check_counts(const char* argument, const View& view, std::span<const int64_t> counts,
@@ -75,7 +75,8 @@ void check_counts(const char* argument, const View& view, std::span<const int64_
   }
   int64_t sum = 0;
   for (const int64_t count : counts) {
-    if (count < 0) throw ShapeError(cat(op, ": ", argument, "_counts has ", count));
+    if (count < 0)
+      throw ShapeError(cat(op, ": ", argument, "_counts: expected 0 or more, found ", count));
     sum += count;
   }
   if (sum == view.numel()) return;
@@ -225,7 +226,8 @@ Work ProcessGroup::all_to_all_v(const View& in, std::span<const int64_t> in_coun
   check_counts("out", call.out, out_counts, size());
   check_apart(op, call.in, call.out);
   if (size() == 1 && in.numel() != out.numel()) {
-    throw CommError(cat(op_name(op), ": the one rank sends itself ", in, " and receives ", out));
+    throw CommError(cat(op_name(op), ": expected equal sizes in a group of one rank, found in ", in,
+                        " and out ", out));
   }
   call.in_counts.assign(in_counts.begin(), in_counts.end());
   call.out_counts.assign(out_counts.begin(), out_counts.end());

@@ -106,7 +106,7 @@ class ProcessGroup {
 
   // Sum over all ranks, in place. f32, bf16, f16, f64, i32, i64.
   Work all_reduce_sum(const View& buffer, const CollectiveOptions& options = {});
-  // Maximum over all ranks, in place; any NaN gives NaN. f32, f64, i32, i64.
+  // Maximum over all ranks, in place; any NaN gives NaN. i32, i64; except with NCCL f32, f64 too.
   Work all_reduce_max(const View& buffer, const CollectiveOptions& options = {});
   // in: size() slices of out's length, in rank order. out: the sum of slice rank() over all ranks.
   // out may alias slice rank() of in; the rest of in is unchanged.
@@ -126,7 +126,7 @@ class ProcessGroup {
   Work all_to_all(const View& in, const View& out, const CollectiveOptions& options = {});
   // all_to_all with slices of any lengths: in_counts[r] elements for rank r, out_counts[r] from it,
   // stored one after another. If a sender's and a receiver's counts differ, all ranks throw a
-  // CommError that names both; with NCCL only once all ranks have queued equally many collectives.
+  // CommError that names both; NCCL finds it once all ranks are equally far, and names no rank.
   Work all_to_all_v(const View& in, std::span<const int64_t> in_counts, const View& out,
                     std::span<const int64_t> out_counts, const CollectiveOptions& options = {});
   void barrier(std::string_view tag = {});

@@ -27,7 +27,7 @@ void check_spec(const LinkSpec& spec, int ranks) {
   } else if (spec.slots < 1 || spec.slots > 1024) {
     problem = cat("slots is ", spec.slots, ", expected 1 to 1024");
   } else if (spec.capacity_bytes < 0) {
-    problem = cat("capacity_bytes is ", spec.capacity_bytes);
+    problem = cat("capacity_bytes: expected 0 or more, found ", spec.capacity_bytes);
   }
   if (!problem.empty()) throw ConfigError(cat("make_links: ", describe(spec), ": ", problem));
 }
@@ -54,8 +54,9 @@ std::vector<std::unique_ptr<PipeLink>> ProcessGroup::make_links(std::span<const 
   int64_t odd = host().broadcast_bytes(mine, 0, "links") == mine ? -1 : rank();
   host().all_reduce_max(make_view(&odd, {1}), {.tag = "links"});
   if (odd >= 0) {
-    throw CommError(cat("make_links: ranks disagree: the links of rank ", odd, " of group '",
-                        options().name, "' are not those of rank 0; here they are", mine));
+    throw CommError(cat("make_links: ranks disagree: expected the links of rank 0, but rank ", odd,
+                        " of group '", options().name, "' has others; the links of this rank are",
+                        mine));
   }
   auto links = open_links(specs);
   for (const auto& link : links) {

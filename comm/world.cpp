@@ -134,7 +134,7 @@ void World::Impl::start_mpi() {
     throw ConfigError(
         mpi_running() ? "World: MPI runs already, by the program's own MPI_Init or another World; "
                         "use World(communicator), which neither starts nor finalizes MPI"
-                      : "World: MPI was finalized, and starts once in a process; use one "
+                      : "World: MPI was finalized, and can start only once in a process; use one "
                         "World(argc, argv), or comm::run(), or MPI_Init in the program and "
                         "World(communicator) as often as wanted");
   }
@@ -142,7 +142,7 @@ void World::Impl::start_mpi() {
   int provided = MPI_THREAD_SINGLE;
   check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread");
   if (provided < MPI_THREAD_MULTIPLE) {
-    throw UnavailableError("MPI does not support several threads (MPI_THREAD_MULTIPLE)");
+    throw UnavailableError("World: MPI lacks MPI_THREAD_MULTIPLE; use an MPI library that has it");
   }
   int ranks = 0;
   check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &ranks), "MPI_Comm_size");
@@ -204,7 +204,7 @@ World::~World() {
   if (impl_->context->memory.allocated_bytes() > 0) kept_until_exit().push_back(impl_->context);
   if (!impl_->context->mpi) return;
   if (!mpi_running()) {
-    log_error("World: MPI_Finalize was called before its end");
+    log_error("World: MPI_Finalize was called before the World was destroyed; destroy it first");
     impl_->leave_alone();
     return;
   }
@@ -419,7 +419,8 @@ int World::Impl::end_run(ExitCode code, std::string_view message, bool caused) {
                           (report.code == static_cast<int>(code) && code == ExitCode::kUsage);
     silent = silent || (report.rank < context->local_rank && tells_it);
   }
-  // Hosts that fail at one time, as by a time-out, leave the words to that with the lowest rank.
+  // If several hosts fail at once, as after a time-out, only the one with the lowest rank prints
+  // why.
   if (code == ExitCode::kComm && watchdog != nullptr) {
     silent = silent || watchdog->lower_rank_fails();
   }

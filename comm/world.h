@@ -22,8 +22,8 @@ struct MpiCommunicator;  // shale/mpi.h
 // How ranks watch each other, for World::watch() and run().
 struct WatchOptions {
   double timeout_s = 600;  // longest wait for a collective, see GroupOptions; 0: no watch
-  // Longest time without a heartbeat of a rank, if it is less than timeout_s. A separate thread
-  // sends them 20 times a second, so that neither slow steps nor saves delay them.
+  // Longest time without a heartbeat of a rank, if less than timeout_s. A separate thread sends 20
+  // a second on a host and 5 between hosts, so that neither slow steps nor saves delay them.
   double lost_s = 90;
   // Until World::started(), groups with a shorter time-out wait this long for another rank; 0: no
   // limit. A rank without heartbeats is still lost after lost_s.
@@ -31,9 +31,9 @@ struct WatchOptions {
   // Returns true if this process was asked to end. A rank that is silent for 10 s is then lost:
   // the ranks that wait for it can neither save nor go on. Called on the watch's thread.
   std::function<bool()> ending = {};
-  // Folder for what each rank was doing when communication fails, a file for each host. It is made
-  // in an existing folder. Standard error then has a few lines: where ranks differ from most ranks
-  // of their host, and last the cause. Empty, or not writable: standard error has all.
+  // Folder for reports, a file per host, of what each rank was doing when communication failed. Its
+  // parent must exist. Standard error then shows few ranks: those that differ from most of their
+  // host, and at the end the cause. Empty, or not writable: standard error has all reports.
   std::string reports = {};
 };
 
@@ -64,7 +64,7 @@ class World {
   // The device of this rank: one GPU per rank if there are GPUs, else the CPU; see DeviceWish.
   // Collective. Throws UnavailableError, on all ranks.
   Device device(const DeviceWish& wish = {});
-  // device() with the list of GPUs that the driver would show this rank.
+  // device() with `gpus` in place of the driver's list of the GPUs that this rank sees.
   Device device(const DeviceWish& wish, const GpuList& gpus);
 
   // A group of all ranks for views in host memory. Collective: same order on all ranks.
@@ -79,7 +79,7 @@ class World {
   // all other ranks end with exit code 76 and name it. A rank that hangs while it computes is named
   // when a collective that waits for it times out. In both cases, and when ranks disagree, every
   // rank reports its step, its last collectives and the stack of the thread that called watch(). A
-  // further call changes the time-out. Collective, with the same options on all ranks. Between
+  // further call replaces the options. Collective, with the same options on all ranks. Between
   // hosts, heartbeats are UDP datagrams, sent to the address by which one host knows the other.
   void watch(const WatchOptions& options = {});
   // Sets the current training step, for reports.

@@ -83,7 +83,7 @@ class PeerMemory final : public MemoryProvider {
   MemoryProvider& memory_;
 };
 
-// A queued collective. The call itself has already moved its values.
+// A queued collective whose values were already moved when it was called.
 class LateWork final : public WorkState {
  public:
   LateWork(SimulatedClock* clock, double end, Lane lane) : clock_(clock), end_(end), lane_(lane) {}
@@ -145,7 +145,7 @@ SimulatedGroup::SimulatedGroup(int rank, int size, DeviceBackend& device,
           device.device().type == DeviceType::kCpu ? device.host_memory() : device.memory())) {
   if (size < 1 || rank < 0 || rank >= size) {
     throw ConfigError(
-        cat("simulated group: rank ", rank, " of ", size, ", expected one of its ranks"));
+        cat("simulated group: rank ", rank, " of ", size, ", expected a rank from 0 to size - 1"));
   }
   std::vector<int> members(static_cast<size_t>(size));
   std::iota(members.begin(), members.end(), 0);

@@ -14,8 +14,8 @@
 
 namespace shale::comm {
 
-// Counts of a rank's collectives, for the algorithms that send least: recursive halving and
-// doubling, binomial trees.
+// Counts of a rank's collectives, assuming the algorithms that send the fewest bytes and messages:
+// recursive halving and doubling, binomial trees.
 struct SimulatedCounts {
   int64_t calls = 0;
   int64_t blocking = 0;       // calls for which the caller waits immediately

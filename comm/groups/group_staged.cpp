@@ -12,7 +12,7 @@
 namespace shale::comm {
 namespace {
 
-// A staging buffer is this many times a chunk of unmappable memory: short device copies are slow.
+// A staging buffer has this many times GroupOptions::staging_bytes: short device copies are slow.
 constexpr int64_t kStagingFactor = 8;
 
 // While the ranks combine one chunk, the next one is copied to the host and the previous one back.
@@ -63,8 +63,8 @@ class StagedGroup::Staging {
   // Waits for the copies: some may still be running, especially after a failure.
   ~Staging() { wait_for_copies(); }
 
-  // `ready`: the position of the call on the caller's stream. Returns the end of the copies to
-  // `call.out`.
+  // `ready`: event at the position of the call in the caller's stream. Returns the event at the end
+  // of the copies to `call.out`.
   DeviceEvent transfer(const CollectiveCall& call, const DeviceEvent& ready, bool blocking);
 
  private:

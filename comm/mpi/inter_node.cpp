@@ -215,8 +215,8 @@ void InterNode::exchange(std::vector<Transfer> sends, std::vector<Transfer> rece
       }
       std::sort(missing.begin(), missing.end());
       missing.erase(std::unique(missing.begin(), missing.end()), missing.end());
-      // With several nodes, the missing node may be one that only the named node waits for.
-      const char* const relayed = topology_.nodes() > 2 ? ", or of one that it waits for," : "";
+      // With more than two nodes, the named node may itself wait for the node that is missing.
+      const char* const relayed = topology_.nodes() > 2 ? ", or of a node it waits for," : "";
       channel_.fail(cat("group '", channel_.options().group_name, "': no message from the node of ",
                         channel_.named(missing), relayed, " for ", channel_.limit_s(), " s in ",
                         describe(current_)));

@@ -29,7 +29,7 @@ Range InterNode::rail_part(int64_t count, DType dtype) const {
 }
 
 // Elements per slice in a chunk. A message has one rail's part of the slices of all ranks of a
-// node, which are at least as many as the rails.
+// node; a node has at least as many ranks as rails.
 int64_t InterNode::slice_step(DType dtype) const {
   const int64_t message = kMessageBytes / dtype_size(dtype);
   return std::min(message, node_.chunk_elements(dtype, 1));
@@ -174,7 +174,7 @@ void InterNode::exchange_slices(const CollectiveCall& call, int64_t count, int h
     copy_bytes(staged(static_cast<int>(i), half, part.begin, dtype),
                send_buffer_.data() + static_cast<int64_t>(i) * bytes, bytes);
   }
-  // On average; all nodes have the same, and choose the same way.
+  // Average message size: equal on all nodes, so that all nodes choose the same algorithm.
   const int64_t message = bytes * static_cast<int64_t>(by_node_.size()) / topology_.nodes();
   if (!is_to_root(call.op) && message < kMessageBytes) return exchange_short_slices(bytes);
   std::vector<Transfer> sends, receives;
@@ -192,11 +192,11 @@ void InterNode::exchange_slices(const CollectiveCall& call, int64_t count, int h
   exchange(sends, receives);
 }
 
-// The same in log2(nodes) rounds.
+// Does the exchange of exchange_slices() in log2(nodes) rounds, for short slices.
 void InterNode::exchange_short_slices(int64_t bytes) {
   const int nodes = topology_.nodes(), node = topology_.node;
   const auto own = send_buffer_.size(), others = receive_buffer_.size() - own;
-  std::vector<int64_t> begin = {0};  // of the slices of the i-th node from this one
+  std::vector<int64_t> begin = {0};  // begin[i]: slices of the i-th node after this one
   for (int i = 0; i < nodes; ++i) {
     const auto& ranks = topology_.ranks_of[static_cast<size_t>((node + i) % nodes)];
     begin.push_back(begin.back() + bytes * static_cast<int64_t>(ranks.size()));
@@ -209,7 +209,7 @@ void InterNode::exchange_short_slices(int64_t bytes) {
              {{round.from, send_buffer_.data() + offset(held),
                offset(held + round.count) - offset(held)}});
   }
-  const std::byte* const first = send_buffer_.data() + offset(nodes - node);  // of node 0
+  const std::byte* const first = send_buffer_.data() + offset(nodes - node);  // slices of node 0
   const int64_t before = offset(nodes) - offset(nodes - node);
   copy_bytes(first, receive_buffer_.data(), before);
   copy_bytes(send_buffer_.data() + own, receive_buffer_.data() + before,
@@ -285,8 +285,8 @@ void InterNode::all_reduce(const CollectiveCall& call, bool blocking) {
   }
 }
 
-// Reduces `count` sums in the send buffer over the nodes: by a reduce-scatter, in which as many
-// nodes add as there are full messages, and an all-gather; if fewer than two would add, by a tree.
+// Reduces `count` sums in the send buffer over the nodes: by a reduce-scatter and an all-gather, in
+// which one node adds for each full message; by a tree if fewer than two nodes would add.
 void InterNode::sum_over_nodes(const CollectiveCall& call, int64_t count) {
   const DType dtype = call.out.dtype, acc = accumulator(dtype);
   const int64_t size = dtype_size(acc);

@@ -52,11 +52,12 @@ void InterNode::run_all_to_all(const CollectiveCall& call, uint64_t sequence, bo
   channel_.sync(current_, blocking);
 }
 
-// In step t a rank sends to the t-th rank after it and receives from the t-th before it. A window
-// has all pieces, sent and received, of a range of this order, until it is full; its end differs
-// between ranks. This cannot deadlock: the first undelivered message in the order is in its
-// sender's window, as all before it are done. The buffers belong to this object, which outlives
-// requests that a failure leaves behind.
+// In step t a rank sends to the t-th rank after it and receives from the t-th before it. Pieces are
+// ordered by step, then by number. A window is a range of this order, with all its sends and
+// receives, that ends when it is full; its end differs between ranks. This cannot deadlock: the
+// first undelivered message in the order is in its sender's window, because all messages before it
+// are done. The buffers belong to this object, which outlives requests that a failure leaves
+// behind.
 void InterNode::exchange_with_other_nodes(const CollectiveCall& call) {
   const int ranks = static_cast<int>(topology_.world_ranks.size());
   const auto& locals = topology_.local_ranks();

@@ -15,12 +15,12 @@ namespace shale::comm {
 
 // Collectives over several nodes: shared memory inside a node, MPI between nodes.
 //
-// Chunk by chunk every rank copies its input into its staging area; then rail l (the ranks with
-// local index l of all nodes) handles part l of the chunk: it reduces over its node, exchanges with
-// the other nodes, and leaves the result in staging areas of its node, from which every rank reads
-// it. All ranks of a node work at the same time, each on 1/rails of the bytes. A rail exchanges
+// Works chunk by chunk. Every rank copies its input into its staging area. Then rail l (the ranks
+// with local index l of all nodes) handles part l of the chunk: it reduces over its node, exchanges
+// with the other nodes, and leaves the result in staging areas of its node, from which every rank
+// reads it. All ranks of a node work at the same time, each on 1/rails of the bytes. Rails exchange
 // sums by a reduce-scatter and an all-gather, which send the fewest bytes, or by a tree for little
-// data. It gathers short slices in log2(nodes) rounds.
+// data. They gather short slices in log2(nodes) rounds.
 //
 // Chunks are long enough for messages of 64 KiB, whatever the number of nodes. Before a collective,
 // nodes compare 16 bytes, in log2(nodes) rounds.

@@ -38,8 +38,8 @@ class MpiLinks {
 };
 
 // Mailbox between ranks of different nodes. Both ends have slots: messages leave from the sender's
-// slots and arrive in the receiver's, of which each free one has a posted receive. The receiver
-// answers each message that it takes, so that the sender knows the free slots.
+// slots and arrive in the receiver's slots. Each free slot of the receiver has a posted receive.
+// The receiver answers each message that it takes, so that the sender knows the free slots.
 class MpiMailbox final : public Mailbox {
  public:
   // peer: rank in the communicator of `links`. The link uses tag and tag + 1.

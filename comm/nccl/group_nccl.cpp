@@ -104,7 +104,7 @@ class NcclGroup::ExposedTime {
  private:
   struct Wait {
     Traffic traffic = Traffic::kControl;
-    size_t before = 0, after = 0;  // marks
+    size_t before = 0, after = 0;  // StreamClock marks around the wait
   };
 
   std::shared_ptr<TrafficMeter> meter_;
@@ -241,7 +241,7 @@ NcclGroup::~NcclGroup() {
       device_.synchronize(stream_->get());  // the watchdog ends kernels that would never finish
       watchdog_->check();
     } else {
-      watchdog_->fail(std::make_exception_ptr(CommError("given up")));
+      watchdog_->fail(std::make_exception_ptr(CommError("given up after an exception")));
     }
   } catch (const std::exception& error) {
     log_warning("nccl: group '", options().name, "': error when it was closed: ", error.what());
@@ -275,7 +275,7 @@ ProcessGroup& NcclGroup::host() {
 Work NcclGroup::submit(const CollectiveCall& call, bool async) {
   if (call.op == CollectiveOp::kAllReduceMax && is_float(call.in.dtype)) {
     throw DTypeError(cat("all_reduce_max: buffer is ", call.in,
-                         ", expected integers: NCCL's largest value loses NaN"));
+                         ", expected integers, because NCCL's maximum ignores NaN"));
   }
   watchdog_->check();
   DeviceEvent(device_, call.stream).hold(stream_->get());

@@ -70,8 +70,8 @@ class NcclGroup final : public ProcessGroup {
   std::shared_ptr<NcclWatchdog> watchdog_;
   std::shared_ptr<ExposedTime> exposed_;
   RegisteredMemory memory_{*this};
-  // Links by the other rank, direction, and whether this rank sends, share a stream while they
-  // live.
+  // Links with the same other rank, direction and end (whether this rank sends) share a stream
+  // while they live.
   using LinkKey = std::tuple<int, Direction, bool>;
   std::map<LinkKey, std::weak_ptr<DeviceStream>> link_streams_;
   ReservedSms::Hold planned_;

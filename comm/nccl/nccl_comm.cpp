@@ -49,7 +49,7 @@ ncclConfig_t config_with(bool blocking) {
                       detail == nullptr || *detail == '\0' ? "NCCL_DEBUG=WARN says more" : detail));
 }
 
-// An error shows in the next call.
+// Makes the device current. Ignores an error, because the next call reports it.
 void use_quietly(const DeviceBackend& device) noexcept {
   try {
     device.use();
@@ -179,9 +179,9 @@ bool NcclComm::unused_within(std::chrono::milliseconds time) const {
   return true;
 }
 
-// A launch that needs no other rank returns soon. A launch that waits for a rank is ended by
-// ncclCommRevoke, which frees nothing. Older libraries have only ncclCommAbort, which ends it too,
-// but frees the communicator while that thread may still use it.
+// A launch that needs no other rank returns soon. ncclCommRevoke ends a launch on another thread
+// that waits for a rank, and frees nothing. Older libraries have only ncclCommAbort, which ends it
+// too, but frees the communicator while that thread may still use it.
 void NcclComm::abort() noexcept {
   if (ended_.exchange(true)) return;
   use_quietly(*options_.device);

@@ -132,8 +132,8 @@ NcclLink::NcclLink(std::shared_ptr<WorldContext> context, LinkEnd end, const Lin
   connect();
 }
 
-// Launches a first message, which connects the two ends, here: both ends call this together. In a
-// pipeline schedule, whose ranks need not meet, a first launch could wait for ever.
+// Launches a first message here, because it connects the two ends, and both ends make this call
+// together. In a pipeline schedule the ends need not meet, so a first launch could wait for ever.
 void NcclLink::connect() {
   struct Byte {
     MemoryProvider& provider;
@@ -157,8 +157,7 @@ NcclLink::~NcclLink() {
       watchdog_->check();
       const std::chrono::duration<double> waited = Clock::now() - start;
       if (options().timeout_s > 0 && waited.count() > options().timeout_s) {
-        throw CommError(cat(link_name(options()),
-                            ": not all messages had arrived when the link was destroyed"));
+        throw CommError(cat(link_name(options()), ": destroyed before all messages had arrived"));
       }
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }

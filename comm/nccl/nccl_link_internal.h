@@ -10,11 +10,11 @@
 
 namespace shale::comm {
 
-// Link for GPU tensors: ncclSend and ncclRecv on a separate communicator for the two ranks, and a
-// stream that the links between the two in one direction share, so that links wait only for their
-// two ends. A GPU runs few streams at a time; in these links both ends pass messages in one order.
-// The headers of messages are sent between the hosts and compared by the watchdog: a wrong one
-// aborts the communicator.
+// Link for GPU tensors: ncclSend and ncclRecv on a separate communicator of the two ranks. The
+// links between two ranks in one direction share a stream, because a GPU runs few streams at a
+// time. Both ends pass messages in the same order, so a link waits only for its two ends. Message
+// headers are sent between the hosts, and the watchdog compares them: a wrong header aborts the
+// communicator.
 //
 // A send needs no slots: NCCL uses its own buffers and the memory of x instead.
 class NcclLink final : public PipeLink {

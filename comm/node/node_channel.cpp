@@ -114,7 +114,7 @@ void NodeChannel::poll_peer(int peer, const Fingerprint& call, bool finishing) c
 
 std::string NodeChannel::last_call_of(int peer) const {
   const uint64_t called = slot(peer).called.load(std::memory_order_relaxed);
-  if (called == 0) return "nothing";
+  if (called == 0) return "none";
   return describe(of(peer, called - 1).call);
 }
 
@@ -131,7 +131,7 @@ void NodeChannel::fail_missing(uint32_t target, const Fingerprint& call) {
     if (last.empty()) last = last_call_of(peer);
   }
   fail(cat("group '", options_.group_name, "': no message from ", named(missing), " for ",
-           limit_s(), " s in ", describe(call), "; last seen there: ", last));
+           limit_s(), " s in ", describe(call), "; last collective there: ", last));
 }
 
 void NodeChannel::fail(const std::string& report) {

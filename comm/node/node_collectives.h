@@ -13,21 +13,18 @@ namespace shale::comm {
 // Collectives among the ranks of one node, through shared memory. There are four algorithms,
 // selected by what all ranks announced, so that all select the same:
 //
-//   at once  little data: every rank writes it into its staging half together with its
+//   at once  Little data: every rank writes it into its staging half together with its
 //            announcement, syncs, and reads what it needs. One sync.
-//   direct   buffers that peers can map: nothing is copied. For an all-reduce, rank r owns slice r
-//   of
-//            every buffer: it reads the slice from all of them, adds, and writes the sum into all
-//            of
-//            them. No other rank touches that slice, so the operation works in place. Two syncs:
-//            one
-//            before (all data is ready), one after (all have written).
-//   staged   other buffers, chunk by chunk through the staging halves. One sync per chunk, the
-//   first
-//            with the announcement; reading one half overlaps with the peers' writes to the other.
-//   in parts staged, for sums over many ranks or much data: a rank adds one part of each chunk
-//   only,
-//            in the staging areas of all. Fewer copies and additions, but two more steps.
+//   direct   Buffers that peers can map: nothing is copied. For an all-reduce, rank r owns slice r
+//            of every buffer: it reads the slice from all buffers, adds, and writes the sum into
+//            all of them. No other rank touches that slice, so the operation works in place.
+//            Two syncs: one before (all data is ready), one after (all ranks have written).
+//   staged   Other buffers, chunk by chunk through the staging halves. One sync per chunk; the
+//            first chunk comes with the announcement. Reading one half overlaps with the peers'
+//            writes to the other.
+//   in parts Like staged, for sums over many ranks or much data: each rank adds only one part
+//            of each chunk, in the staging areas of all ranks. Fewer copies and additions, but two
+//            more steps.
 class NodeCollectives {
  public:
   // memory: memory that peers can map; null if they cannot. group_ranks: the ranks of this node, by

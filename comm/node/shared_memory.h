@@ -26,7 +26,7 @@ struct MemoryRef {
 //
 // A peer maps a segment when it first needs it and keeps the mapping. A segment has the lowest free
 // slot number and a generation; a new segment in a slot replaces the mapping of the old one, so
-// stale mappings are few. They hold no memory, because free() discards the pages themselves.
+// stale mappings are few. Those hold no memory, because free() discards the pages themselves.
 class SharedMemory final : public MemoryProvider {
  public:
   void* allocate(size_t bytes) override;

@@ -20,7 +20,7 @@ struct WaitPolicy {
 // shares its cores with the computation and must not. `crowded`: more ranks than cores.
 WaitPolicy wait_policy(bool blocking, bool crowded);
 
-bool node_is_crowded(int ranks_on_node);  // true: more ranks than cores of this process
+bool node_is_crowded(int ranks_on_node);  // true: more ranks than cores, and this rank is unbound
 
 // A counter that one process advances and others wait for.
 struct alignas(64) SharedCounter {
@@ -41,10 +41,10 @@ struct alignas(64) SharedCounter {
 
 // Records that a process stops using shared memory.
 struct Departure {
-  std::atomic<int64_t> time_ns{0};  // 0: it has not left
+  std::atomic<int64_t> time_ns{0};  // 0: the process has not left
 
   void leave();
-  // Returns true some time after leave(): if it left because of an error, it has reported it now.
+  // Returns true some time after leave(), when a process that left due to an error has reported it.
   bool is_final() const;
 };
 

@@ -30,7 +30,7 @@ inline std::byte* at(const View& view, int64_t element) {
 }
 
 // Range of part i when `count` elements are divided into n parts, at multiples of a cache line's
-// elements. The last parts may be empty.
+// elements. Parts may be empty.
 struct Range {
   int64_t begin = 0;
   int64_t end = 0;

@@ -80,7 +80,7 @@ std::string pair_disagreement(std::span<const SliceTable> ranks, std::span<const
     for (size_t to = 0; to < ranks.size(); ++to) {
       const int64_t given = ranks[from].in_counts[to], expected = ranks[to].out_counts[from];
       if (given == expected) continue;
-      return cat("rank ", world_ranks[from], " gives rank ", world_ranks[to], " ", given,
+      return cat("rank ", world_ranks[from], " to rank ", world_ranks[to], ": ", given,
                  given == 1 ? " element" : " elements", ", rank ", world_ranks[to], " expects ",
                  expected);
     }

@@ -31,8 +31,8 @@ int64_t offset_of(std::span<const int64_t> counts, int rank);
 uint64_t pair_balance(int rank, std::span<const int64_t> in_counts,
                       std::span<const int64_t> out_counts);
 
-// Describes the first mismatched pair: "rank 1 gives rank 3 5 elements, rank 3 expects 4"; empty if
-// there is none. ranks: tables by group rank; world_ranks: numbers shown in the message.
+// Describes the first mismatched pair: "rank 1 to rank 3: 5 elements, rank 3 expects 4"; empty
+// if there is none. ranks: tables by group rank; world_ranks: numbers shown in the message.
 std::string pair_disagreement(std::span<const SliceTable> ranks, std::span<const int> world_ranks);
 
 }  // namespace shale::comm

@@ -31,7 +31,7 @@ class GroupProgress {
   void exchange();
 
   // Names the ranks that have not issued the collective for which this rank waits: "rank 3 has not
-  // called it (11 of 12)"; if all have issued it, the ranks that have not finished it.
+  // called it"; if all have issued it, the ranks that have not finished it.
   std::string late_ranks() const;
 
   // Called at the end of a group until it returns true: all ranks have called it. If an exchange

@@ -18,8 +18,8 @@ namespace shale::comm {
 // all ranks of its own node, and whether ranks fail anywhere, which is forwarded from node to node.
 // (On a node with fewer ranks, a rank stands for several.) As every process of a node sends and
 // receives, one stopped process does not silence the other ranks of its node. Sockets listen only
-// on the addresses by which the other hosts know this one. Datagrams carry a random number drawn at
-// the start, against strangers; like MPI's messages they are neither encrypted nor signed.
+// on the addresses by which other hosts know this one. Datagrams carry a random number, so that
+// those of other jobs are ignored; they are neither encrypted nor signed.
 class HeartbeatLink {
  public:
   // Collective over `world`. Throws UnavailableError if no socket can be made.
@@ -28,8 +28,8 @@ class HeartbeatLink {
   // Ranks of the neighbor nodes, which this node watches, sorted.
   const std::vector<int>& watched() const { return watched_; }
 
-  // Ranks of those nodes which no address of this host reaches, so that they are not watched.
-  // Sorted.
+  // Sorted ranks of the neighbor nodes that no address of this host reaches; these ranks are not
+  // watched.
   const std::vector<int>& out_of_reach() const { return out_of_reach_; }
 
   struct Failure {

@@ -58,7 +58,8 @@ int HeartbeatTable::failing_elsewhere() const {
   return header().failing_plus_one.load(std::memory_order_relaxed) - 1;
 }
 
-// Processes of a node may replace each other's lowest rank; it then arrives again.
+// Keeps the lowest failing rank. Processes of a node may overwrite it at once; it then arrives
+// again.
 void HeartbeatTable::set_failure_elsewhere(int code, int failing_rank) {
   Header& to = header();
   to.failure_elsewhere.store(code, std::memory_order_relaxed);

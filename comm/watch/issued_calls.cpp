@@ -28,12 +28,12 @@ std::string IssuedCalls::disagreement(std::span<const Progress> ranks,
     const Step* const step = find(ranks[r].issued);
     if (step == nullptr || step->history == ranks[r].history) continue;
     return cat("ranks disagree: the first ", step->number, " collectives of ",
-               rank_list({world_ranks[r]}), " are not those of this rank, which ends with ",
+               rank_list({world_ranks[r]}), " differ from this rank's, the last of which is ",
                describe(step->call));
   }
   if (!together || balance == 0) return {};
   return cat("ranks disagree: in one of the first ", ranks.front().issued,
-             " collectives, an all_to_all_v, a rank gives another what that does not expect");
+             " collectives, an all_to_all_v, a sender's and a receiver's counts differ");
 }
 
 }  // namespace shale::comm

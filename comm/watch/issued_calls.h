@@ -19,8 +19,8 @@ struct Progress {
   uint64_t leaving = 0;   // not 0: the rank has left the group
 };
 
-// Recently issued collectives of a rank. It holds more than one step has, because that is how far
-// ranks may be apart when they are compared.
+// Recently issued collectives of a rank. Holds more calls than one step makes, because ranks may be
+// that far apart when they are compared.
 class IssuedCalls {
  public:
   static constexpr size_t kKept = 4096;

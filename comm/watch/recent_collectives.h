@@ -52,7 +52,7 @@ class RecentCollectives {
   void listen(Listener listener);
 
   std::vector<Entry> newest_first() const;
-  // Lines for a report: "done: all_reduce_sum 3 of fp32[8] for 'x', 32 B, in group 'world'".
+  // Lines for a report: "ended 0.1 s ago: all_reduce_sum 3 of fp32[8], 32 B, group 'world'".
   std::vector<std::string> describe_all() const;
 
  private:

@@ -23,7 +23,7 @@ constexpr std::chrono::milliseconds kInterval{50};
 constexpr uint64_t kBeatsPerDatagram = 4;
 // A longer time between two iterations means that this host or process was suspended.
 constexpr double kLongestTick_s = 1;
-// Time after which ranks of other hosts should have been heard.
+// Time after which a heartbeat of every rank of other hosts should have arrived.
 constexpr double kFirstNews_s = 10;
 // Time after which the launcher, if it can, has ended the ranks of a failed job.
 constexpr double kLauncherPatience_s = 4;
@@ -34,14 +34,14 @@ constexpr double kSuspicious_s = 10;
 
 constexpr int kCommCode = static_cast<int>(ExitCode::kComm);
 
-// Lines on standard error about what ranks were doing: 8 nodes with at most 4 each, of any number
-// of ranks.
+// Limits of what standard error shows of the ranks' reports: 8 nodes, and per node 3 ranks and one
+// more that stands for all ranks that do the same.
 constexpr int kPrintingNodes = 8;
 constexpr int64_t kUnlikeRanks = 3;
 // Time for the ranks of a node to say what they are doing, and for hosts to tell each other which
 // rank fails.
 constexpr std::chrono::milliseconds kViews{100};
-constexpr int kTellings = 4;               // intervals
+constexpr int kTellings = 4;               // watchdog intervals to wait
 constexpr off_t kLargestReport = 4 << 20;  // bytes of a host's file, which then begins anew
 
 // Prints lines in one write, so that the outputs of ranks do not mix.
@@ -141,7 +141,7 @@ void Watchdog::tell_neighbors() {
   told_failure_ = failure;
 }
 
-// Keeps the stack of a collective that is about to time out: its exception will unwind the stack.
+// Keeps the main thread's stack when a collective is about to time out: the exception unwinds it.
 void Watchdog::keep_stack_of_long_wait() {
   constexpr double kBefore_s = 0.25;
   const auto entries = context_.recent.newest_first();
@@ -155,8 +155,8 @@ void Watchdog::keep_stack_of_long_wait() {
   kept_stack_ = main_thread_.sample();
 }
 
-// Warns of ranks that were never heard, as there is no route or a firewall; they never count as
-// lost.
+// Warns of ranks from which no heartbeat ever arrived, because there is no route or a firewall
+// blocks them; such ranks never count as lost.
 void Watchdog::warn_of_unheard() {
   if (warned_ || awake_s_ < kFirstNews_s) return;
   warned_ = true;
@@ -293,7 +293,7 @@ void Watchdog::report(const std::string& reason) {
 // Adds to this host's file of reports. Returns false if there is none.
 bool Watchdog::keep(const std::string& text) const {
   if (options_.reports.empty()) return false;
-  mkdir(options_.reports.c_str(), 0777);  // the file shows whether it exists
+  mkdir(options_.reports.c_str(), 0777);  // ignores errors: opening the file shows them
   const std::string path = cat(options_.reports, "/", host_name(), ".txt");
   const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0666);
   if (file < 0) return false;
@@ -305,10 +305,10 @@ bool Watchdog::keep(const std::string& text) const {
   return close(file) == 0 && is_whole;
 }
 
-// Prints what this rank was doing if few ranks of its node did the same; of the others one prints
-// it for all. Nodes after the first ones print nothing.
+// Prints what this rank was doing, if few ranks of its node did the same. One of the ranks that did
+// the most common thing prints it for all of them. Nodes after the first few print nothing.
 void Watchdog::print_if_unlike_others(const std::string& doing) {
-  // A stopped rank, which the launcher wakes to end it, is the last to know.
+  // A stopped rank runs again when the launcher ends it, long after the others: it prints nothing.
   if (suspended_ || node_index_ >= kPrintingNodes) return;
   std::map<uint64_t, std::vector<int>> by_view;
   for (const int rank : node_ranks_) {

@@ -47,7 +47,7 @@ TEST_CASE("a mesh that cannot be says why") {
   CHECK(contains(error({{"dp", 0}, {"tp", 3}}, 8), "dp=0 x tp=3 does not fit 8 ranks"));
   CHECK(contains(error({{"dp", 0}, {"tp", 16}}, 8), "does not fit 8 ranks"));
   CHECK(contains(error({{"dp", 0}, {"tp", 0}}, 8), "dp and tp have no size"));
-  CHECK(contains(error({{"dp", 2}, {"dp", 4}}, 8), "two axes are called dp"));
+  CHECK(contains(error({{"dp", 2}, {"dp", 4}}, 8), "found twice: dp"));
   CHECK(contains(error({{"", 8}}, 8), "expected a name"));
   CHECK(contains(error({{"dp", -8}}, 8), "expected a name and a size"));
   CHECK(contains(error({}, 8), "no axes"));

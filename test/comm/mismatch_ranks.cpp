@@ -108,7 +108,7 @@ TEST_CASE("a pair that disagrees on an all_to_all_v is named on all ranks",
     });
     CAPTURE(ranks_per_node, message);
     CHECK(contains(message, cat("rank ", ranks - 1,
-                                " gives rank 0 5 elements, rank 0 expects 3 in all_to_all_v 0 of "
+                                " to rank 0: 5 elements, rank 0 expects 3 in all_to_all_v 0 of "
                                 "fp32 for 'experts'")));
     meet->barrier();
   }
