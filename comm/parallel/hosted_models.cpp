@@ -29,7 +29,8 @@ HostedModels::HostedModels(HostedRanks& ranks, std::vector<Module*> models, int 
     : ranks_(ranks), models_(std::move(models)), tensor_(tensor) {
   if (std::ssize(models_) != ranks.count() || ranks.count() % tensor != 0) {
     throw InternalError(cat("hosted models: ", models_.size(), " models for ", ranks.count(),
-                            " ranks, ", tensor, " of them along the tensor axis"));
+                            " ranks, expected one for each rank, and a multiple of the ", tensor,
+                            " tensor ranks"));
   }
   std::vector<std::vector<Parameter*>> of_models;
   for (const Module* model : models_) of_models.push_back(model->parameters());

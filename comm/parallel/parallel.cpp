@@ -36,8 +36,8 @@ Degrees filled(Degrees degrees, int processes) {
     throw ConfigError(cat("parallel: replica ", degrees.replica, ", pipeline ", degrees.pipeline,
                           ", shard ", degrees.shard, ", context ", degrees.context, " and tensor ",
                           degrees.tensor, ", ", degrees.here(), " mesh ranks per process, on ",
-                          processes, " processes; use degrees whose product is that of processes ",
-                          "and mesh ranks per process"));
+                          processes, " processes; use degrees whose product is processes times ",
+                          "the mesh ranks per process"));
   }
   if (degrees.expert > 1 && degrees.here() > 1) {
     throw ConfigError(cat("parallel: expert ", degrees.expert, " with ", degrees.here(),
@@ -79,8 +79,8 @@ Degrees fit_degrees(const Degrees& wanted, int processes) {
   throw ConfigError(cat("parallel: replica ", wanted.replica, ", pipeline ", wanted.pipeline,
                         ", shard ", wanted.shard, ", context ", wanted.context, " and tensor ",
                         wanted.tensor, " do not fit ", processes,
-                        " processes; expected as many as the product of the degrees, or a part of "
-                        "them that leaves a power of two of context and tensor ranks a process"));
+                        " processes; expected their product, or fewer processes, each of which "
+                        "hosts a power of two of context and tensor ranks"));
 }
 
 ParallelSizes process_sizes(const Degrees& degrees) {
@@ -212,7 +212,8 @@ Tensor Parallel::own_part(std::span<const int32_t> tokens, int64_t sequences,
   return from_host<int32_t>(context_, own, {sequences, 2 * chunk});
 }
 
-// Pads sequences that cannot be divided into equal slices over the tensor ranks, also on one rank.
+// Shards sequences over the context ranks. With one context rank, pads sequences that cannot be
+// divided into equal slices over the tensor ranks.
 void Parallel::cut_sequences(const std::vector<Module*>& models, const ModelPlan& plan) {
   const SequenceParts parts = sequence_parts();
   if (degrees_.context == 1 && plan.tokens % parts.slices == 0) return;
@@ -244,15 +245,14 @@ void Parallel::check_sequences(Module& model, int64_t tokens) const {
   }
   if (tokens < 2 * parts.shards) {
     throw ConfigError(cat("parallel: context ", parts.shards, " with sequences of ", tokens,
-                          " tokens, expected at least ", 2 * parts.shards,
-                          ", two chunks for each"));
+                          " tokens, expected at least ", 2 * parts.shards, ", two for each rank"));
   }
   const int64_t padded = parts.chunk_tokens(tokens) * parts.chunks();
   if (padded == tokens || number_of_experts(model) == 1) return;
   throw ConfigError(
       cat("parallel: sequences of ", tokens, " tokens in ", parts.chunks(), " chunks, for ",
           parts.slices,
-          " parts of layers: MoE routers would weigh the padding; expected a multiple of ",
+          " tensor slices, need padding, which MoE routers would count; expected a multiple of ",
           parts.chunk_tokens(1) * parts.chunks()));
 }
 
@@ -315,8 +315,8 @@ int Parallel::context_group(int64_t key_heads) const {
   const int here = degrees_.context_here;
   if (most % size == 0 && (here % size == 0 || size % here == 0)) return size;
   throw ConfigError(
-      cat("parallel: context ", degrees_.context, " in groups of ", size, " ranks that trade ",
-          key_heads / degrees_.tensor, " heads of keys, expected a divisor of ", most,
+      cat("parallel: context ", degrees_.context, " in groups of ", size, " ranks that exchange ",
+          key_heads / degrees_.tensor, " key heads, expected a divisor of ", most,
           here > 1 ? cat(", and a divisor or multiple of the ", here, " mesh ranks of a process")
                    : std::string()));
 }

@@ -111,7 +111,7 @@ refuses() {
 }
 refuses "--context 3: one copy of the model needs 3 ranks, found 2" 2 --context 3
 refuses "--ranks-per-process is 4 on 1 process with --context 2" 1 --context 2 --ranks-per-process 4
-refuses "would weigh the padding; expected a multiple of 4" 1 --context 2 --model moe-nano
+refuses "MoE routers would count; expected a multiple of 4" 1 --context 2 --model moe-nano
 refuses "--sample-tokens 5 is incompatible with --context 2" 1 --context 2 --sample-tokens 5
 refuses "--context-leaves was removed; use --context" 1 --context-leaves 4
 refuses "has no effect without --context" 1 --context-kind ring
@@ -119,5 +119,5 @@ refuses "ulysses splits 1 key heads over 2 ranks" 1 --context 2 --context-kind u
 refuses "--context-group was removed" 1 --context 2 --context-kind ulysses+ring --context-group 2
 refuses "use --context-kind gather or ulysses" 1 --context 2 --context-kind ring --seq-len 512 \
   --attention-pattern local
-refuses "expected at least 4, two chunks for each" 1 --context 2 --seq-len 3
+refuses "expected at least 4, two for each rank" 1 --context 2 --seq-len 3
 finish

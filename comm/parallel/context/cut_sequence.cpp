@@ -54,14 +54,15 @@ const Tensor& CutSequence::positions(Context& context, int64_t sequences) {
 
 namespace {
 
-// Positions in the whole tensor of x, this rank's slice of the rows, if sequences are not sharded.
+// Positions of x in the whole tensor, if x is this rank's slice of the rows of unsharded sequences.
 std::vector<DropoutPlace> slice_of(const Exchange& layers, const Tensor& x) {
   return {{.first = layers.rank() * x.numel(),
            .sample_elements = x.numel() * layers.ranks() / x.size(0),
            .elements = x.numel()}};
 }
 
-// Positions of x in shards of sequences; each rank of `layers` has a slice of the shard's rows.
+// Positions of x, which has shards of sequences; each rank of `layers` has a slice of a shard's
+// rows.
 std::vector<DropoutPlace> chunks_of(const CutSequence& sequence, const Exchange* layers,
                                     const Tensor& x) {
   const int rank = layers != nullptr ? layers->rank() : 0;

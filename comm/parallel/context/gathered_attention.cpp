@@ -181,7 +181,8 @@ void GatheredAttention::forward_heads(const Qkv& in, const Tensor& all, const Te
   });
 }
 
-// Adds all tokens' pairs, [B, tokens, 2, G, D], to sums, [2 R, B, S, 2 G D] f32, rank by rank.
+// Adds the key and value gradients `pairs` of the first `tokens` tokens, [B, tokens, 2, G, D], to
+// `sums`, [2 R, B, S, 2 G D] f32, rank by rank. first: overwrites the sums.
 void GatheredAttention::add_pairs(const Tensor& sums, const Tensor& pairs, int64_t tokens,
                                   bool first) const {
   const SequenceParts parts = sequence.parts();

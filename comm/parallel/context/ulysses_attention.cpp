@@ -36,8 +36,8 @@ class HeadTrade {
   // has one rank's heads of each tensor in turn.
   enum class Way : uint8_t { kIn, kOut };
   void copy_slices(const std::vector<Tensor>& tokens, const Tensor& slices, Way way) const;
-  // Copies between [R, B, 2 S, W], by shard, and a result of to_heads(), with rows at `column` of
-  // W.
+  // Copies between the columns of `shards`, [R, B, 2 S, W], from `column` on, and `whole`, a result
+  // of to_heads().
   void copy_chunks(const Tensor& shards, int64_t column, const Tensor& whole, Way way) const;
   bool is_in_order() const { return sequence_.ring() == nullptr; }
   Shape shape_of_all(const Tensor& of_tokens, int64_t heads, int64_t size) const;
@@ -154,7 +154,7 @@ AttentionOptions options_of_heads(const CutOptions& asked, const HeadTrade& trad
 void check_heads(const HeadTrade& trade, const Tensor& k) {
   if (k.size(2) % trade.ranks() == 0) return;
   throw ConfigError(cat("context: ulysses splits ", k.size(2), " key heads over ", trade.ranks(),
-                        " ranks, expected a divisor of the heads; or use the kind ring"));
+                        " ranks, expected ranks that divide the heads; or use the kind ring"));
 }
 
 // parts_of(inputs) returns q, k and v; inputs are three tensors or one packed tensor.

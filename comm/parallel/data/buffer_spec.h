@@ -16,8 +16,8 @@ namespace shale::comm {
 // How a buffer's tables are used: an embedding and the output layer may share (tie) a table.
 enum class TableUse : uint8_t {
   kOnly,   // the table has one use, or both uses add to one gradient
-  kTied,   // has the values; the gradient of the other use is added at the end
-  kApart,  // the other use: has only a gradient; a kTied buffer has the values
+  kTied,   // buffer with the values; the gradient of the kApart buffer is added at the end
+  kApart,  // buffer with only the gradient of the other use; the kTied buffer has the values
 };
 
 // Traits of parameters. The parameters of a unit that have equal traits share a buffer.

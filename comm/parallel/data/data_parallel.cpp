@@ -15,8 +15,8 @@
 namespace shale::comm {
 namespace {
 
-// Bits, of 32, for the index of a rank's sample in a step, which selects dropout masks: with more
-// than 2^18 samples a rank would get the masks of the next rank.
+// Number of bits, of 32, for the index of a rank's sample in a step. The index selects dropout
+// masks: with more than 2^18 samples a rank would get the masks of the next rank.
 constexpr int kSamplesOfRank = 18;
 
 // Keeps the gradients of a tied table's two uses apart and adds them at the end, so that the order
@@ -229,7 +229,8 @@ FlatUnit& DataParallel::unit(const Module& module) const {
   for (const auto& unit : units_) {
     if (&unit->module() == &module) return *unit;
   }
-  throw InternalError(cat("data parallel: ", module.full_name(), " is not a unit"));
+  throw InternalError(
+      cat("data parallel: ", module.full_name(), " is not a unit; call add_unit() for it first"));
 }
 
 // Orders units as forward reaches them: enclosing units first, then the other units in given order.
@@ -251,7 +252,7 @@ void DataParallel::order_units() {
       shards_.back().gradient->check = [this, chunk = static_cast<size_t>(unit->chunk())] {
         sync_.check_reduced(chunk);
       };
-      // With experts in stage 0, every rank of buffer->ranks() has a copy; only one counts.
+      // With experts in stage 0, every rank of buffer->ranks() has a copy; the norm counts one.
       if (options_.stage == 0 && shared_.groups.experts != nullptr) {
         shards_.back().counts = buffer->ranks().rank() == 0;
         shards_.back().repeats = !shards_.back().counts;

@@ -38,9 +38,9 @@ struct DataParallelOptions {
   int prefetch = 1;  // stage 3: units to gather ahead of the current one
   // Seed of the initial values; none: Context::next_model_seed().
   std::optional<uint64_t> seed = {};
-  // Fraction of the elements to which `offload` applies, rounded up to whole units: first the units
-  // that forward reaches last, as their optimizer step has the most time. Needs a constructor that
-  // makes all units together.
+  // Fraction of the elements that are offloaded, rounded up to whole units. The units that forward
+  // reaches last come first, because their optimizer step has the most time. Needs a constructor
+  // that makes all units together.
   double offload_share = 1;
 
   UnitOptions unit() const;
@@ -129,7 +129,7 @@ class DataParallel {
   // Makes the compute stream wait for parameters that stages 1 and 2 still gather after the
   // previous step. For use before a forward is captured or replayed; stage 3 gathers in the graph.
   void finish_gathers();
-  // Flags of the gradients on the host: which have a value, and which are reduced. Backward reads
+  // Host-side flags of the gradients: which have a value, and which are reduced. Backward reads
   // and changes the flags, but a replay does not. Before a replay, the flags must be those with
   // which the capture started; after it, the caller must set those with which the capture ended.
   std::vector<bool> gradient_flags();
@@ -143,8 +143,8 @@ class DataParallel {
   LocalSteps* local_steps() const { return local_steps_.get(); }  // null: disabled
 
   // optim::clip_grad_norm over the gradients of all ranks. If gradients are not added over
-  // replicas, each replica clips by its gradient's norm (for kShare times the number of
-  // replicas); a non-finite value on one replica counts for all replicas.
+  // replicas, each replica clips by its own gradient's norm; with kShare, by that norm times the
+  // number of replicas. A non-finite value on one replica counts for all replicas.
   void clip_grad_norm(float max_norm, optim::OutlierSkip* outliers = nullptr);
   // Adds the counts of all ranks. Collective; the host waits for the sum.
   double sum_over_ranks(double count) const;
@@ -203,7 +203,7 @@ class DataParallel {
   ShardingContext& shared() { return shared_; }
   double exposed_seconds() const { return shared_.exposed_seconds; }  // total wait time
 
-  // Call when the model that owns this object is being destroyed: modules are then left alone.
+  // Call when the model that owns this object is being destroyed: leaves its modules alone.
   void release() { owned_by_model_ = true; }
 
  private:

@@ -18,9 +18,9 @@ namespace shale::comm {
 //   stage 3     only the shard of the masters is kept; values are cast to the compute dtype and
 //               gathered into a buffer that lives while the parameters are in use
 // One rank owns all of a small buffer (FlatLayout::owner): it receives the sums and sends the
-// values. Offloaded masters are in another context and stepped there; the shard's `compute`, on the
-// device, follows them. Frozen parameters have values only. Parameters that every tensor rank has
-// are stored rank after rank; their gradients are added over the tensor ranks first.
+// values. Offloaded masters are stepped in host memory, then copied to the shard's `compute` on the
+// device. Frozen parameters have values only. Parameters that every tensor rank has are stored rank
+// after rank; their gradients are added over the tensor ranks first.
 class FlatBuffer {
  public:
   // Allocates and writes initial values. Throws InternalError for a parameter that is already in

@@ -53,7 +53,7 @@ class FlatGradient {
   // Call prepare_backward() before and end_backward() after each backward of the model's Context.
   void prepare_backward();
   void end_backward();
-  // Call it when such a backward reaches the model, which some do not.
+  // Call it when one of these backwards reaches this model, which not every backward does.
   void begin_backward() { told_complete_ = false; }
   // Starts the sum over the ranks; parameters that no backward reached count as zero. No gradient
   // may be added from now until finish_reduce().
@@ -71,7 +71,7 @@ class FlatGradient {
   // Adds the gradient of a table's second use on another stage: a sum over the ranks of `stages`.
   void add_over(ProcessGroup& stages);
 
-  // Visits flags of the shard and of its parameters: if a gradient exists; if it is a rank sum.
+  // Visits flags of the shard and its parameters: if a gradient exists; if it is a sum over ranks.
   void for_each_flag(const std::function<void(bool&)>& visit) { accumulator_.for_each_flag(visit); }
 
  private:

@@ -99,8 +99,7 @@ std::vector<UnitPlan> plan_units(Module& root, const std::vector<Module*>& modul
   std::set<const Module*> seen = {&root};
   for (Module* module : modules) {
     if (!is_inside(module, &root)) {
-      throw InternalError(
-          cat("unit: ", module->full_name(), " is no module of the model to be sharded"));
+      throw InternalError(cat("unit: ", module->full_name(), " is not in the model to be sharded"));
     }
     if (seen.insert(module).second) plans.push_back({.module = module, .parameters = {}});
   }
@@ -109,7 +108,7 @@ std::vector<UnitPlan> plan_units(Module& root, const std::vector<Module*>& modul
     if (is_inside(parameter.owner, &root)) return;
     throw InternalError(cat("unit: ", user.full_name(), " uses the parameter ",
                             parameter.full_name(),
-                            ", whose owner is no module of the model to be sharded"));
+                            ", whose owner is not in the model to be sharded"));
   });
 
   std::vector<UnitPlan*> inner_first;

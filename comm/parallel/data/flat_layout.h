@@ -49,9 +49,9 @@ struct UnitPlan {
   std::vector<Parameter*> parameters;  // in the order of declaration
   std::string part = {};  // name of a part of the module, for messages: "head"; empty: all of it
   int chunk = 0;                       // chunk of a pipeline rank; chunks have separate backwards
-  // Tied parameters: their gradient is added to that of a second use, here or on another stage.
+  // Tied parameters whose gradient is added to that of a second use, in any pipeline stage.
   std::set<const Parameter*> tied = {};
-  // Parameters for whose second use (Parameter::tied_value) this unit has the gradient.
+  // Parameters of which this unit has only the gradient of the second use (Parameter::tied_value).
   std::vector<Parameter*> apart = {};
 };
 

@@ -41,7 +41,7 @@ FlatValues::FlatValues(const BufferSpec& spec, OptimShard& shard)
   };
   shard_.changed = [this] {
     set_stale();
-    // Offloaded steps may have only begun: their gather starts at the first use of the values.
+    // An offloaded step may still be running: its gather starts at the first use of the values.
     if (!spec_.shards_values() && !spec_.offloaded()) start_unshard();
     // Starts the exchange of maxima before all gathers, so that no gather waits for it.
     if (spec_.gathers_fp8()) fp8_.start_exchange();
@@ -133,7 +133,8 @@ void FlatValues::unbind() {
   for (const FlatEntry& entry : spec_.layout.entries) entry.parameter->unbind();
 }
 
-// Returns this rank's input to the gather of values_; a broadcast has the owner's in values_.
+// Returns this rank's input to the gather: its shard, if that has the right dtype, or its part of
+// values_, which it fills from the masters.
 Tensor FlatValues::gather_input() {
   if (small_shard_.defined()) return small_shard_;
   if (!spec_.layout.owner && spec_.shards_values()) {

@@ -19,11 +19,11 @@ class FullState {
   // ranks. `parallel` must outlive this object and must not be trained during its lifetime.
   explicit FullState(DataParallel& parallel, std::optional<int> root = {});
 
-  // Dense f32 values in the shape of Parameter::whole, which may be the masters themselves and must
-  // not be changed, valid until the next call; on ranks that get no values, a view without data. A
-  // process with several tensor ranks passes the parameter of the first of these ranks. Collective:
-  // all ranks, also of other stages, request the same parameters in one order. Throws InternalError
-  // for a parameter that is not part of the model.
+  // Returns dense f32 values in the shape of Parameter::whole, valid until the next call. They may
+  // be the masters themselves: do not change them. Ranks that get no values get a view without
+  // data. A process with several tensor ranks passes the parameter of the first of these ranks.
+  // Collective: all ranks, also of other stages, request the same parameters in one order. Throws
+  // InternalError for a parameter that is not part of the model.
   View read(const Parameter& parameter);
 
  private:
@@ -44,7 +44,7 @@ class FullState {
   const FlatBuffer* gathered_ = nullptr;  // buffer in values_; null: values_ has one parameter
   bool at_once_ = false;                  // shards are gathered into values_ directly
   std::vector<float> values_;
-  std::vector<float> staged_;  // one piece of the shards of all ranks, of devices
+  std::vector<float> staged_;  // one piece of the shards of all ranks, copied from the device
   std::vector<float> whole_;   // a parameter assembled from shards
 };
 

@@ -65,7 +65,8 @@ FlatUnit& fully_shard(Module& module, Context& context, ProcessGroup& group,
 DataParallel& data_parallel_of(const Module& module) {
   Sharded* sharded = find(root_of(module));
   if (sharded == nullptr) {
-    throw InternalError(cat("the model of ", module.full_name(), " is not sharded"));
+    throw InternalError(
+        cat("the model of ", module.full_name(), " is not sharded; call fully_shard() first"));
   }
   return sharded->parallel;
 }

@@ -19,7 +19,7 @@ UnshardedGradient::UnshardedGradient(const BufferSpec& spec,
     const LeafState& state = spec_.leaf(entry);
     if (state.grad.defined() || state.allocate_grad != nullptr || !state.ready_hooks.empty()) {
       throw InternalError(cat("unit: ", entry.parameter->full_name(),
-                              " already belongs to a unit of data parallelism"));
+                              " already belongs to a unit; shard it only once"));
     }
   }
   for (const FlatEntry& entry : spec_.layout.entries) {
@@ -283,7 +283,7 @@ void GradientAccumulator::add(const Tensor& sum) {
   if (kept_.defined() && !spec_.is_sharded()) unsharded_.set_to_zero();
 }
 
-// Adds `sum` to the sums of earlier backwards of the step, the left operand in every stage.
+// Adds `sum` to the sum of the step's earlier backwards, which is the left operand in every stage.
 void GradientAccumulator::add_sum(const Tensor& sum) {
   if (host_ != nullptr) {
     fill_zeroed();

@@ -71,7 +71,7 @@ class GradientAccumulator {
   void drop_zeroed();  // clears parts of the kept sum for which zero_grad() was called
 
   Tensor destination() const;  // tensor that a reduction writes its sum to
-  // Adds to the sum of the step the sum of a finished reduction, which is in destination().
+  // Adds the sum of a finished reduction, which is in destination(), to the sum of the step.
   void add(const Tensor& sum);
   void finish_step();  // completes the gradient after the last reduction
   // Event at which the gradient is complete; nullopt: finish_step() must complete it.
@@ -79,7 +79,7 @@ class GradientAccumulator {
 
   bool has_gradient() const;
   void clear();  // marks all gradients as absent
-  // Visits flags of the shard and of its parameters: if a gradient exists; if it is a rank sum.
+  // Visits flags of the shard and its parameters: if a gradient exists; if it is a sum over ranks.
   void for_each_flag(const std::function<void(bool&)>& visit);
 
  private:

@@ -64,7 +64,7 @@ void GradientSync::begin_backward(bool last, int chunk) {
   last_ = last;
 }
 
-// Changes must be reversible until the backward reaches this model: it may belong to another one.
+// Makes only reversible changes: the backward that begins may belong to another model.
 void GradientSync::backward_begins() {
   reached_ = false;
   for (FlatUnit* unit : chunk().units) unit->prepare_backward();
@@ -109,8 +109,9 @@ void GradientSync::after_last_backward(FlatUnit& unit) {
 void GradientSync::gradient_ready(FlatUnit& unit, const FlatEntry& entry) {
   backward_reaches();
   if (static_cast<size_t>(unit.chunk()) != chunk_) {
-    throw InternalError(cat("data parallel: the backward of chunk ", chunk_, " has reached ",
-                            entry.parameter->full_name(), " of chunk ", unit.chunk()));
+    throw InternalError(cat("data parallel: begin_backward() was called for chunk ", chunk_,
+                            ", but backward has reached ", entry.parameter->full_name(),
+                            " of chunk ", unit.chunk()));
   }
   if (!unit.gradient_ready(entry)) return;
   if (!must_reduce()) {

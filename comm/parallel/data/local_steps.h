@@ -25,11 +25,11 @@ struct LocalStepsOptions {
 };
 
 // Local steps of replicas with hybrid sharding (DiLoCo, arXiv:2311.08105, algorithm 1): each
-// replica steps with its own samples' gradients. Every `every` steps follows an outer step,
+// replica steps with its own samples' gradients. After every `every` steps comes an outer step,
 // with an anchor a that is equal on all replicas, and the r replicas' masters w_k:
 //   d = mean over k of (a - w_k);  m = momentum m + d;  a -= lr (d + momentum m);  w_k = a
 // a and m are f32, sharded like the masters, in host memory, where the outer step runs. Replicas
-// exchange only a sum of d: 2 (r - 1) / r 4 bytes per element of the shard.
+// exchange only a sum of d: 2 (r - 1) / r * 4 bytes per element of the shard.
 //
 // Between two outer steps replicas differ in masters and optimizer states. The anchors are equal on
 // all: they are evaluated, exported, and saved in checkpoints under the parameters' names. Calls

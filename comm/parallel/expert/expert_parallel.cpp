@@ -58,8 +58,8 @@ std::unique_ptr<ExpertExchange> expert_parallel(Module& model, ProcessGroup& gro
     text += cat(" ", parameter->full_name(), parameter->whole);
   }
   if (experts.empty()) {
-    throw ConfigError(
-        cat("experts: the model has no MoE layers to distribute over ", group.size(), " ranks"));
+    throw ConfigError(cat("experts: the model has no MoE layers to distribute over ", group.size(),
+                          " ranks; use a model with MoE layers, or no expert parallelism"));
   }
   require_same_on_all(group, "expert parallelism", cat("experts ", hash_name(text)));
   for (Parameter* parameter : experts) parameter->shard(sharding);

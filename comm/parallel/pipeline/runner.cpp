@@ -129,7 +129,7 @@ void Pipeline::run_backward(const Action& action, PipelineWork& work) {
     if (now.dx == nullptr) return;
     if (!now.dx->defined()) {
       throw InternalError(
-          cat("pipeline: ", describe(action), " has computed no gradient of its input"));
+          cat("pipeline: ", describe(action), " gave no gradient of its input; use x in forward"));
     }
     made[rank] = std::move(*now.dx);
   });

@@ -14,8 +14,7 @@ namespace shale::comm {
 //                (arXiv:2006.09503, section 3.2; 2104.04473, section 2.2.1)
 //   interleaved  1f1b with several model chunks per rank (arXiv:2104.04473, section 2.2.2)
 //   zb-h1        1f1b with separate weight gradients, which fill the times in which a rank would
-//   idle
-//                (arXiv:2401.10241, section 3.1)
+//                idle (arXiv:2401.10241, section 3.1)
 //   zbv          zb-h1 with two chunks per rank, the second in reverse order, so that the first and
 //                the last stage are on one rank (arXiv:2401.10241, section 6)
 enum class ScheduleKind : uint8_t { kGpipe, k1F1B, kInterleaved, kZbH1, kZbV };

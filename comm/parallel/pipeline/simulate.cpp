@@ -176,7 +176,7 @@ class Simulator {
       waiting.push_back(rank);
       rank = waits_for(rank, *action_of(rank)).value();
     }
-    std::string text = "pipeline schedule: it would stop:";
+    std::string text = "pipeline schedule: deadlock:";
     for (const int r : waiting) {
       text += cat(r == waiting.front() ? " rank " : "; rank ", r, " waits in ",
                   describe(*action_of(r)), " for rank ", *waits_for(r, *action_of(r)));

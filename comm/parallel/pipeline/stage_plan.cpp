@@ -105,7 +105,7 @@ std::vector<UnitPlan> stage_units(Module& root, std::span<const nn::Piece> piece
       if (uses[parameter] > 1) {
         if (!parameter->tied || uses[parameter] > 2) {
           throw InternalError(cat("pipeline: ", parameter->full_name(), " is used by ",
-                                  uses[parameter], " pieces, expected a tied table of two"));
+                                  uses[parameter], " pieces, expected a tied table in two"));
         }
         if (parameter->trainable) unit.tied.insert(parameter);
       }

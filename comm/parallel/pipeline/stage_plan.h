@@ -34,7 +34,7 @@ struct StagePlan {
 // fewer pieces than stages.
 std::vector<int> split_by_cost(std::span<const nn::Piece> pieces, int stages);
 
-// Makes a plan after simulate() has shown that the schedule finishes with one slot. split: numbers
+// Makes a plan, and checks with simulate() that the schedule finishes with one slot. split: numbers
 // of pieces per stage; empty: split_by_cost(). Throws ConfigError if split does not match the
 // pieces, and what simulate() throws.
 StagePlan make_stage_plan(std::span<const nn::Piece> pieces, Schedule schedule,

@@ -98,7 +98,7 @@ Tensor leave(Exchange& exchange, const Tensor& part, const std::shared_ptr<RowsA
   Tensor y = leaving != nullptr ? leaving->sum(part) : exchange.sum_slices(part);
   record("leave", {part}, {&y}, [&exchange, again](BackwardArgs& args) {
     const Tensor dy = exchange.ranks() > 1 ? exchange.gather(args.dy()) : args.dy();
-    // If weight gradients are deferred, they gather the rows when they run.
+    // Deferred weight gradients gather the rows when they are computed.
     if (again != nullptr && exchange.ranks() > 1 && args.deferred() == nullptr) again->announce();
     return Grads{dy};
   });

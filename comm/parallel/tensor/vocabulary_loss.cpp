@@ -110,7 +110,7 @@ void check(const Exchange& exchange, const Tensor& x, const Tensor& table, const
   const int64_t columns = table.size(0) * exchange.ranks();
   if (vocab >= 1 && vocab <= columns) return;
   throw ShapeError(
-      cat(kOp, ": vocab is ", vocab, ", expected 1 to ", columns, ", the rows of all tables"));
+      cat(kOp, ": vocab is ", vocab, ", expected 1 to ", columns, ", rows of all ranks' tables"));
 }
 
 }  // namespace

@@ -191,7 +191,7 @@ TEST_CASE("two actions that are swapped make ranks wait for each other, who are 
   std::swap(second[1], second[2]);
   const std::string message = message_of<ConfigError>([&] { simulate(schedule); });
   CHECK(contains(message,
-                 "it would stop: rank 0 waits in backward 0 of chunk 0 for rank 1; rank 1 waits in "
+                 "deadlock: rank 0 waits in backward 0 of chunk 0 for rank 1; rank 1 waits in "
                  "forward 1 of chunk 0 for rank 0"));
 }
 
