@@ -11,7 +11,7 @@ void check_part(const char* op, const MatrixRange& part, const View& grad) {
   const int64_t numel = part.rows * part.cols;
   if (part.first < 0 || part.first + grad.numel() > numel) {
     throw ShapeError(cat(op, ": grad has the elements ", part.first, " to ",
-                         part.first + grad.numel(), ", the parameter has ", numel));
+                         part.first + grad.numel(), ", expected an end of at most ", numel));
   }
 }
 

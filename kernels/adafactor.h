@@ -5,8 +5,8 @@
 
 namespace shale::kernels {
 
-// Adafactor (arXiv:1804.04235, algorithms 4 and 5), split into steps so that ranks can add up their
-// results of parts of a parameter in between. Instead of a second moment, a matrix parameter [rows,
+// Adafactor (arXiv:1804.04235, algorithms 4 and 5), split into steps, between which ranks can add
+// up their results for parts of a parameter. Instead of a second moment, a matrix parameter [rows,
 // cols] has means of its squared gradient by row (r below) and by column (c below). g = clip_factor
 // * grad; gamma, the weight of the newest gradient in the means, is step->bias_correction2. If
 // non_finite is set, only the sums are written, as zeros.

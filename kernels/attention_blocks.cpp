@@ -15,7 +15,7 @@ HostBlockLists make_block_lists(int64_t patterns, int64_t query_blocks, int64_t 
       int64_t last = -1;
       for (const int32_t key : keys_of(pattern, query)) {
         if (key <= last || key >= key_blocks) {
-          throw InternalError(cat("attention: block ", query, " of queries lists block ", key,
+          throw InternalError(cat("attention: query block ", query, " lists key block ", key,
                                   " after ", last, ", expected ascending ones below ", key_blocks));
         }
         last = key;

@@ -65,7 +65,7 @@ TokenPlaces checked_places(const char* op, const char* arg, const TokenPlaces& p
       (tokens > places.run && places.first[1] < places.first[0] + places.run)) {
     throw ShapeError(cat(op, ": ", arg, "_places has runs of ", places.run, " from ",
                          places.first[0], " and ", places.first[1], " on, for ", tokens,
-                         " tokens, expected one run, or two consecutive runs"));
+                         " tokens, expected one run, or two ascending runs without overlap"));
   }
   return places;
 }

@@ -53,7 +53,7 @@ void check_args(const QuantizeFp8Args& a) {
   check_contiguous(kOp, "x", a.x);
   if (a.x.ndim() != 2) throw ShapeError(cat(kOp, ": x is ", a.x, ", expected [rows, columns]"));
   if (!a.rows.defined() && !a.columns.defined()) {
-    throw ShapeError(cat(kOp, ": neither rows nor columns are requested"));
+    throw ShapeError(cat(kOp, ": neither rows nor columns are requested, expected at least one"));
   }
   const int64_t rows = a.x.size(0), columns = a.x.size(1);
   if (a.rows.defined()) {
@@ -80,11 +80,11 @@ void check_args(const Fp8GemmArgs& a) {
   check_fp8_operand(kOp, "b", a.b);
   check_shape(kOp, "b", a.b.codes, {a.b.lines(), a.a.length()});
   if (a.a.blocks == Fp8Blocks::kSquares) {
-    throw ShapeError(cat(kOp, ": a has square blocks, expected b to have square blocks or none"));
+    throw ShapeError(cat(kOp, ": a has square blocks, expected them only for b"));
   }
   if (a.b.format != Fp8Format::kE4M3) throw DTypeError(cat(kOp, ": b is E5M2, expected E4M3"));
   if (a.a.format == Fp8Format::kE5M2 && a.b.blocks == Fp8Blocks::kLines) {
-    throw DTypeError(cat(kOp, ": a is E5M2 and b has blocks of lines, expected square ones"));
+    throw DTypeError(cat(kOp, ": a is E5M2 and b has kLines, expected kSquares or kTensor"));
   }
 }
 

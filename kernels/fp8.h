@@ -36,7 +36,7 @@ struct Fp8Operand {
   int64_t length() const { return codes.size(1); }
 };
 
-// Throws ShapeError or DTypeError, which names op and operand, for another layout.
+// Throws ShapeError or DTypeError, naming op and operand, unless the layout is that of Fp8Operand.
 void check_fp8_operand(const char* op, const char* name, const Fp8Operand& operand);
 
 // For an Fp8Operand of `lines` x `length` numbers: distance of lines in codes and of rows in
@@ -92,10 +92,10 @@ inline constexpr int kFirstWithFp8 = 89;
 // those of cuBLASLt for kTensor.
 std::string why_no_fp8(const Device& device, Fp8Blocks blocks);
 
-// Returns the number of which N must be a multiple on a device: 1 for kernels of Shale, else 16.
+// Returns the number that must divide N on a device: 1 for Shale's own kernels, else 16.
 int64_t fp8_lines_unit(const Device& device);
 
-// Throws UnavailableError if fp8 GEMMs cannot run with scales of a: kLines or kTensor.
+// Throws UnavailableError if fp8 GEMMs cannot run with these blocks of a: kLines or kTensor.
 void check_fp8_gemm(const Exec& exec, Fp8Blocks blocks);
 
 inline Slot<QuantizeFp8Args> quantize_fp8{"quantize_fp8"};

@@ -26,8 +26,8 @@ void check_range(const char* op, const View& x, int64_t first, int64_t columns,
                  const View& largest) {
   check_dense(op, "x", x, {x.numel()}, DType::kF32);
   if (columns < 1 || first < 0) {
-    throw ShapeError(cat(op, ": x is from element ", first, " on of rows of ", columns,
-                         ", expected 0 or more, and 1 or more"));
+    throw ShapeError(cat(op, ": x begins at element ", first, " of a matrix with rows of ", columns,
+                         " columns, expected 0 or more, and 1 column or more"));
   }
   check_dtype(op, "largest", largest, DType::kI32);
   check_contiguous(op, "largest", largest);
@@ -37,8 +37,8 @@ void check_range(const char* op, const View& x, int64_t first, int64_t columns,
   const bool fits =
       largest.ndim() == 2 && largest.size(0) >= least[0] && largest.size(1) == least[1];
   if (fits || largest.shape == Shape{1, 1}) return;
-  throw ShapeError(cat(op, ": largest is ", largest, " where x ends in row ", rows, " of ", columns,
-                       " columns, expected at least ", least, ", or [1,1]"));
+  throw ShapeError(cat(op, ": largest is ", largest, " for x that ends in row ", rows, " of ",
+                       columns, " columns, expected at least ", least, ", or [1,1]"));
 }
 
 }  // namespace
@@ -61,7 +61,7 @@ void check_args(const Fp8OperandsArgs& a) {
   constexpr const char* kOp = "fp8_operands";
   check_codes(kOp, a.codes, a.largest);
   if (!a.rows.defined() && !a.columns.defined()) {
-    throw ShapeError(cat(kOp, ": neither rows nor columns are requested"));
+    throw ShapeError(cat(kOp, ": neither rows nor columns are requested, expected at least one"));
   }
   const auto check = [&](const char* name, const Fp8Operand& operand, const Shape& shape) {
     if (!operand.defined()) return;
@@ -69,7 +69,9 @@ void check_args(const Fp8OperandsArgs& a) {
     check_shape(kOp, name, operand.codes, shape);
     const bool fits = operand.blocks != Fp8Blocks::kLines &&
                       fp8_weight_blocks(operand.blocks, a.codes.shape) == a.largest.shape;
-    if (!fits) throw ShapeError(cat(kOp, ": ", name, " have other blocks than ", a.largest));
+    if (!fits)
+      throw ShapeError(
+          cat(kOp, ": ", name, " have other blocks than largest, which is ", a.largest));
     if (operand.format == Fp8Format::kE4M3) return;
     throw DTypeError(cat(kOp, ": ", name, " have the format E5M2, expected E4M3"));
   };

@@ -73,10 +73,10 @@ void check_swiglu(const GemmArgs& args) {
         {"c_up", &args.c_up, args.epilogue == Epilogue::kDSwiGlu}}) {
     require<ShapeError>(view->defined() == wanted, name, " is ",
                         wanted ? "missing: this SwiGLU epilogue needs it"
-                               : "given, but the epilogue has no use for it");
+                               : "given, but the epilogue does not use it; omit it");
   }
   require<ShapeError>(!either || !(args.bias.defined() || args.residual.defined()),
-                      "a SwiGLU epilogue goes with neither bias nor residual");
+                      "a SwiGLU epilogue is incompatible with bias and residual");
 }
 
 // Checks which arguments may be combined.
@@ -84,12 +84,12 @@ void check_combination(const GemmArgs& args) {
   const bool activation = args.epilogue != Epilogue::kNone;
   require<ShapeError>(
       !args.accumulate || !(activation || args.bias.defined() || args.residual.defined()),
-      "accumulate goes with neither bias, epilogue nor residual");
+      "accumulate is incompatible with bias, epilogue and residual");
   require<ShapeError>(
       args.aux.defined() == activation, "aux is ",
       activation ? "missing: the epilogue needs it" : "given, but there is no epilogue");
   require<ShapeError>(!args.bias_grad.defined() || is_dgelu(args.epilogue),
-                      "bias_grad is given without a kDGelu epilogue");
+                      "bias_grad is given without a kDGelu epilogue; omit it");
   check_swiglu(args);
 }
 

@@ -64,7 +64,7 @@ void check_groups(const GroupedGemmArgs& a) {
     check_shape(kOp, "b", a.b, {a.a.size(1), a.b.size(1)});
     check_shape(kOp, "c", a.c, {a.groups(), a.a.size(0), a.b.size(1)});
     if (a.epilogue == Epilogue::kNone) return;
-    throw ShapeError(cat(kOp, ": an epilogue needs groups of rows"));
+    throw ShapeError(cat(kOp, ": an epilogue is set with kInner, expected kNone or kRows"));
   }
   require_ndim("a", a.a, 2, "[R, K]");
   require_ndim("b", a.b, 3, "[E, K, N]");

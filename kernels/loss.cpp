@@ -49,7 +49,7 @@ void check_args(const CrossEntropyArgs& a) {
   check_dense(kOp, "losses", a.losses, {rows}, DType::kF32);
   if (a.vocab < 1 || a.vocab > a.logits.cols()) {
     throw ShapeError(
-        cat(kOp, ": vocab is ", a.vocab, ", logits have ", a.logits.cols(), " columns"));
+        cat(kOp, ": vocab is ", a.vocab, ", expected 1 to logits' ", a.logits.cols(), " columns"));
   }
   if (a.softcap != 0 && !(a.softcap >= 1e-3f && a.softcap <= 1e3f)) {
     throw ShapeError(cat(kOp, ": softcap is ", a.softcap, ", expected 0, or 0.001 to 1000"));

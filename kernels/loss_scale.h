@@ -43,11 +43,11 @@ constexpr void advance_loss_scale(const LossScaleArgs& a, LossScale& state, uint
   state.value = lowered > a.min_value ? lowered : a.min_value;
 }
 
-// Called after clip_factor. Skips a step, as if it had overflowed, whose gradient norm is more than
-// `sigmas` standard deviations above the mean norm of the last `window` steps: step->non_finite
-// becomes kOutlierNorm (as in OLMo 2, arXiv:2501.00656). Does nothing until half the window is
-// filled. Then the norm replaces the oldest one, even if it is an outlier, so that a lasting new
-// level becomes the usual one. A non-finite gradient changes nothing.
+// Called after clip_factor. Skips a step, as if it had overflowed, if its gradient norm is more
+// than `sigmas` standard deviations above the mean norm of the last `window` steps:
+// step->non_finite becomes kOutlierNorm (as in OLMo 2, arXiv:2501.00656). Does nothing until half
+// the window is filled. Afterwards the norm replaces the oldest one, even if it is an outlier, so
+// that a lasting new level becomes the usual one. A non-finite gradient changes nothing.
 struct SkipOutlierArgs {
   View norms;  // [window] f32: ring buffer; the oldest is element *count % window
   View count;  // scalar i64: number of norms added so far

@@ -26,7 +26,7 @@ void check_args(const ReduceDimsArgs& a) {
     throw ShapeError(cat(kOp, ": y is ", a.y, ", x is ", a.x, ", expected one dimension reduced"));
   }
   if (a.op != ReduceOp::kSum && a.x.numel() == 0 && a.y.numel() > 0) {
-    throw ShapeError(cat(kOp, ": x is ", a.x, ", which has no elements, so no largest one"));
+    throw ShapeError(cat(kOp, ": x is ", a.x, ", expected elements for a maximum or minimum"));
   }
 }
 

@@ -125,7 +125,7 @@ void load_block(const Problem& p, int64_t b, int64_t h, Block& block) {
 template <typename T>
 void run_blocks(const Problem& p, int64_t task, float* scratch) {
   const int64_t heads = p.batch * p.heads, per_task = blocks_per_task(p), ld = p.ld();
-  // The last query blocks see the most keys, so they start first for an even finish.
+  // The last query blocks see the most keys. They start first, so that threads end together.
   const int64_t group = ceil_div(p.query_blocks(), per_task) - 1 - task / heads;
   const int64_t b = task % heads / p.heads, h = task % p.heads, kv_head = h / p.group();
   const int64_t first = group * per_task, count = std::min(per_task, p.query_blocks() - first);

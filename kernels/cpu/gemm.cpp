@@ -36,7 +36,7 @@ namespace shale::kernels::cpu {
 namespace {
 
 constexpr int64_t kWidenedK = 1024;  // k per step if operands are widened to f32
-// In multiply-adds; less work does not pay for waking threads.
+// Minimum multiply-adds for which waking threads pays off.
 constexpr int64_t kSerialWork = int64_t{2} << 20;
 
 // One step of a block's matmul: columns [k, k + size) of a times the same rows of b.

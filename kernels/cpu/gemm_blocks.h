@@ -4,7 +4,7 @@
 
 namespace shale::kernels::cpu {
 
-// Rows of c; with at most so many, reading b takes most of the time.
+// Maximum rows of c for which reading b takes most of the time.
 inline constexpr int64_t kFewRows = 32;
 
 // Division of c into blocks, which are the work units of threads. It depends only on the arguments

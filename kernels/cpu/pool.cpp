@@ -86,7 +86,7 @@ void max_pool_rows(const MaxPoolArgs& a, int64_t first_row, int64_t end_row) {
             const auto value = load(x + ((image * H + h) * W + w) * C + c, part);
             const auto cell = hn::Set(
                 PlaceTag(), static_cast<int32_t>((h - down.first) * a.kernel + (w - across.first)));
-            // A first NaN wins over numbers, and stays.
+            // The first NaN replaces any number, and nothing replaces it.
             const auto is_nan = hn::AndNot(hn::IsNaN(best), hn::IsNaN(value));
             const auto wins = hn::Or(hn::Gt(value, best), is_nan);
             best = is_first ? value : hn::IfThenElse(wins, value, best);

@@ -342,8 +342,10 @@ TEST_CASE("gemm names what a SwiGLU epilogue lacks, or cannot have", "[gemm]") {
     CHECK(contains(shape_error(forward, [&](auto& g) { g.c_up = c; }), "c_up is given"));
     CHECK(contains(shape_error(backward, [](auto& g) { g.c_up = {}; }), "c_up is missing"));
     CHECK(contains(shape_error(backward, [&](auto& g) { g.b_up = w; }), "b_up is given"));
-    CHECK(contains(shape_error(forward, [&](auto& g) { g.bias = f.view({5}); }), "neither bias"));
-    CHECK(contains(shape_error(backward, [&](auto& g) { g.residual = c; }), "neither bias"));
+    CHECK(contains(shape_error(forward, [&](auto& g) { g.bias = f.view({5}); }),
+                   "incompatible with bias"));
+    CHECK(contains(shape_error(backward, [&](auto& g) { g.residual = c; }),
+                   "incompatible with bias"));
     CHECK(contains(shape_error(forward, [](auto& g) { g.accumulate = true; }), "accumulate"));
     CHECK(contains(shape_error(backward, [&](auto& g) { g.bias_grad = f.view({5}); }),
                    "bias_grad is given"));

@@ -225,7 +225,7 @@ TEST_CASE("a target out of range is named with its row", "[kernels][loss]") {
   auto c = make_case<float>(3, 8, 8);
   c.vocab = 9;
   CHECK(test::contains(test::message_of<ShapeError>([&] { run(test::devices()[0], c); }),
-                       "vocab is 9, logits have 8 columns"));
+                       "vocab is 9, expected 1 to logits' 8 columns"));
 }
 
 }  // namespace shale

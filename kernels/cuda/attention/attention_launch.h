@@ -10,8 +10,8 @@
 namespace shale::kernels::SHALE_BACKEND {
 
 // Order in which the blocks of a one-dimensional grid take the tiles of all heads: long tiles
-// first, for an even finish, and only as many heads at a time as fit their keys and values into the
-// L2 cache.
+// first, so that all blocks end at about the same time, and only as many heads at a time as fit
+// their keys and values into the L2 cache.
 struct BlockOrder {
   int tiles = 0;  // tiles per head
   int heads = 0;  // heads of all sequences of the batch

@@ -25,7 +25,7 @@ bool succeeded(Status status, const char* what) {
                           library()->get_error_string(status), " (", status, ")"));
 }
 void check(Status status, const char* what) {
-  if (!succeeded(status, what)) throw UnavailableError(cat("conv: cuDNN lacks ", what));
+  if (!succeeded(status, what)) throw UnavailableError(cat("conv: cuDNN does not support ", what));
 }
 
 // Owns a cuDNN descriptor, and destroys it.

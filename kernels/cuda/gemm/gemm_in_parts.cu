@@ -35,7 +35,7 @@ void check_dense(const GemmArgs& args) {
   for (const View* view : {&args.c, &args.aux, &args.residual, &args.aux_up, &args.c_up}) {
     if (!view->defined() || view->contiguous()) continue;
     throw UnavailableError(cat("gemm: a result is ", *view, " with strides ", view->strides,
-                               ", expected contiguous ones without fused epilogues"));
+                               ", expected a contiguous one, because the epilogue is not fused"));
   }
 }
 

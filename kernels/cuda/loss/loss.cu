@@ -123,7 +123,7 @@ struct OwnPacks {
     }
   }
 
-  // Starts to read a row. If the row is null, only commits empty groups, so that waits count right.
+  // Starts to read a row. If the row is null, commits empty groups, because waits count groups.
   __device__ __forceinline__ void fetch(const T* row) {
     if (row != nullptr) {
       for_tail([&](PackWords& words, int c) { words = words_of(load_pack(row + c)); });

@@ -28,7 +28,7 @@ const char* advice(cudaError_t result) {
     case cudaErrorLaunchFailure:
     case cudaErrorIllegalInstruction:
     case cudaErrorAssert:
-      return "; an earlier kernel did it, which CUDA_LAUNCH_BLOCKING=1 or compute-sanitizer names";
+      return "; an earlier kernel caused it: see CUDA_LAUNCH_BLOCKING=1 or compute-sanitizer";
     default: return "";
   }
 }

@@ -108,8 +108,8 @@ void Block::fiber_main() {
     block.grid_->body();
     if (self.before_wait) {
       block.fail(Fault::kGridOrder,
-                 "the thread ends without await_previous_grid(), and the grid was launched as "
-                 "dependent: its end has to mean the end of all grids before it");
+                 "the thread ends without await_previous_grid() in a grid that was launched as "
+                 "dependent; every thread must call it, so that all earlier grids end first");
     }
     if (self.copies.outstanding()) {
       block.fail(Fault::kAsyncCopy, "the thread ends with a cp.async that it has not waited for");

@@ -73,7 +73,7 @@ BulkCopy box_copy(Fiber& self, const void* shared, const TensorMap& map, const C
   Block& block = *self.block;
   if (dims != map.dims) {
     block.fail(Fault::kAsyncCopy,
-               cat(self.primitive, ": ", dims, " coordinates, the tensor map has ", map.dims));
+               cat(self.primitive, ": ", dims, " coordinates, expected the map's ", map.dims));
   }
   const uint32_t offset =
       block.shared().check(shared, map.bytes, map.swizzle ? 1024 : 128, self.primitive);
@@ -90,7 +90,7 @@ BulkCopy run_copy(Fiber& self, const void* shared, const void* device, int bytes
   if (bytes < 16 || bytes % 16 != 0 || reinterpret_cast<uintptr_t>(device) % 16 != 0) {
     block.fail(Fault::kMisaligned, cat(self.primitive, " of ", bytes,
                                        " bytes: expected a multiple of 16, and an address ",
-                                       "in device memory that is one"));
+                                       "in device memory that is a multiple of 16"));
   }
   const auto count = static_cast<uint32_t>(bytes);
   const uint32_t offset = block.shared().check(shared, count, 16, self.primitive);

@@ -18,8 +18,8 @@ void check_waited(Fiber& self, const char* access);
 
 // Rest of a message that begins with, for example, "the thread reads 4 bytes of".
 inline constexpr const char* kBeforeWait =
-    " global memory before await_previous_grid(), and the grid was launched as dependent: the one "
-    "before it may still be at work there";
+    " global memory before await_previous_grid(), in a grid launched as dependent: the previous "
+    "grid may still use that memory";
 
 // ---- Called by kernels, on the current thread ----
 

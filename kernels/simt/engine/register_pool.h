@@ -24,7 +24,7 @@ class RegisterPool {
   void grow(Fiber& self, int registers);
   void finish(const Fiber& self);  // called at the thread's end
 
-  // Returns what a thread waits for: "for 72 registers a thread, where 1024 are free".
+  // Returns what a thread waits for: "for 72 more registers a thread, 40 are free in the block".
   std::string describe(const Fiber& fiber) const;
 
  private:

@@ -9,8 +9,8 @@ class Block;
 struct Fiber;
 
 // Returns a message such as "axpby (elementwise/elementwise.cu:40): <what> [block (0,0,0), thread
-// (33,0,0), at __syncthreads, elementwise/elementwise.cu:31]". If self is null, the message names
-// no thread.
+// (33,0,0), at or after __syncthreads (elementwise/elementwise.cu:31)]". If self is null, the
+// message names no thread.
 std::string describe_failure(const Block& block, std::string what, const Fiber* self);
 
 // Describes where threads wait: "threads 0-31, 40 wait at __syncthreads (x.cu:12); threads 32-39

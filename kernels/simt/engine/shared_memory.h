@@ -37,7 +37,7 @@ class SharedMemory {
   // `alignment`.
   uint32_t check(const void* p, size_t bytes, size_t alignment, const char* what) const;
   bool allocated(size_t offset, size_t bytes) const;
-  std::string describe(size_t offset) const;  // returns "dynamic shared memory + 0x10"
+  std::string describe(size_t offset) const;  // "dynamic shared memory (64 bytes) + 16"
   // Describes a write to a red zone, or returns an empty text. Called when the block has ended.
   std::string damage() const;
 

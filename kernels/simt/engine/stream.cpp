@@ -139,7 +139,9 @@ std::unique_ptr<Recording> StreamSet::end_capture(Stream* stream) {
   {
     const std::lock_guard lock(mutex_);
     if (capture_ == nullptr || capture_->origin() != stream) {
-      throw InternalError("capture: no capture began on the stream on which it ends");
+      throw InternalError(
+          "capture: no capture began on this stream; end a capture on the stream "
+          "on which it began");
     }
     recording = std::move(capture_);
   }

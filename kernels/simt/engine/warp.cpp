@@ -138,7 +138,8 @@ void check_uniform(int own, int of_lane_0, Site site) {
   Fiber& self = enter("uniform", site);
   if (own == of_lane_0) return;
   self.block->fail(Fault::kDivergentCollective,
-                   cat("uniform: the value is ", own, " here and ", of_lane_0, " in lane 0"));
+                   cat("uniform: the value is ", own, " here and ", of_lane_0,
+                       " in lane 0, expected one value in all lanes"));
 }
 
 uint32_t ballot(uint32_t mask, bool predicate, Site site) {

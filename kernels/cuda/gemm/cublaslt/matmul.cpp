@@ -208,15 +208,16 @@ Cache& cache() {
 
 Call call_of(const Exec& exec, const GemmProblem& p) {
   Call call = {.key = key_of(exec.device.index, p), .p = p};
-  // Collectives are in flight between the same calls of the host in each run, so that each chooses
+  // In every run, collectives are in flight during the same host calls, so that every run chooses
   // the same algorithms.
   if (exec.held != nullptr && exec.held->most() > 0) call.key.sms = sms_of(exec);
   return call;
 }
 
-// Returns an fp8 GEMM, or nothing if the library cannot read its scales: those of 128 numbers are
-// dense, and represent those of squares too. After the end of a line, codes are 0 up to the next
-// multiple of 16, so k can be that multiple, which the library requires.
+// Returns an fp8 GEMM, or nothing if the library cannot read its block scales: it needs dense
+// scales, one for each 128 numbers along k, which also serve for square blocks. After the end of a
+// line, codes are 0 up to the next multiple of 16, so k can be that multiple, which the library
+// requires.
 std::optional<Call> call_of(const Exec& exec, const Fp8GemmArgs& args) {
   for (const Fp8Operand* operand : {&args.a, &args.b}) {
     if (operand->blocks == Fp8Blocks::kTensor) continue;

@@ -24,15 +24,15 @@ bool is_plain(const GemmProblem& problem);
 // Workspace: 32 MiB. Throws UnavailableError if the library cannot be loaded.
 bool matmul(const Exec& exec, const GemmProblem& problem);
 
-// The same for an fp8 GEMM; no size may be 0. NVIDIA's manual of cublasLtMatmul() requires for fp8
-// that the compute and scale types are f32, that the first operand is transposed and the second
-// not, and that pointers and lines of all matrices are multiples of 16 bytes, so K and N are
-// multiples of 16; of the operands at most one is E5M2; a bias is bf16. Block scales need
+// Like matmul() above, for an fp8 GEMM; no size may be 0. NVIDIA's manual of cublasLtMatmul()
+// requires for fp8 that the compute and scale types are f32, that the first operand is transposed
+// and the second not, and that pointers and lines of all matrices are multiples of 16 bytes, so K
+// and N are multiples of 16; of the operands at most one is E5M2; a bias is bf16. Block scales need
 // version 12.9, dense rows of scales, and compute capability 9.0 in the library too.
 // CUBLASLT_MATMUL_DESC_FAST_ACCUM stays off, as by default: the library then promotes sums to f32
 // while it goes along k.
 bool matmul(const Exec& exec, const Fp8GemmArgs& args);
-// Returns false if matmul() would, without doing anything else.
+// Returns false if the library has no algorithm, so that matmul() would return false. Runs nothing.
 bool has_algorithm(const Exec& exec, const Fp8GemmArgs& args);
 
 // Returns the version of the library, "13.1.0"; empty if it cannot be loaded, which is logged once.
