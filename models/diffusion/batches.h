@@ -10,7 +10,7 @@
 
 namespace shale::models {
 
-// Batches for diffusion_loss(), made from those of a source, which have "images" [N, H, W, C] f32
+// Makes batches for diffusion_loss() from those of a source, which have "images" [N, H, W, C] f32
 // and "labels" [N] i32. Adds "noise", shaped like images; "times" [N, kTimeFeatures] f32; and
 // "coefficients" [N, kLossCoefficients] f32. All are functions of seed and position.
 struct DiffusionBatches {
@@ -22,14 +22,14 @@ struct DiffusionBatches {
   int32_t no_class = 0;      // label of samples without a class, DitConfig::no_class()
   double label_dropout = 0;  // probability of dropping a label
   uint64_t seed = 0;
-  // Validation: times are evenly spread, and no label is dropped. Rows with the label
-  // kernels::kIgnoreTarget do not count, here and in training.
+  // True for validation: times are evenly spread, and no label is dropped. In training too, rows
+  // with the label kernels::kIgnoreTarget do not count.
   bool evaluates = false;
 };
 BatchSource diffusion_batches(DiffusionBatches spec);
 
-// Writes numbers of an endless stream of standard normal numbers with that name: to[i] is number
-// first + i, independent of the caller.
+// Writes standard normal numbers from the endless stream that `seed` and the stream name determine:
+// to[i] is number first + i of the stream.
 void write_noise(std::span<float> to, uint64_t seed, std::string_view stream, int64_t first);
 
 }  // namespace shale::models

@@ -21,7 +21,7 @@ void describe_model(ConfigSpec& spec, DiffusionConfig& c) {
            {.min = 1, .max = 64, .help = {.default_text = "4 for dit-nano, else 2"}});
   spec.add_choice("variant", c.variant,
                   {{"paper", DitVariant::kPaper}, {"diffusers", DitVariant::kDiffusers}},
-                  "frequencies of the time embedding: as in the DiT paper, or as in diffusers");
+                  "constants of the model: as in the DiT paper, or as in diffusers");
   spec.add("init", c.init,
            "start from local weights: a diffusers folder (config.json, "
            "diffusion_pytorch_model.safetensors) or a safetensors or .pt file with the names of "
@@ -67,7 +67,7 @@ void describe_model(ConfigSpec& spec, DiffusionConfig& c) {
 void describe(ConfigSpec& spec, DiffusionTrainConfig& config) {
   describe(spec, config.diffusion.data,
            {.path = "as for train_image, or a folder of safetensors files with latents [N, C, H, "
-                    "W] and labels [N], or the word shapes, for generated images",
+                    "W] and labels [N], or the word shapes for synthetic images",
             .pixels = "32 for shapes, CIFAR and IDX, 256 for other images, the size of latents"});
   describe_model(spec, config.diffusion);
   describe(spec, config.run, {.sample = "image", .default_lr = "by preset"});

@@ -19,8 +19,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kConfigFile = "config.json";
-constexpr const char* kPositions = "pos_embed";  // in the paper's format
-constexpr const char* kAverage = "ema";          // in checkpoints of the paper's training program
+constexpr const char* kPositions = "pos_embed";  // position table in the paper's format
+constexpr const char* kAverage = "ema";          // moving average in the paper's checkpoints
 constexpr size_t kMaxListed = 10;
 
 bool is_there(const fs::path& path) {
@@ -91,8 +91,7 @@ Place find_weights(const std::string& path) {
   if (!is_there(path))
     throw MissingInputError(
         cat("--init ", path,
-            ": no such file or folder; weights must be on this machine, as none "
-            "are downloaded"));
+            ": no such file or folder; download the weights to this machine first"));
   std::error_code error;
   if (!fs::is_directory(path, error)) return {.weights = path, .config = {}};
   fs::path folder = path;
@@ -132,7 +131,7 @@ void check_config(const fs::path& path, const DitConfig& model) {
     problems.push_back(cat("norm_type is ", excerpt(norm), ", expected ada_norm_zero"));
   }
   if (problems.empty()) return;
-  std::string text = cat(path.string(), ": is of another model than --model and the data make: ");
+  std::string text = cat(path.string(), ": does not describe the model of --model and --data: ");
   for (size_t i = 0; i < problems.size(); ++i) text += cat(i > 0 ? "; " : "", problems[i]);
   throw DataError(text);
 }

@@ -15,9 +15,9 @@ namespace shale::models {
 
 // Weights of diffusion transformers in the formats of two published programs:
 //
-//   kPaper      a file with the paper's names, which are Shale's, and pos_embed [1, tokens, width],
-//               the sinusoids of positions, which are not read: safetensors, or a .pt such as
-//               DiT-XL-2-256x256.pt. Of the training program's checkpoints, the average is read
+//   kPaper      a safetensors or .pt file (DiT-XL-2-256x256.pt) with the paper's names, which are
+//               Shale's. Its position table, pos_embed, is not read. From checkpoints of the
+//               paper's training program, the moving average of the weights is read
 //   kDiffusers  a folder with config.json and diffusion_pytorch_model.safetensors or .bin, of
 //               diffusers' DiTTransformer2DModel: separate queries, keys and values, and in every
 //               block a copy of the layers that compute the condition from time and class

@@ -27,15 +27,16 @@ Tensor normal_below(const Tensor& x) {
 
 constexpr float kEnd = 0.999f;  // beyond it, x_0 is the first or last byte value
 
-// Returns the distance of a byte's centre from the mean, with the sign for which its probability is
-// a difference of small numbers, which keeps precision. The first byte's interval has no lower end;
-// the last byte's is mirrored, so it has none either. in: x_0 - mean, x_0.
+// Returns the signed distance of x_0 from the mean. Between the first and the last byte value it is
+// negative: the byte's probability is then a difference of small numbers, which keeps precision.
+// The first byte value keeps its sign, as its interval has no lower end; the last one is mirrored,
+// so that its interval has no lower end either. in: x_0 - mean, x_0.
 Tensors distance_of_byte(const Tensors& in) {
   return {where(less(in[1], -kEnd), in[0], where(less(in[1], kEnd), neg(abs(in[0])), neg(in[0])))};
 }
 
-// Returns the probability below each end of the interval around x_0 that is one byte, of width 1 /
-// 127.5. in: distance, log variance.
+// Returns the probability below the upper and the lower end of x_0's byte, an interval of width 1 /
+// 127.5 around x_0. in: distance, log variance.
 Tensors ends_of_byte(const Tensors& in) {
   constexpr float kHalf = 1 / 255.f;
   const Tensor inverse = exp(mul(in[1], -0.5f));

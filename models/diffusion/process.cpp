@@ -41,7 +41,8 @@ PhiloxCounter words(uint64_t seed, int64_t position) {
                 rng_key(seed ^ hash_name("diffusion"), RngDomain::kSampling));
 }
 
-// Returns a time; times of DDPM are integers.
+// Converts a share of the schedule, from 0 to 1, to a time: the share itself for a flow, an integer
+// step for DDPM.
 double time_at(DiffusionKind kind, double share) {
   if (kind == DiffusionKind::kFlow) return share;
   return std::floor(share * static_cast<double>(NoiseSchedule::kSteps));

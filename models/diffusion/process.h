@@ -7,7 +7,7 @@
 
 namespace shale::models {
 
-// How pictures and noise are mixed, and what the model predicts.
+// Mixtures of pictures and noise, and the value that the model predicts.
 enum class DiffusionKind {
   kDdpm,  // x_t = sqrt(a_t) x_0 + sqrt(1 - a_t) noise; target: noise (arXiv:2006.11239)
   kFlow,  // x_t = (1 - t) x_0 + t noise; target: noise - x_0 (arXiv:2209.03003)
@@ -52,7 +52,7 @@ class NoiseSchedule {
 // Coefficients of a sample's loss.
 enum LossCoefficient : int {
   kSignal,        // x_t = kSignal x_0 + kSpread noise
-  kSpread,        //
+  kSpread,        // see kSignal
   kWeight,        // weight of an element's squared error
   kBoundWeight,   // weight of an element's variational bound
   kLogBeta,       // log of the upper limit of a learned variance
@@ -67,7 +67,7 @@ using LossCoefficients = std::array<float, kLossCoefficients>;
 // an integer below NoiseSchedule::kSteps; kFlow: from 0 to 1.
 LossCoefficients loss_coefficients(DiffusionKind kind, const NoiseSchedule& schedule, double time,
                                    double weight, int64_t elements);
-// Returns the time in the form that the model's input has.
+// Converts a time to the scale of the model's input, 0 to NoiseSchedule::kSteps.
 double model_time(DiffusionKind kind, double time);
 
 // Return the time of the training sample at a position, and whether its class is dropped, with

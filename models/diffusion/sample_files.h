@@ -16,9 +16,9 @@ struct Samples {
   bool is_pictures = true;  // RGB from -1 to 1; false: latents
 };
 
-// Writes pictures to PATH.png, row by row in a square grid, or one column wider. Writes latents to
-// PATH.safetensors, "latents" [n, channels, pixels, pixels] f32, for a decoder. Throws DiskError,
-// and UnavailableError for pictures in a build without libpng.
+// Writes pictures to PATH.png, row by row in a grid that is square or one column wider. Writes
+// latents to PATH.safetensors, "latents" [n, channels, pixels, pixels] f32, for a decoder. Throws
+// DiskError, and UnavailableError for pictures in a build without libpng.
 void write_samples(const std::string& path, const Samples& samples);
 
 // Gathers all ranks' values on rank 0, in rank order; returns nothing on others. Collective.

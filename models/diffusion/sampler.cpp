@@ -41,7 +41,7 @@ class GuidedModel {
     const Tensor in = is_guided() ? concat({x, x}, 0) : x;
     const Tensor of_rank = model_.forward(in, features, labels_);
     const Tensor all = cast(model_.distribution().all_samples(of_rank), DType::kF32);
-    const Tensor said = slice(all, 0, 0, count_);  // of the classes
+    const Tensor said = slice(all, 0, 0, count_);  // output for the classes
     ModelOutput result{.mean = contiguous(slice(said, 3, 0, C))};
     if (model_.config().learned_variance) result.variance = contiguous(slice(said, 3, C, 2 * C));
     if (is_guided()) {
@@ -94,7 +94,8 @@ std::pair<Tensor, Tensor> posterior(const GuidedModel::ModelOutput& said, const 
       {x, said.mean})[0];
   const float least = of(step.log_posterior), most = of(std::log(step.beta));
   if (!said.variance.defined()) {
-    // The first step uses the posterior's variance; its beta is far below the model's errors.
+    // The first step uses the posterior's variance, because its beta is far below the model's
+    // errors.
     const float log_variance = step.before == 1 ? least : most;
     return {mean, full(x.context(), x.shape(), DType::kF32, log_variance)};
   }

@@ -16,8 +16,8 @@ namespace shale::models {
 class DiffusionTask : public Task {
  public:
   // `config` must be resolved. Opens the data. Throws MissingInputError, DataError or ConfigError
-  // for impossible input.
-  // opened: shares the data of this task, without stored weights; null: opens both.
+  // for impossible input. opened: the new task shares the data of this one and opens no stored
+  // weights; null: opens both.
   explicit DiffusionTask(const DiffusionTrainConfig& config, const DiffusionTask* opened = nullptr,
                          const DataReading& reading = {});
   ~DiffusionTask() override;

@@ -149,8 +149,8 @@ class Dit::Block : public Module {
   }
 
  private:
-  // Computes the modulations of all conditions. Each rank computes some channels; sums over ranks
-  // go to the ranks that have the samples.
+  // Computes the modulations of all conditions. Each tensor-parallel rank multiplies some input
+  // channels; each sample's sum over ranks goes to the rank that has the sample.
   Tensor modulate(const Tensor& condition) {
     return distribution().across(silu(condition), {}, [&](const Tensor& rows, const Tensor&) {
       const int64_t count = modulation_.weight.shape[1], first = distribution().first_of(count);
@@ -226,7 +226,8 @@ double Dit::flops_per_image() const {
   return 6 * (L * of_block + ends);
 }
 
-// Fills the buffer when its memory is first used, because its values are not random.
+// Returns the position table. Fills it when its memory is first used, because it has fixed values,
+// unlike parameters.
 Tensor Dit::positions(Context& context) {
   if (filled_.lock() != positions_.value.storage()) {
     const std::vector<float> table = position_table(config_);
@@ -312,7 +313,7 @@ Tensor Dit::run_pieces(std::span<const nn::Piece> some, const Tensor& x, const D
   });
 }
 
-// Converts tokens [N, T, patch^2 results], which are patches row by row, to pictures.
+// Converts tokens [N, T, patch^2 results], one per patch in row-major order, to pictures.
 Tensor Dit::unpatchify(const Tensor& tokens) const {
   const int64_t N = tokens.size(0), P = config_.patch, edge = config_.pixels / P;
   const Tensor patches = reshape(tokens, {N, edge, edge, P, P, config_.results()});

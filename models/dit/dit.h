@@ -44,8 +44,8 @@ std::vector<float> time_features(std::span<const double> times, DitVariant varia
 // cosines of position f_j with f_j = 10000^(-j / (width / 4)).
 std::vector<float> position_table(const DitConfig& config);
 
-// Inputs of a run of pieces: those of Dit::forward(), and the loss of its result. Only the first
-// piece needs x.
+// Inputs for running pieces of the model: those of Dit::forward(), and the loss function of its
+// result. Only the first piece needs x.
 struct DitInputs {
   Tensor x, times, labels;
   std::function<Tensor(const Tensor& said)> loss = {};

@@ -33,7 +33,7 @@ constexpr Size kSizes[] = {
 
 // Converts a model configuration to config.json fields.
 HfGpt2Config to_hf(const LanguageModelConfig& config, const LanguageModelPolicy& policy) {
-  // End token: the last one of GPT-2's vocabulary; for bytes 0, the separator of files.
+  // The end token is the last one of GPT-2's vocabulary; byte models use 0, which separates files.
   std::optional<int64_t> end_token;
   if (config.vocab == kVocab) end_token = kVocab - 1;
   if (config.vocab == 256) end_token = 0;
@@ -159,7 +159,7 @@ class Gpt2Family final : public ModelFamily {
     std::optional<Gpt2File> file = open_gpt2_file(path);
     if (!file) return nullptr;
     HfLayout layout = gpt2_layout();
-    layout.asked_by = "the sizes in it";
+    layout.asked_by = "the sizes in the file";
     return std::make_unique<HfStoredModel>(from_hf(file->config), path, std::move(file->files),
                                            file->tensors, std::move(layout));
   }

@@ -16,8 +16,8 @@ namespace shale::models {
 // Activations that a block saves for backward with B sequences of T tokens, width C and H heads, in
 // elements of the compute dtype per token (and f32 values), by --recompute:
 //   none       16 C (+ H + 4): its input, both norms' outputs, q, k and v, attention's output, the
-//              stream between the halves, 4 C before and 4 C after GELU; per head the log-sum-exp,
-//              per norm mean and 1 / deviation
+//              residual stream after attention, 4 C before and 4 C after GELU; per head the
+//              log-sum-exp, per norm mean and 1 / deviation
 //   selective  10 C (+ H + 4): without the outputs of norms and GELU
 //   full          C: its input
 class Gpt2 : public LanguageModel {

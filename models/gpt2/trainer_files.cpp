@@ -66,8 +66,8 @@ std::optional<Gpt2File> open_llmc(const std::string& path) {
   const int64_t C = config.width, rows = file->header(7);
   check_sizes(path, config);
   if (rows < config.vocab) {
-    throw DataError(cat(path, ": ", rows, " rows of the embedding, expected at least the ",
-                        config.vocab, " tokens"));
+    throw DataError(cat(path, ": the embedding has ", rows, " rows, expected at least ",
+                        config.vocab, ", one per token"));
   }
   file->add("wte.weight", {config.vocab, C}, rows);
   file->add("wpe.weight", {config.context, C});

@@ -22,11 +22,11 @@ struct Gpt2File {
   StoredTensors files;
 };
 
-// Returns nullopt if the file is of neither. Throws DataError if it is malformed.
+// Opens a file of nanoGPT or llm.c; nullopt: another file. Throws DataError if it is malformed.
 std::optional<Gpt2File> open_gpt2_file(const std::string& path);
 
-// Sets how linear weights are stored, by the first of them in the files: as [in, out] in Hugging
-// Face's, as [out, in] in those of torch.nn.Linear.
+// Detects by the shape of the first linear weight whether the files store [in, out], as Hugging
+// Face does, or [out, in], as torch.nn.Linear does, and sets `tensors` accordingly.
 void find_orientation(const StoredTensors& files, std::vector<Gpt2Tensor>& tensors);
 
 }  // namespace shale

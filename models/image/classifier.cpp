@@ -93,7 +93,8 @@ ImageClassifier::ImageClassifier(const std::string& path, std::shared_ptr<Contex
                                 "that its --export wrote, found no ", found.file));
   }
   if (ema && found.checkpoint.empty()) {
-    throw ConfigError(cat(path, ": averages of weights are in checkpoints, found an export"));
+    throw ConfigError(
+        cat(path, ": --ema needs a checkpoint (found an exported folder); leave out --ema"));
   }
   ImageModelConfig config;
   std::tie(config, classes_, augmentation_) = read_timm_config(found.file);
@@ -154,7 +155,7 @@ ImageClassifier::Scores ImageClassifier::evaluate(const std::shared_ptr<const Im
                                                   const std::vector<std::string>& classes,
                                                   int64_t batch, int64_t limit,
                                                   comm::ProcessGroup& group) {
-  std::vector<int32_t> label_of;  // the model's, by the data set's
+  std::vector<int32_t> label_of;  // model label of each data set label
   for (const std::string& name : classes) {
     const auto found = std::ranges::find(classes_, name);
     if (found == classes_.end()) {

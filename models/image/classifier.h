@@ -54,9 +54,9 @@ class ImageClassifier {
     Hits hits;
     double loss = 0;  // summed over the images
   };
-  // Scores a data set, its first `limit` images (0: all), whose images are divided over the group's
-  // ranks. classes: names by the data set's labels. Throws DataError for a class that the model
-  // does not have. Collective; all ranks get the result.
+  // Scores the first `limit` images (0: all) of a data set, divided among the group's ranks.
+  // classes: names by the data set's labels. Throws DataError for a class that the model does not
+  // have. Collective; all ranks get the result.
   Scores evaluate(const std::shared_ptr<const ImageDataset>& images,
                   const std::vector<std::string>& classes, int64_t batch, int64_t limit,
                   comm::ProcessGroup& group);

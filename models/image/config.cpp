@@ -25,11 +25,11 @@ void describe_data_and_model(ConfigSpec& spec, ImageConfig& c) {
   describe(spec, c.data,
            {.path = "folder with a subfolder of PNG or JPEG files per class (train/ and val/ "
                     "optional), CIFAR or IDX files, webdataset tars (a folder or "
-                    "x-{000..012}.tar), or the word shapes, for generated images",
+                    "x-{000..012}.tar), or the word shapes for synthetic images",
             .pixels = "64 for shapes, 32 for CIFAR and IDX, else 224"});
   spec.add("crop-area", c.crop_area,
            "minimum share of the image area in a random training crop; 1: the whole image",
-           {.min = 0.01, .max = 1, .help = {.default_text = "0.08 of a folder, else 0.6"}});
+           {.min = 0.01, .max = 1, .help = {.default_text = "0.08 for a folder, else 0.6"}});
   spec.add("randaugment", c.randaugment,
            "RandAugment: operations per training image and their strength, 0 to 30; 2,9 is usual",
            {.help = {.metavar = "N,STRENGTH", .default_text = "none"}});
@@ -83,19 +83,20 @@ std::vector<double> numbers_of(const char* flag, const std::string& text, size_t
   throw ConfigError(cat("--", flag, " is ", excerpt(text), ", expected ", want));
 }
 
-// An empty text leaves the numbers unchanged.
+// Parses one number per channel; an empty text leaves the numbers unchanged.
 void take_channels(const char* flag, const std::string& text, double least,
                    std::array<float, 3>& to) {
   if (text.empty()) return;
-  const std::string want = cat("three numbers of ", format_real(least), " to 1, as 0.5,0.5,0.5");
+  const std::string want =
+      cat("three numbers from ", format_real(least), " to 1, such as 0.5,0.5,0.5");
   const std::vector<double> numbers = numbers_of(flag, text, to.size(), {least, 1}, want.c_str());
   for (size_t c = 0; c < to.size(); ++c) to[c] = static_cast<float>(numbers[c]);
 }
 
 void take_randaugment(const std::string& text, Augmentation& to) {
   if (text.empty()) return;
-  const std::string want = cat("operations, at most ", kMostChanges,
-                               ", and their strength, at most ", kStrongestChange, ", as 2,9");
+  const std::string want = cat("N,STRENGTH with N from 0 to ", kMostChanges,
+                               " and STRENGTH from 0 to ", kStrongestChange, ", such as 2,9");
   const std::vector<double> numbers =
       numbers_of("randaugment", text, 2, {0, kStrongestChange}, want.c_str());
   to.changes = static_cast<int64_t>(numbers[0]), to.strength = static_cast<int64_t>(numbers[1]);

@@ -20,7 +20,7 @@ struct ImageConfig {
   double crop_area = -1;       // minimum share of the area; negative: depends on the data
   std::string randaugment;     // "CHANGES,STRENGTH"; empty: none
   double erase = 0;            // probability per image
-  double mixup = 0;            // parameters of MixOptions, with the next two
+  double mixup = 0;            // this and the next two: see MixOptions
   double cutmix = 0;
   double label_smoothing = 0;
   std::string mean, deviation;  // by channel, "R,G,B"; empty: ImageNet's

@@ -13,7 +13,7 @@ void describe(ConfigSpec& spec, ImageDataConfig& c, const ImageDataWords& words)
   spec.add("data", c.path, words.path,
            {.required = true, .is_path = true, .help = {.metavar = "PATH"}})
       .may_change()
-      .basic("folder of images, or the word shapes, for generated images");
+      .basic("folder of images, or the word shapes for synthetic images");
   spec.add_choice("data-format", c.format,
                   {{"auto", ImageFormat::kAuto},
                    {"shapes", ImageFormat::kShapes},

@@ -180,7 +180,7 @@ ImageWeights::ImageWeights(const std::string& path, const ImageModel& model, boo
                       },
                   .asked_by = "--model"};
   if (other_head)
-    layout.asked_by += " and the classes of the data (--new-head begins a classifier)";
+    layout.asked_by += " and the classes of the data (use --new-head for a new classifier)";
   weights_.emplace(path, std::move(file), tensors, std::move(layout));
 }
 

@@ -52,7 +52,7 @@ struct ImageExport {
   Augmentation augmentation;
 };
 
-// Name under which checkpoints have their model's timm_config().
+// Name of the checkpoint file that contains the model's timm_config().
 inline constexpr const char* kImageModelFile = "image_model.json";
 // Returns the config.json with which timm creates the model, and which names the classes.
 std::string timm_config(const ImageExport& what, const ImageModel& model);

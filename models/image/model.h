@@ -62,8 +62,8 @@ class ImageModel : public Module {
   virtual std::string torchvision_name(std::string_view name) const { return std::string(name); }
   // Returns the name of the classifier module: "fc".
   virtual std::string head() const = 0;
-  // Parameter with a row for each position of an image, after `leading` other rows. Its size
-  // depends on that of the images; null: none.
+  // Parameter with a row for each position of an image, after `leading` other rows. The number of
+  // rows depends on the image size. null: no such parameter.
   struct PositionTable {
     const Parameter* table = nullptr;  // [1, leading + edge x edge, width]
     int64_t leading = 0;
@@ -93,8 +93,8 @@ class ImageModel : public Module {
  protected:
   // Batch of the pieces that are running.
   const ClassifiedImages& batch() const { return batch_; }
-  // Returns the sum of the losses of this rank's samples, from their logits, over the batch's
-  // samples.
+  // Returns the sum of the losses over all samples of the batch. logits: those of this rank's
+  // samples; ranks that share the layers add their parts.
   Tensor loss_of(Tensor logits, const ClassifiedImages& batch);
   // Returns the logits of images in the compute dtype; called inside the model's hooks.
   virtual Tensor classify(const Tensor& images) = 0;

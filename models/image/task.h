@@ -17,8 +17,8 @@ namespace shale::models {
 class ImageTask : public Task {
  public:
   // `config` must be resolved. Opens the data. Throws MissingInputError, DataError or ConfigError
-  // for impossible input.
-  // opened: shares the data of this task, without stored weights; null: opens both.
+  // for impossible input. opened: the new task shares the data of this one and opens no stored
+  // weights; null: opens both.
   explicit ImageTask(const ImageTrainConfig& config, const ImageTask* opened = nullptr,
                      const DataReading& reading = {});
   ~ImageTask() override;
@@ -69,7 +69,7 @@ class ImageTask : public Task {
   const Augmentation augmentation_;
   const MixOptions mix_;
   std::shared_ptr<DamagedImages> damaged_;
-  std::unique_ptr<comm::ProcessGroup> norm_group_;  // for synchronized batch norm; null: not shared
+  std::unique_ptr<comm::ProcessGroup> norm_group_;  // ranks that share batch-norm statistics
   std::unique_ptr<ImageModel> model_;
   std::optional<ImageWeights> init_;
 };

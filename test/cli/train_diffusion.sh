@@ -107,7 +107,8 @@ refuses 64 'guidance 2 .* --label-dropout above 0, or --guidance 1' --label-drop
   --eval-every 2
 refuses 66 'no such file or folder' --data "$work/nowhere"
 refuses 66 'no such file or folder' --init "$work/nowhere"
-refuses 65 'is of another model .*num_layers is 6, expected 12' --init "$work/diffusers" --model dit-s2
+refuses 65 'does not describe the model of .*num_layers is 6, expected 12' \
+  --init "$work/diffusers" --model dit-s2
 refuses 65 'the weights do not fit the model: ' --init "$work/paper" --model dit-s2
 checkpoints=$(cd "$(dirname "${BASH_SOURCE[0]}")/../fixtures/checkpoints" && pwd)
 refuses 65 'the weights do not fit the model: ' --init "$checkpoints/dit.pt"

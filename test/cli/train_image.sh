@@ -178,13 +178,13 @@ refused() {
   grep -q -e "$words" "$work/stderr" || fail "$*: no word of $words"
 }
 refused 'no effect without --init' 64 --new-head
-refused 'expected operations, at most 16' 64 --randaugment 2
-refused 'their strength, at most 30' 64 --randaugment 2,31
+refused 'expected N,STRENGTH with N from 0 to 16' 64 --randaugment 2
+refused 'STRENGTH from 0 to 30' 64 --randaugment 2,31
 refused 'randaugment is 2.5,9' 64 --randaugment 2.5,9
 refused 'mixup' 64 --mixup 5
 refused 'is not a range' 64 --data "$work/x-{3..1}.tar"
 refused 'layer1.0.bn1.bias is F32\[64\], unknown' 65 --model vit-nano --init "$weights"
-refused 'three numbers of 0 to 1' 64 --mean 0.5,0.5
+refused 'three numbers from 0 to 1' 64 --mean 0.5,0.5
 refused 'use --mean 0.485' 64 --model resnet18-small --init "$work/sent_out" --mean 0.5,0.5,0.5
 refused 'no such file or folder' 66 --init "$work/nowhere"
 mkdir "$work/two" && cp -r "$work/folder/a" "$work/folder/c" && mv "$work/folder/c" "$work/two" &&
@@ -194,7 +194,8 @@ refused 'expected at least two classes, found only a; ' 65 --data "$work/one"
 refused 'expected a folder with one folder of images per class, found a file' 65 \
   --data "$(find "$work/two" -name '*.png' | head -n 1)"
 classes=(--data "$work/two" --val-fraction 0 --model vit-nano --init "$work/small_out" --micro-batch 8)
-refused '--new-head begins a classifier.*head.weight is F32\[24,128\], expected' 65 "${classes[@]}" --pixels 16
+refused 'use --new-head for a new classifier.*head.weight is F32\[24,128\], expected' 65 \
+  "${classes[@]}" --pixels 16
 printf 'PK\003\004' >"$work/net.pth"
 refused 'net.pth: zip archive: shorter than an empty archive' 65 --init "$work/net.pth"
 run_training 1 new_head "${classes[@]}" --pixels 16 --new-head --no-save
