@@ -43,8 +43,8 @@ constexpr std::string_view kKnownKeys[] = {
     "loftq_config", "eva_config", "corda_config", "lora_ga_config", "megatron_config",
     "megatron_core", "qalora_group_size", "runtime_config"};
 
-// Refuses initializations that subtract the initial adapters from the base weights; PEFT repeats
-// that when it loads.
+// Refuses initializations that subtract the initial adapters from the base weights: PEFT subtracts
+// them again when it loads, Shale does not.
 void refuse_beginning(const JsonObject& config, const Json& value) {
   if (value.is_null() || value.is_boolean()) return;
   const auto* const end = std::end(kPlainBeginnings);
@@ -135,7 +135,7 @@ StoredAdapters::StoredAdapters(const std::string& folder, const ModelFamily& fam
     const Shape& want = parameter->whole;
     if (!std::equal(want.begin(), want.end(), entry->shape.begin(), entry->shape.end())) {
       throw DataError(cat(file_.path(), ": '", name, "' has ", entry->shape.size(),
-                          " dimensions or other sizes, expected ", to_string(want)));
+                          " dimensions or the wrong sizes, expected ", to_string(want)));
     }
     wanted.insert(name);
   }

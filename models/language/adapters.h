@@ -24,8 +24,8 @@ namespace shale::models {
 // and similar), and any unknown key that is set.
 AdapterShape read_adapter_shape(const std::string& folder);
 
-// Converts adapters to the JSON that checkpoints store, and back. parse_adapter_shape() throws
-// DataError.
+// Converts adapter shapes to the JSON that checkpoints store, and back. parse_adapter_shape()
+// throws DataError.
 std::string adapter_shape_json(const AdapterShape& shape);
 AdapterShape parse_adapter_shape(std::string_view json, const std::string& source);
 

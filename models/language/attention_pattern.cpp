@@ -84,17 +84,18 @@ void check_block(int64_t block, std::string_view what) {
 std::string wrong_rows(const std::vector<std::vector<int64_t>>& rows) {
   if (rows.empty()) return "there are no rows";
   if (std::ssize(rows) > kMostBlocks) {
-    return cat("there are ", rows.size(), " rows, more than ", kMostBlocks);
+    return cat("there are ", rows.size(), " rows, expected at most ", kMostBlocks);
   }
   for (int64_t i = 0; i < std::ssize(rows); ++i) {
     const std::vector<int64_t>& row = rows[static_cast<size_t>(i)];
-    if (row.empty()) return cat("row ", i, " lists no block, so its tokens would see nothing");
+    if (row.empty()) return cat("row ", i, " lists no block, expected at least one");
     int64_t last = -1;
     for (const int64_t key : row) {
       if (key < 0 || key > i) {
-        return cat("row ", i, " lists block ", key, ", but sees none but 0 to ", i);
+        return cat("row ", i, " lists block ", key, ", expected blocks 0 to ", i);
       }
-      if (key <= last) return cat("row ", i, " lists block ", key, " after ", last);
+      if (key <= last)
+        return cat("row ", i, " lists block ", key, " after ", last, ", expected ascending blocks");
       last = key;
     }
   }
@@ -114,8 +115,10 @@ std::string wrong_sizes(const NamedPattern& named, const AttentionPattern& p) {
   };
   const std::string most = cat("1 to ", kMostBlocks, " blocks");
   if (p.local < 1 || p.local > kMostBlocks) return of("local", p.local, most);
-  if (!named.has_global && p.global != 0) return of("global", p.global, "none: it has no such");
-  if (!named.has_random && p.random != 0) return of("random", p.random, "none: it has no such");
+  if (!named.has_global && p.global != 0)
+    return of("global", p.global, "0: this pattern does not use it");
+  if (!named.has_random && p.random != 0)
+    return of("random", p.random, "0: this pattern does not use it");
   if (named.has_global && (p.global < 1 || p.global > kMostBlocks)) {
     return of("global", p.global, most);
   }
@@ -123,7 +126,7 @@ std::string wrong_sizes(const NamedPattern& named, const AttentionPattern& p) {
     return of("random", p.random, most);
   }
   if (named.kind == PatternKind::kFixed && p.global > p.local) {
-    return of("global", p.global, cat("at most the ", p.local, " of local"));
+    return of("global", p.global, cat("at most ", p.local, ", the size of local"));
   }
   return {};
 }
@@ -228,7 +231,7 @@ void check_covers(const AttentionPattern& pattern, int64_t tokens, bool document
     if (pattern.rows[static_cast<size_t>(i)].back() == i) continue;
     throw ConfigError(cat("--attention-pattern with --document-mask: row ", i,
                           " does not list its own block; expected every row to list its own block, "
-                          "as the first tokens of a document attend only to that"));
+                          "because the first tokens of a document attend only to it"));
   }
 }
 

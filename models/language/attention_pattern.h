@@ -12,18 +12,18 @@
 
 namespace shale::models {
 
-// Block-sparse attention: the blocks of keys that a block of queries attends to. All patterns are
-// causal.
-//   local       its own and the `local` - 1 before it
-//   longformer  those, and the first `global` of the sequence (arXiv:2004.05150, section 3.1)
-//   bigbird     those, and `random` others, drawn for each head and block from the seed
-//               (arXiv:2007.14062, section 2)
-//   fixed       its own segment of `local` blocks, and `global` blocks of each segment before it:
-//               the last ones for the first head, those before them for the next head, and so on
-//               (arXiv:1904.10509, section 4.3)
-//   strided     its own and the `local` - 1 before it, and every `local`-th before these (same
-//   paper) listed      those listed in a file
-// The pattern of a block does not depend on the sequence length.
+// Block-sparse attention: the key blocks that each query block attends to. All patterns are causal.
+//   local       the query block itself and the `local` - 1 blocks before it
+//   longformer  like local, and the first `global` blocks of the sequence (arXiv:2004.05150,
+//               section 3.1)
+//   bigbird     like longformer, and `random` other blocks, drawn for each head and query block
+//               from the seed (arXiv:2007.14062, section 2)
+//   fixed       the query block's segment of `local` blocks, and `global` blocks of each earlier
+//               segment: the last ones for the first head, those before them for the next head,
+//               and so on (arXiv:1904.10509, section 4.3)
+//   strided     like local, and every `local`-th block before those (same paper)
+//   listed      the blocks that a file lists
+// The key blocks of a query block do not depend on the sequence length.
 enum class PatternKind : uint8_t {
   kNone,  // dense attention
   kLocal,
@@ -51,8 +51,8 @@ struct AttentionPattern {
 };
 
 // Reads the argument of --attention-pattern: one of the names above, or a JSON file with such a
-// name and sizes, or with rows, of which row i lists the blocks that block i attends to, ascending,
-// at most i:
+// name and sizes, or with rows. Row i lists the key blocks of query block i, ascending, from 0 to
+// i:
 //   {"pattern": "bigbird", "block": 128, "local": 4, "global": 1, "random": 1}
 //   {"block": 128, "rows": [[0], [0, 1], [0, 2]]}
 // Throws ConfigError if it is neither, DataError for a file with impossible sizes, sizes that the

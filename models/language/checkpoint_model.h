@@ -15,7 +15,7 @@ namespace shale::models {
 class CheckpointModel final : public StoredModel {
  public:
   // ema: use the averaged weights. Throws as CheckpointReader does; DataError if the checkpoint
-  // does not describe its model or lacks a tensor of it.
+  // does not describe its model or lacks one of the tensors.
   explicit CheckpointModel(const std::string& checkpoint, bool ema = false);
   ~CheckpointModel() override;
 
@@ -46,8 +46,8 @@ std::unique_ptr<StoredModel> open_model(const std::string& path);
 // Returns the tokenizer of a model: find_tokenizer_in() of a folder, checkpoint_tokenizer() of a
 // checkpoint; null: none.
 std::shared_ptr<const StoredTokenizer> open_model_tokenizer(const std::string& path);
-// Returns true if this is the model's tokenizer. For a checkpoint, compares with the description
-// that its run stored, not with the tokenizer file that is there now.
+// Returns true if `tokenizer` is that of the model at `path`. For a checkpoint, compares with the
+// description that its run stored, not with the tokenizer file that is there now.
 bool is_tokenizer_of(const std::string& path, const StoredTokenizer& tokenizer);
 // Reads a folder's tokenizer.json, or SentencePiece's tokenizer.model; null: neither exists.
 std::shared_ptr<const StoredTokenizer> find_tokenizer_in(const std::string& folder);
@@ -55,8 +55,8 @@ std::shared_ptr<const StoredTokenizer> find_tokenizer_in(const std::string& fold
 // Key under which a checkpoint stores the description of its run's tokenizer.
 inline constexpr const char* kTokenizerFact = "text tokenizer";
 std::string tokenizer_fact(const StoredTokenizer& tokenizer);
-// Returns the tokenizer.json in a checkpoint; null: neither it nor its run has one. Throws
-// DataError if it is missing, unreadable, or not that of the run.
+// Returns the tokenizer.json in a checkpoint; null: neither the checkpoint nor its run has one.
+// Throws DataError if the file is missing, unreadable, or not the tokenizer of the run.
 std::shared_ptr<const StoredTokenizer> checkpoint_tokenizer(const CheckpointReader& reader);
 
 // Loads the stored model on the context's device, with parameters of this dtype, without data

@@ -20,7 +20,7 @@ void replace_all(std::string& text, std::string_view from, std::string_view to) 
   }
 }
 
-// Cleans remains of WikiHow pages as lm-evaluation-harness does.
+// Removes WikiHow markup from a text, as lm-evaluation-harness does.
 std::string cleaned(const std::string& text) {
   std::string clean = stripped(text);
   replace_all(clean, " [title]", ". ");

@@ -10,7 +10,7 @@ namespace {
 using Use = OptionUse<TrainConfig>;
 using enum Why;
 
-// OptionUse::text of a part of the config.
+// Applies an OptionUse::text, such as above() of RunConfig, to the part kPart of the TrainConfig.
 template <auto kPart, auto kUse>
 std::string of(const TrainConfig& c, const char* flag) {
   return kUse(c.*kPart, flag);

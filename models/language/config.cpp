@@ -32,10 +32,11 @@ void describe_model(ConfigSpec& spec, LanguageConfig& c) {
   size("hidden", c.hidden, kMaxWidth, "hidden size of feed-forward blocks, for Llama-like models");
   size("experts", c.experts, kMaxExperts, "experts per MoE layer");
   size("active-experts", c.active_experts, kMaxExperts, "experts per token (top-k)");
-  size("window", c.window, kMaxWidth, "tokens of sliding-window attention, for Llama-like models");
+  size("window", c.window, kMaxWidth,
+       "size of the attention window in tokens, for Llama-like models");
   spec.add("attention-pattern", c.attention_pattern,
            "block-sparse attention: local, fixed, strided, longformer, bigbird, or a JSON file "
-           "that has a pattern with its sizes, or the visible blocks of each row",
+           "with a pattern and its sizes, or with the key blocks of each query block",
            {.help = {.metavar = "PATTERN", .default_text = "none"}})
       .may_change();
   size("vocab", c.vocab, kMaxVocab,
@@ -49,8 +50,8 @@ void describe_model(ConfigSpec& spec, LanguageConfig& c) {
       .may_change()
       .basic("start from a Hugging Face folder or a run");
   spec.add("keep-optimizer", c.keep_optimizer,
-           "also load the optimizer states of --init, a run or checkpoint; steps, schedule and "
-           "data begin anew")
+           "also load the optimizer states of --init, which must be a run or checkpoint; steps, "
+           "schedule and data start from the beginning")
       .may_change();
   spec.add("dropout", c.dropout,
            "dropout probability after the embedding and on each residual branch",
@@ -102,7 +103,7 @@ void describe_output(ConfigSpec& spec, LanguageConfig& c) {
 
 void check_adapters(const TrainConfig& config) {
   if (!config.language.lora.is_on() || !config.language.init.empty()) return;
-  throw ConfigError("--lora-rank trains adapters on top of a trained model; use --init");
+  throw ConfigError("--lora-rank needs --init: adapters are trained on top of a stored model");
 }
 
 // With --init, --model may only name the preset that equals the stored model, apart from sizes set

@@ -18,7 +18,7 @@ struct LanguageConfig {
   LoraConfig lora;
   int64_t seq_len = 256;
 
-  // Model; 0: the preset's value.
+  // Model; a size of 0: the preset's value.
   std::string model = "nano";
   int64_t layers = 0;
   int64_t width = 0;
@@ -32,7 +32,7 @@ struct LanguageConfig {
   AttentionPattern pattern;       // made by resolve() from the name and the sizes
   int64_t vocab = 0;
   std::string init;  // Hugging Face folder, checkpoint or run; empty: new model
-  bool keep_optimizer = false;  // with the optimizer states of `init`
+  bool keep_optimizer = false;  // also load the optimizer states of `init`
   double dropout = 0;
   int64_t loss_chunk = 0;                         // tokens whose logits are computed at a time
   double balance_loss = 0.01, router_z_loss = 0;  // factors of these losses

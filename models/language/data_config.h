@@ -25,7 +25,7 @@ enum class PackingChoice {
   kNone,  // one example per row
 };
 
-// Format of the data; raw tokens have no header, so it says their width.
+// Format of the data, and the width of raw tokens, which have no header that contains it.
 struct FileFormat {
   DataFormat kind = DataFormat::kAuto;
   std::optional<TokenWidth> width = {};
@@ -47,7 +47,7 @@ struct DataConfig {
   PackingChoice packing = PackingChoice::kAuto;
   ChatTemplate chat_template = ChatTemplate::kAuto;
 
-  double dpo_beta = 0.1;  // of kDpo (Rafailov et al., arXiv:2305.18290)
+  double dpo_beta = 0.1;  // beta of kDpo (Rafailov et al., arXiv:2305.18290)
 };
 
 // Declares the flags of `config` in their own section. needs_data: --data is required.

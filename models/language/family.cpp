@@ -61,13 +61,15 @@ int64_t shape_size(const JsonObject& shape, std::string_view key, int64_t max) {
 void add_model_family(const ModelFamily& family) {
   for (const ModelFamily* other : families()) {
     if (other->name() == family.name()) {
-      throw ConfigError(cat("model: already registered: family ", family.name()));
+      throw ConfigError(
+          cat("model: family ", family.name(), " is already registered; use another name"));
     }
   }
   const std::vector<std::string> taken = preset_names();
   for (const ModelPreset& preset : family.presets()) {
     if (std::find(taken.begin(), taken.end(), preset.name) != taken.end()) {
-      throw ConfigError(cat("model: already registered: preset ", preset.name));
+      throw ConfigError(
+          cat("model: preset ", preset.name, " is already registered; use another name"));
     }
   }
   families().push_back(&family);
@@ -157,8 +159,8 @@ void check_is_model(const std::string& folder, const std::string& config) {
         std::filesystem::exists(std::filesystem::path(folder) / kDcpMetadata, error);
     throw MissingInputError(
         cat(config, ": no such file; ",
-            is_dcp ? "a checkpoint of torch.distributed.checkpoint does not have the model's "
-                     "sizes: put a config.json of Hugging Face with them into the folder"
+            is_dcp ? "a checkpoint of torch.distributed.checkpoint does not contain the model's "
+                     "sizes: put the model's config.json from Hugging Face into the folder"
                    : kExpected));
   }
 }

@@ -18,7 +18,7 @@ struct ModelPreset {
   std::string name;            // value of --model: "gpt2-124m"
   LanguageModelConfig config;  // context 0: use the sequence length
   double lr = 0;               // suitable peak learning rate
-  bool byte_vocab = false;     // its data is bytes by default; other tokens change the vocabulary
+  bool byte_vocab = false;     // trained on bytes by default; other tokens change the vocabulary
 };
 
 // Weights of a model in files of other programs: mostly a folder with Hugging Face's config.json
@@ -82,7 +82,7 @@ class ModelFamily {
 
   // ---- Files of other trainers that have the model's sizes beside its weights (optional) ----
 
-  // Returns null if the file is of no such trainer. Throws DataError.
+  // Opens a file of another trainer; null: not such a file. Throws DataError.
   virtual std::unique_ptr<StoredModel> open_file(const std::string& path) const;
 
  private:
@@ -123,7 +123,8 @@ std::unique_ptr<LanguageModel> make_language_model(const LanguageModelConfig& co
 
 // Returns the model's architecture as canonical JSON: no blanks, keys in order.
 std::string model_shape_json(const LanguageModelConfig& config);
-// Reads such JSON. Throws DataError, which begins with `source`, for an impossible model.
+// Reads the JSON of model_shape_json(). Throws DataError, which begins with `source`, for an
+// impossible model.
 LanguageModelConfig parse_model_shape(std::string_view json, const std::string& source);
 
 // Opens the stored model of a folder, whose family follows from its config.json, or of a file, or

@@ -42,7 +42,7 @@ void add_conversations(ChatTemplate asked, const std::shared_ptr<const StoredTok
 
 // Tokenizer of one input of the run.
 struct Found {
-  std::string of;  // the input, such as "--init gpt2"
+  std::string of;  // name of the input, such as "--init gpt2"
   std::shared_ptr<const StoredTokenizer> tokenizer;
 };
 

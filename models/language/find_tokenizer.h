@@ -11,14 +11,15 @@ namespace shale::models {
 
 // Finds the tokenizer of a run: that of --tokenizer; else of the checkpoint that it resumes from;
 // else of the tokens of --data, in their folder; else of --init, a tokenizer.json or a
-// SentencePiece tokenizer.model. Null: there is none, or --tokenizer none. Throws as
-// read_tokenizer(); ConfigError if two of these differ, and for "none" if tokens have one. once: as
-// in DataOptions.
+// SentencePiece tokenizer.model. Null: none of them has one, or --tokenizer none. Throws as
+// read_tokenizer(); ConfigError if two of these tokenizers differ, or if --tokenizer is none
+// although the tokens have a tokenizer. once: as in DataOptions.
 std::shared_ptr<const StoredTokenizer> find_tokenizer(const TrainConfig& config,
                                                       const OncePerHost& once = {});
 
-// Returns extras for the run's exports: those of the checkpoint that it resumes from, or of --init;
-// and, if the run trains on conversations, their chat template. tokenizer: null if there is none.
+// Returns extras for the run's exports: those of the checkpoint from which the run resumes, or of
+// --init. Adds the chat template if the run trains on conversations. tokenizer: null if there is
+// none.
 HfExtras find_extras(const TrainConfig& config,
                      const std::shared_ptr<const StoredTokenizer>& tokenizer);
 // Adapts the extras of a model (a folder or a checkpoint) to `tokenizer`, which was read from

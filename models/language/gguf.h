@@ -33,15 +33,15 @@ struct GgufModel {
 };
 
 // Return tokens and merges as metadata of a GGUF file. gguf_byte_tokenizer(), for models of bytes:
-// token b is the character for b in GPT-2's alphabet; the end of a text is 0, the separator of
+// token b is the character for b in GPT-2's alphabet; the end-of-text token is 0, which separates
 // files in training.
 GgufValues gguf_byte_tokenizer();
-// For byte-level BPE whose pre-tokenizer llama.cpp supports (tokenizer.ggml.pre), or SentencePiece
-// BPE with byte fallback, for a model of `vocab` tokens; ids without a token become unused ones.
-// Tokens that end texts, and the chat template, come from the extras. llama.cpp does not normalise
-// text, so a tokenizer with NFC agrees only on text in NFC. Throws DataError, starting with the
-// tokenizer's path, if llama.cpp would tokenize differently, for tokens beyond the vocabulary, and
-// without a token that ends a text.
+// gguf_tokenizer() takes byte-level BPE whose pre-tokenizer llama.cpp supports
+// (tokenizer.ggml.pre), or SentencePiece BPE with byte fallback, for a model of `vocab` tokens; ids
+// without a token become unused tokens. Tokens that end texts, and the chat template, come from the
+// extras. llama.cpp does not normalise text, so a tokenizer with NFC agrees only on text in NFC.
+// Throws DataError, starting with the tokenizer's path, if llama.cpp would tokenize differently,
+// for tokens beyond the vocabulary, and without a token that ends a text.
 GgufValues gguf_tokenizer(const StoredTokenizer& tokenizer, int64_t vocab,
                           const HfExtras& extras = {});
 

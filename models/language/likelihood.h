@@ -17,8 +17,8 @@ struct ChoiceItem {
   int64_t right = 0;
 };
 
-// Formats of questions in jsonl files, and the texts that EleutherAI's lm-evaluation-harness makes
-// of them (lm_eval/tasks/hellaswag, arc, mmlu), zero-shot.
+// Formats of questions in jsonl files. Their texts are those of EleutherAI's lm-evaluation-harness
+// (lm_eval/tasks/hellaswag, arc, mmlu), zero-shot.
 enum class ChoiceFormat {
   kHellaSwag,  // activity_label, ctx_a, ctx_b, endings, label
   kArc,        // question, choices {text, label}, answerKey
@@ -28,8 +28,8 @@ enum class ChoiceFormat {
 // Reads questions. Throws MissingInputError; DataError, with file and line, for malformed lines.
 std::vector<ChoiceItem> read_choices(const std::string& path, ChoiceFormat format);
 
-// Number of questions for which the right answer has the highest log-probability: the sum over its
-// tokens, the sum per character of the answer, and the sum per token.
+// Numbers of questions whose right answer has the highest log-probability, by three measures: the
+// sum over the answer's tokens, that sum per character, and that sum per token.
 struct ChoiceScores {
   int64_t items = 0, right = 0, right_by_character = 0, right_by_token = 0;
 };

@@ -58,8 +58,8 @@ AdapterShape adapter_shape(const LoraConfig& config) {
   AdapterShape shape = read_adapter_shape(config.init);
   const auto compare = [&](const char* flag, bool is_given, const auto& wanted, const auto& found) {
     if (!is_given || wanted == found) return;
-    throw ConfigError(
-        cat(flag, " is ", wanted, ", the adapters in ", config.init, " have ", found));
+    throw ConfigError(cat(flag, " is ", wanted, ", the adapters in ", config.init, " have ", found,
+                          "; leave out ", flag));
   };
   const LoraConfig initial;
   compare("--lora-rank", config.rank > 0, config.rank, shape.options.rank);
@@ -68,7 +68,7 @@ AdapterShape adapter_shape(const LoraConfig& config) {
     throw ConfigError(cat("--lora-targets is ", config.targets, ", the adapters in ", config.init,
                           " have others; leave out --lora-targets"));
   }
-  shape.options.dropout = config.dropout;  // a run chooses its own
+  shape.options.dropout = config.dropout;  // not that of the stored adapters
   return shape;
 }
 

@@ -101,8 +101,8 @@ class LanguageModel : public Module {
   // Returns the cross-entropy of each token: [B T] f32, 0 for ignored targets. Throws ConfigError
   // for a model without pieces, or a sharded one.
   Tensor token_losses(const Tensor& ids, const Tensor& targets, const Documents& documents = {});
-  // Runs consecutive pieces of the model, with the model's hooks. x: output of the piece before
-  // them; undefined if they begin the model. The model's first piece uses ids, its last targets.
+  // Runs consecutive pieces of the model, with the model's hooks. x: output of the previous piece;
+  // undefined for the model's first piece. The first piece uses ids, the last piece uses targets.
   Tensor run_pieces(std::span<const nn::Piece> some, const Tensor& x, const Tensor& ids,
                     const Tensor& targets, const Documents& documents = {});
 

@@ -35,7 +35,8 @@ std::shared_ptr<const ExampleStore> zero_pairs(int64_t pairs) {
   return store;
 }
 
-// Placeholder for a plan, which reads no data. All validation samples: assumes the default number.
+// Placeholder for a plan, which reads no data. If validations use all samples, assumes the default
+// number.
 TrainingData planned_data(const LanguageConfig& config) {
   constexpr int64_t kTrainSamples = int64_t{1} << 30;
   const int64_t eval =
@@ -51,7 +52,7 @@ TrainingData planned_data(const LanguageConfig& config) {
           .is_text = source.format.kind == DataFormat::kAuto || is_text(source.format.kind),
           .vocab_bound = 1,
           .size = "no tokens",
-          .summary = {"no data: plans do without"},
+          .summary = {"no data: a plan needs none"},
           .preferences = {.train = zero_pairs(1), .val = zero_pairs(eval)}};
 }
 
@@ -229,7 +230,8 @@ TrainingData open_tokens(const TrainConfig& config, const StoredModel* stored,
                         " tokens, the model's vocabulary is ", vocab,
                         "; use the tokenizer of the model"));
   }
-  // Data of bytes has 256 tokens, whatever the model has; LanguageTask compares the two numbers.
+  // Byte data always has 256 tokens, whatever the vocabulary of the model; LanguageTask compares
+  // the two numbers.
   if (!is_bytes && options.vocab_size == 0) options.vocab_size = vocab;
   const MixedData data = open_parts(std::move(parts), options);
   const RowMaker rows(config, tokenizer.get(), is_bytes);

@@ -21,23 +21,23 @@ struct TrainingData {
   bool with_documents = false;  // rows contain several documents that must not attend to each other
   bool has_all_targets = true;                // every input has a target with a loss
   bool is_text = false;                       // tokens are bytes
-  int64_t vocab_bound = 0;                    // all tokens are below it
+  int64_t vocab_bound = 0;                    // all token ids are below this bound
   std::string size;                           // "1000 tokens as llmc", for messages and checkpoints
-  // As in DatasetSplits.
+  // Hashes of file names and sizes, and of contents; see DatasetSplits.
   uint64_t fingerprint = 0, checksum = 0;
   std::optional<uint64_t> shares = {};    // fingerprint of the sources' shares; empty: one source
   std::vector<std::string> summary = {};  // lines for the log
   ExampleSplits preferences = {};         // examples of Objective::kDpo
 };
 
-// Opens the configured data: text as tokens of the tokenizer, or as bytes without one. No token may
-// be beyond the vocabulary of the model, which is `stored` with --init, else null. Logs what is
-// read if that takes long. Throws an Error of kInterrupted if the process is asked to stop while
-// this function reads (models/training/stop_signals.h), ConfigError and DataError for impossible
-// input, and as open_dataset() and read_examples() do.
+// Opens the configured data: text as tokens of the tokenizer, or as bytes without one. stored: the
+// model of --init; null: none. No token may be beyond the model's vocabulary. Logs what is read if
+// that takes long. Throws an Error of kInterrupted if the process is asked to stop while this
+// function reads (models/training/stop_signals.h), ConfigError and DataError for impossible input,
+// and as open_dataset() and read_examples() do.
 //
-// Without --data, which plans may omit, the data is zero tokens: as text unless --data-format says
-// otherwise; with documents as long as a sequence, if documents are requested.
+// Without --data, which plans may omit, the data is an endless stream of zero tokens: byte text
+// unless --data-format says otherwise. Requested documents are as long as a sequence.
 TrainingData open_data(const TrainConfig& config, const StoredModel* stored,
                        std::shared_ptr<const StoredTokenizer> tokenizer,
                        const DataReading& reading);

@@ -23,9 +23,9 @@ constexpr const char* kPart = "stdin.part";
 class StreamCheck {
  public:
   void add(std::string_view text) {
-    if (last_.empty()) is_stream_ = text.starts_with(kStreamBegin);  // the first part
+    if (last_.empty()) is_stream_ = text.starts_with(kStreamBegin);  // this is the first part
     lines_ += std::count(text.begin(), text.end(), '\n');
-    // The last line, without the break at its end.
+    // Keeps only the last line, without the line break at its end.
     last_ += text;
     const size_t line = last_.rfind('\n', last_.size() < 2 ? 0 : last_.size() - 2);
     if (line != last_.npos) last_.erase(0, line + 1);
@@ -40,7 +40,7 @@ class StreamCheck {
   std::string last_;
 };
 
-// Returns the number of bytes.
+// Copies the pipe into the folder. Returns the number of bytes.
 int64_t copy(const std::string& pipe, const Folder& folder) {
   PipeSource source(pipe, watch_reading());
   File file = File::create(folder, kPart);

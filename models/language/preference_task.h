@@ -37,8 +37,8 @@ class PreferenceTask : public LanguageTask {
   std::map<std::string, std::string> attachments() const override;
 
  private:
-  // Pairs of a store whose answers fit into a row, and of each r_chosen - r_rejected, and
-  // r_chosen (empty: not known, as an earlier version began the run).
+  // Pairs of a store whose answers fit into a row, with r_chosen - r_rejected and r_chosen of each
+  // (empty: unknown, because an earlier version of Shale began the run).
   struct Pairs {
     std::shared_ptr<const ExampleStore> examples;  // null: no pairs
     std::vector<int64_t> numbers = {};
@@ -47,7 +47,8 @@ class PreferenceTask : public LanguageTask {
     int64_t size() const { return std::ssize(numbers); }
   };
   Pairs usable(const std::shared_ptr<const ExampleStore>& examples) const;
-  // Fills rows 2 row and 2 row + 1 with a pair; after the last pair with rows without targets.
+  // Fills rows 2 row and 2 row + 1 with a pair or, after the last pair, with padding without
+  // targets.
   void fill(const Pairs& pairs, int64_t index, const TokenBatch& tokens, int64_t row) const;
   void make_batch(const Pairs& pairs, const std::vector<int64_t>& indices, Batch& batch) const;
   // Returns -s_chosen and -s_rejected: [pairs, 2].
@@ -60,7 +61,7 @@ class PreferenceTask : public LanguageTask {
 
   double beta_;
   Pairs train_, val_;
-  bool keeps_ = false;                // in a validation: loss() keeps the two below
+  bool keeps_ = false;                // true in a validation: loss() keeps the next two
   Tensor kept_losses_, kept_margin_;  // answer_losses() and b d of the last loss
 };
 

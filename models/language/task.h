@@ -25,7 +25,7 @@ class LanguageTask : public Task {
 
   Module& model() override { return *model_; }
   std::vector<Module*> units() override { return model_->blocks(); }
-  int64_t parameters() override { return parameters_; }  // unlike quantized ones
+  int64_t parameters() override { return parameters_; }  // counted before quantization
   std::unique_ptr<Task> twin(const RunConfig& run) const override {
     return std::make_unique<LanguageTask>(TrainConfig{config_, run}, this);
   }

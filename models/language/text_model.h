@@ -40,7 +40,7 @@ class TextGenerator {
   TextGenerator(TextModel& model, std::optional<ChatTemplate> style, std::string stop = {});
 
   std::vector<int32_t> encode(const std::string& text) const;
-  // The tokens of a conversation up to the beginning of the assistant's next turn.
+  // Returns the tokens of a conversation up to the beginning of the assistant's next turn.
   std::vector<int32_t> encode(const std::vector<ChatMessage>& messages,
                               const Json& tools = nullptr);
   // Throws Problem, a kind of Error that names the prompt `what`, unless the context has room for a

@@ -109,9 +109,10 @@ void check(const LanguageModelConfig& c) {
   require_softcap("attention_softcap", c.attention_softcap);
   require_softcap("logit_softcap", c.logit_softcap);
   if (c.mlp_bias)
-    throw ConfigError("model: mlp_bias is true, expected false: biases there are not supported");
+    throw ConfigError(
+        "model: mlp_bias is true, expected false: biases of feed-forward layers are not supported");
   if (!llama_variant(c.family).has_experts()) {
-    const std::string none = cat("none: ", c.family, " models have no such");
+    const std::string none = cat("none: ", c.family, " models have no experts");
     require_size(c.experts == 0, "experts", c.experts, none);
     require_size(c.active_experts == 0, "active-experts", c.active_experts, none);
     return;
@@ -252,7 +253,7 @@ class LlamaFamily final : public ModelFamily {
     if (!file) return nullptr;
     check(file->config);
     HfLayout layout = llama_layout();
-    layout.asked_by = "the sizes in it";
+    layout.asked_by = "the sizes in the file";
     return std::make_unique<HfStoredModel>(file->config, path, std::move(file->files),
                                            file->tensors, std::move(layout));
   }

@@ -48,8 +48,8 @@ std::vector<HfTensor> llama_tensors(const LanguageModelConfig& config);
 // Describes the prefix "model.", the embedding, and buffers in files that are ignored.
 HfLayout llama_layout();
 
-// Marks that the files store rows of queries and keys as Meta does, whose models rotate
-// neighbouring pairs of a head.
+// Marks query and key rows as stored in Meta's order, in which RoPE rotates neighbouring pairs of a
+// head's elements.
 void pair_heads(std::vector<HfTensor>& tensors, const LanguageModelConfig& config);
 
 // Names in the files of Meta and torchtitan:

@@ -19,9 +19,9 @@ constexpr int64_t kMaxLayers = 10'000;
 
 constexpr const char* kActiveExperts = "num_experts_per_tok";
 constexpr const char* kRenormalise = "norm_topk_prob";
-constexpr const char* kOtherExperts = "num_local_experts";  // alternative in transformers 5
+constexpr const char* kOtherExperts = "num_local_experts";  // alternative name in transformers 5
 constexpr const char* kScaling = "rope_scaling";
-constexpr const char* kParameters = "rope_parameters";  // their object in transformers 5
+constexpr const char* kParameters = "rope_parameters";  // contains them in transformers 5
 constexpr const char* kOriginal = "original_max_position_embeddings";
 
 int64_t size_of(const JsonObject& json, std::string_view key, std::optional<int64_t> absent = {},
@@ -67,7 +67,7 @@ void read_heads(const JsonObject& json, const LlamaVariant& variant, LanguageMod
               variant.head_size > 0 ? variant.head_size : config.width / config.heads, kMaxSize);
   if (config.head_size % 2 != 0 || config.head_size > kMaxSize / config.heads) {
     json.fail(json.has("head_dim") ? "head_dim" : "hidden_size",
-              cat("an even number of elements a head, in all at most ", kMaxSize));
+              cat("an even number of elements per head, at most ", kMaxSize, " in all heads"));
   }
 }
 
@@ -146,7 +146,8 @@ double attention_factor_of(const JsonObject& json, double factor) {
   const double up = json.real("mscale", 0), down = json.real("mscale_all_dim", 0);
   if (up == 0 || down == 0 || factor <= 1) return 0;
   const double scale = (0.1 * up * std::log(factor) + 1) / (0.1 * down * std::log(factor) + 1);
-  if (!(scale >= 1e-6 && scale <= 1e6)) json.fail("mscale", "a factor of 1e-6 to 1e6 with it");
+  if (!(scale >= 1e-6 && scale <= 1e6))
+    json.fail("mscale", "a value that results in a factor of 1e-6 to 1e6");
   return scale;
 }
 
@@ -226,7 +227,7 @@ LanguageModelConfig config_of(const JsonObject& json) {
 Json scaling_json(const RopeConfig& rope) {
   if (rope.scaling == RopeScaling::kNone) return nullptr;
   if (rope.scaling == RopeScaling::kLinear)
-    return {{"type", "linear"}, {"factor", rope.factor}};  // for OLMo2 before transformers 5
+    return {{"type", "linear"}, {"factor", rope.factor}};  // as OLMo2 before transformers 5
   const bool is_yarn = rope.scaling == RopeScaling::kYarn;
   Json json = {{"rope_type", is_yarn ? "yarn" : "llama3"},
                {"factor", rope.factor},

@@ -14,11 +14,12 @@ namespace shale::models {
 // "model."; weights are [out, in].
 //
 // Activations that a block saves for backward with width C, H heads of size D, G heads of keys and
-// values, and feed-forward width F, in elements of the compute dtype per token (and f32 values): 3
-// C + (2 H + 2 G) D + C + 3 F (+ H + 2): its input, both norms' outputs, q, k, v, the attention's
-// output, the stream between the halves, gate, up and their product. Norms of q and k save their
-// inputs too. With recompute full: C. An MoE block with k active experts saves k (2 C + 3 F)
-// instead of 3 F, and the router's logits in f32.
+// values, and feed-forward width F, in elements of the compute dtype per token (and f32 values):
+//   4 C + (2 H + 2 G) D + 3 F (+ H + 2)
+// These are the block's input, both norms' outputs, q, k, v, attention's output, the residual
+// stream after attention, gate, up and their product; norms of q and k save their inputs too. An
+// MoE block with k active experts saves k (2 C + 3 F) instead of 3 F, and the router's logits in
+// f32. With --recompute full, a block saves only its input, C.
 class Llama : public LanguageModel {
  public:
   // Makes a model without memory. Throws ConfigError for inconsistent sizes.

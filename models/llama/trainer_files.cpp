@@ -13,7 +13,7 @@
 namespace shale::models {
 namespace {
 
-// Places of the sizes in llm.c's header.
+// Indices of the sizes in llm.c's header.
 enum Field {
   kContext = 2,
   kVocab,
@@ -45,7 +45,8 @@ void check_header(const std::string& path, const LlmcFile& file) {
   const int64_t heads = file.header(kHeads), kv_heads = file.header(kKvHeads);
   if (file.header(kWidth) % heads != 0 || heads % kv_heads != 0) {
     throw DataError(cat(path, ": n_embd is ", file.header(kWidth), ", expected a multiple of the ",
-                        heads, " heads, and these of the ", kv_heads, " heads of keys and values"));
+                        heads, " heads, which must be a multiple of the ", kv_heads,
+                        " key-value heads"));
   }
   if (file.header(kMajor) != 3) {
     throw DataError(cat(path, ": a Llama ", file.header(kMajor), ", expected a Llama 3"));
@@ -59,8 +60,8 @@ int64_t hidden_of(const std::string& path, const LlmcFile& file) {
   const int64_t others = 2 * V * C + C + L * (2 * C + 2 * C * C + 2 * keys * C);
   const int64_t left = file.values_left() - others, row = 3 * L * C;
   if (left > 0 && left % row == 0) return left / row;
-  throw DataError(cat(path, ": ", file.values_left(), " values, expected ", others,
-                      " and a multiple of ", row));
+  throw DataError(cat(path, ": ", file.values_left(), " values after the header, expected ", others,
+                      " plus a multiple of ", row));
 }
 
 LanguageModelConfig config_of(const std::string& path, const LlmcFile& file) {

@@ -18,9 +18,9 @@ struct LlamaFile {
   StoredTensors files;
 };
 
-// Returns nullopt for another file. Throws DataError if it is malformed. The header rounds reals to
-// integers: the feed-forward width follows from the size of the file, and the norm's epsilon is the
-// 1e-5 of every Llama 3.
+// Opens a Llama 3 of llm.c; nullopt: another file. Throws DataError if it is malformed. The header
+// rounds reals to integers: the feed-forward width follows from the size of the file, and the
+// norm's epsilon is the 1e-5 of every Llama 3.
 std::optional<LlamaFile> open_llama_file(const std::string& path);
 
 }  // namespace shale::models

@@ -7,7 +7,7 @@
 
 namespace shale::models {
 
-inline constexpr int64_t kMaxExperts = 1 << 16;  // of an MoE block
+inline constexpr int64_t kMaxExperts = 1 << 16;  // limit per MoE block
 
 // RMS norms of queries and keys, before RoPE.
 enum class HeadNorm : uint8_t {
@@ -19,8 +19,8 @@ enum class HeadNorm : uint8_t {
 // Biases of attention's linear layers.
 enum class AttentionBias : uint8_t {
   kNever,
-  kAll,  // of q, k, v and the output, if config.json requests them
-  kQkv,  // of q, k and v, always
+  kAll,  // biases of q, k, v and the output, if config.json requests them
+  kQkv,  // biases of q, k and v, always
 };
 
 // Names of an MoE block's parts in files, and properties of its router.
@@ -29,7 +29,7 @@ struct ExpertsVariant {
   std::string_view gate = "gate_proj", up = "up_proj", down = "down_proj";
   std::string_view experts_key = "num_experts";  // key in config.json
   std::string_view hidden_key = "intermediate_size";
-  bool always_renormalises = false;  // even if no key requests it
+  bool always_renormalises = false;  // renormalises even if no key requests it
   // Defaults of keys that config.json lacks; 0 experts: the family has no MoE models.
   int64_t experts = 0;
   int64_t active = 0;

@@ -17,7 +17,7 @@ std::vector<float> read_values(CheckpointReader& reader, const std::string& name
   const CheckpointTensor* const found = reader.find(stored);
   if (found == nullptr || found->dtype != DType::kF32 || !(Shape(found->shape) == shape)) {
     throw DataError(cat(reader.path(), ": expected the tensor '", stored, "', fp32", shape,
-                        ", found ", found == nullptr ? "none" : "another",
+                        ", found ", found == nullptr ? "none" : "another dtype or shape",
                         ema ? "; only runs with --ema have averages" : ""));
   }
   std::vector<float> values(static_cast<size_t>(shape.numel()));

@@ -136,7 +136,7 @@ void HfExport::commit() {
     throw InternalError(cat("export: '", tensors_[next_].name, "' has not been written"));
   }
   writer_->finish();  // writes all weights to the disk, which is slow, before any old file changes
-  remove_old(folder_);  // even after a crash, these weights never appear with another model's files
+  remove_old(folder_);  // so that a crash never leaves these weights with another model's files
   writer_->commit();
   const auto write = [this](const std::string& name, const std::string& text) {
     write_file_atomically((std::filesystem::path(folder_) / name).string(), text);

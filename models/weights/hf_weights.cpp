@@ -97,7 +97,7 @@ HfWeights::HfWeights(const std::string& path, StoredTensors files,
     }
     const StoredTensor*& place = it->second.item->files[it->second.index];
     if (place != nullptr) {
-      problems.push_back(cat(name, " is there with and without '", layout_.prefix, "'"));
+      problems.push_back(cat(name, " occurs with and without the prefix '", layout_.prefix, "'"));
     } else {
       place = &file;
       const std::string problem = mismatch(it->second.item->tensor, file);
@@ -157,7 +157,8 @@ void HfWeights::read_rows(const Item& item, int64_t first_row, int64_t rows,
   }
 }
 
-// Reads the heads with these rows as they are in the file, then each row from its place.
+// Reads the heads that contain these rows in the file's order, then copies each row from its place
+// there.
 void HfWeights::read_paired(const Item& item, int64_t first_row, int64_t rows,
                             const View& dst) const {
   const int64_t size = item.tensor.shape[0] / item.tensor.paired_heads;  // rows of a head

@@ -37,7 +37,7 @@ struct HfTensor {
 struct HfLayout {
   std::string prefix;     // prefix of all names but lm_head.weight: "transformer."
   std::string embedding;  // parameter with a row for each token: "wte.weight"
-  std::string head = "lm_head.weight";  // its name in the file, with or without the prefix
+  std::string head = "lm_head.weight";  // output layer in the file, with or without prefix
   // Returns true for names, without the prefix, of buffers to ignore.
   std::function<bool(std::string_view name)> is_buffer = nullptr;
   // File that defines the expected tensors, for messages.

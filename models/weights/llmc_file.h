@@ -15,16 +15,16 @@ namespace shale::models {
 // magic number, a version and the model's sizes, then the values of tensors without names.
 class LlmcFile {
  public:
-  // Returns nullopt if the file begins with another magic number. Throws DataError for a version
+  // Opens a file; nullopt: it begins with another magic number. Throws DataError for a version
   // besides 3 (F32) and 5 (BF16).
   static std::optional<LlmcFile> open(const std::string& path, int32_t magic);
 
   int64_t header(size_t i) const { return header_[i]; }
-  int64_t values_left() const;  // that add() can take
+  int64_t values_left() const;  // number of values that add() can still take
 
   // Adds the next tensor. `stored_rows`: rows in the file, of which the first shape[0] are used; 0:
   // shape[0]. The caller has limited the sizes: their product is below 2^63. Throws DataError if
-  // the file ends before.
+  // the file ends before the tensor does.
   void add(const std::string& name, const std::vector<int64_t>& shape, int64_t stored_rows = 0);
 
   // Returns the added tensors. Throws DataError if the file has more.
@@ -33,7 +33,7 @@ class LlmcFile {
  private:
   static constexpr size_t kHeaderIntegers = 256;
 
-  const MappedFile* file_ = nullptr;  // in files_
+  const MappedFile* file_ = nullptr;  // owned by files_
   const SafetensorsDType* type_ = nullptr;
   StoredTensors files_;
   std::array<int32_t, kHeaderIntegers> header_{};

@@ -134,7 +134,7 @@ expect 65 "validation" -- --data "$text" --eval-every 1 --val-fraction 0
 expect 65 "tokens" -- --data "$text" --eval-every 1 --seq-len 8000
 expect 64 "--layers" "5" -- --data "$text" --init "$fixtures/hf_tiny" --layers 5
 expect 64 "--seq-len" "32" -- --data "$text" --init "$fixtures/hf_tiny" --seq-len 64
-expect 64 "--lora-rank" "use --init" -- --data "$text" --lora-rank 2
+expect 64 "--lora-rank" "needs --init" -- --data "$text" --lora-rank 2
 lora=(--data "$text" --init "$fixtures/hf_tiny" --seq-len 16 --lora-rank 2)
 hosted=(--tensor 2 --ranks-per-process 2)
 expect 64 "--lora-dropout 0.1" "--tensor" -- "${lora[@]}" --lora-dropout 0.1 "${hosted[@]}"

@@ -102,20 +102,22 @@ TEST_CASE("a malformed model of llm.c is refused", "[io]") {
   CHECK(contains(complaint(good, 4, 0), "a size of the model is 0"));
   CHECK(contains(complaint(good, 4, 1 << 20), "at most 10000 layers"));
   CHECK(contains(complaint(good, 5, 3), "expected a multiple of the 3 heads"));
-  CHECK(contains(complaint(good, 7, 8), "8 rows of the embedding"));
+  CHECK(contains(complaint(good, 7, 8), "the embedding has 8 rows"));
   CHECK(contains(complaint(good + "x", 9, 0), cat("expected ", good.size())));
 }
 
 TEST_CASE("a malformed Llama 3 of llm.c is refused", "[io]") {
   const std::string good = read_file(file_of("llmc_llama_bf16.bin"));
   CHECK(contains(complaint(good, 1, 4), "version 4 of llm.c's models, expected 3 or 5"));
-  CHECK(contains(complaint(good, 1, 3), "values, expected 2128 and a multiple of 96"));
+  CHECK(contains(complaint(good, 1, 3),
+                 "values after the header, expected 2128 plus a multiple of 96"));
   CHECK(contains(complaint(good, 4, 0), "n_layer is 0, expected 1 to 8192"));
   CHECK(contains(complaint(good, 7, 1 << 21), "n_embd is 2097152, expected 1 to 1048576"));
   CHECK(contains(complaint(good, 5, 3), "n_embd is 16, expected a multiple of the 3 heads"));
-  CHECK(contains(complaint(good, 6, 3), "and these of the 3 heads of keys and values"));
+  CHECK(contains(complaint(good, 6, 3), "which must be a multiple of the 3 key-value heads"));
   CHECK(contains(complaint(good, 14, 4), "a Llama 4, expected a Llama 3"));
-  CHECK(contains(complaint(good + "xx", 9, 0), "values, expected 2128 and a multiple of 96"));
+  CHECK(contains(complaint(good + "xx", 9, 0),
+                 "values after the header, expected 2128 plus a multiple of 96"));
   CHECK(contains(complaint(good + "x", 9, 0), cat("expected ", good.size())));
 }
 
@@ -141,7 +143,7 @@ TEST_CASE("a file without sizes, and a DCP folder without them, say what to add"
   static_cast<void>(dir.write(".metadata", "x"));
   CHECK(contains(
       message_of<MissingInputError>([&] { models::open_stored_model(dir.path().string()); }),
-      "put a config.json of Hugging Face with them into the folder"));
+      "put the model's config.json from Hugging Face into the folder"));
 }
 
 TEST_CASE("torchtitan's checkpoints have the weights of its own converter, and its logits",

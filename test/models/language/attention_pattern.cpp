@@ -112,7 +112,7 @@ TEST_CASE("a pattern comes back from what checkpoints say of it") {
   const std::string bad = R"({"attention_pattern": "listed", "attention_block": 128,)"
                           R"( "attention_rows": [[0], [2]]})";
   CHECK(contains(message_of<DataError>([&] { parse_pattern(JsonObject(bad, "x")); }),
-                 "row 1 lists block 2, but sees none but 0 to 1"));
+                 "row 1 lists block 2, expected blocks 0 to 1"));
 }
 
 TEST_CASE("files of blocks that cannot be are one line that names the row") {
@@ -135,8 +135,9 @@ TEST_CASE("files of blocks that cannot be are one line that names the row") {
   CHECK(contains(message(R"({"block": 128, "rows": [0]})"), "a list of lists of integers"));
   CHECK(contains(message(R"({"pattern": "window"})"), "local, fixed, strided, longformer"));
   CHECK(contains(message(R"({"pattern": "local", "block": 100})"), "expected a multiple of 128"));
-  CHECK(contains(message(R"({"pattern": "local", "random": 1})"), "none: it has no such"));
-  CHECK(contains(message(R"({"pattern": "fixed", "global": 5})"), "at most the 4 of local"));
+  CHECK(
+      contains(message(R"({"pattern": "local", "random": 1})"), "0: this pattern does not use it"));
+  CHECK(contains(message(R"({"pattern": "fixed", "global": 5})"), "at most 4, the size of local"));
   const AttentionPattern open = [&] {
     std::ofstream(file, std::ios::trunc) << R"({"block": 128, "rows": [[0], [0]]})";
     return attention_pattern(file, 1);

@@ -114,13 +114,13 @@ TEST_CASE("a family that is added has presets, shapes and models by its names", 
 
 TEST_CASE("a family or preset that is there is not added again", "[models]") {
   CHECK(contains(message_of<ConfigError>([] { add_model_family(bigram()); }),
-                 "already registered: family bigram"));
+                 "family bigram is already registered"));
   class Again : public BigramFamily {
     std::string name() const override { return "bigram2"; }
   };
   static const Again again;
   CHECK(contains(message_of<ConfigError>([] { add_model_family(again); }),
-                 "already registered: preset bigram-tiny"));
+                 "preset bigram-tiny is already registered"));
 }
 
 TEST_CASE("the trainer trains a family that it does not know", "[models]") {

@@ -196,7 +196,7 @@ TEST_CASE("sizes that do not go together are one line") {
   CHECK(contains(message([](auto& c) { c.attention_softcap = 1e-4f; }),
                  "attention_softcap is 0.0001, expected 0, or 0.001 to 1000"));
   CHECK(contains(message([](auto& c) { c.experts = 4; }),
-                 "experts is 4, expected none: llama models have no such"));
+                 "experts is 4, expected none: llama models have no experts"));
   CHECK(contains(message([](auto& c) {
                    c = small("olmoe");
                    c.active_experts = 5;
