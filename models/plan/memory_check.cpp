@@ -16,9 +16,9 @@
 namespace shale::models {
 namespace {
 
-constexpr double kMostSeconds = 10;  // for remedies
+constexpr double kMostSeconds = 10;  // time limit of the search for remedies
 
-// Silences the log: the run itself says later what a plan would say.
+// Silences the log during a plan, because the run itself logs the same lines later.
 class Silence {
  public:
   explicit Silence(bool was_quiet) : was_quiet_(was_quiet) { set_process_log({.quiet = true}); }
@@ -39,7 +39,7 @@ struct Shared {
   int64_t needed = 0, available = 0;
   int ranks = 0;
   int largest = 0;             // rank with the largest need
-  int64_t largest_needed = 0;  // its need
+  int64_t largest_needed = 0;  // memory that it needs
 
   void add(int rank, int64_t needs, int64_t found) {
     available = ranks == 0 ? found : std::min(available, found);
@@ -86,7 +86,7 @@ std::string problem_of(const Place& place, const Shared& shared, PlannedRun plan
   try {
     found = find_remedies(planned, place.second, limit, kMostSeconds);
   } catch (const Error& error) {  // must not end this rank alone
-    log_info("cannot advise on memory: ", error.what());
+    log_info("cannot suggest options that need less memory: ", error.what());
   }
   if (found.fits) return {};
   return cat("memory: this run needs ", size(shared.needed), " on ", place.first, " (",
@@ -94,8 +94,8 @@ std::string problem_of(const Place& place, const Shared& shared, PlannedRun plan
              size(shared.available), " free", describe(found));
 }
 
-// Suggests options with which a run that failed would fit; empty: unknown. Plans the run, while the
-// other ranks wait for less than half a minute.
+// Suggests options with which a run that ran out of memory would fit; empty: unknown. Plans the
+// run, which takes less than half a minute, while the other ranks wait.
 std::string advice(PlannedRun planned, const DeviceOutOfMemory& error, int ranks_of_host) {
   RunConfig& run = planned.run;
   const bool has_host_memory = run.offload != OffloadKind::kNone || run.offload_activations;
@@ -108,12 +108,12 @@ std::string advice(PlannedRun planned, const DeviceOutOfMemory& error, int ranks
   try {
     return describe(find_remedies(planned, MemoryPool::kDevice, limit, kMostSeconds), limit);
   } catch (const std::exception& failure) {  // ignored, so that the original error is reported
-    log_info("cannot advise on memory: ", failure.what());
+    log_info("cannot suggest options that need less memory: ", failure.what());
     return {};
   }
 }
 
-// Resolves other options of a program's run, and restores its own.
+// Resolves `run` as the options of the program's run, whose own options are restored afterwards.
 void resolve_with(const TrainingProgram& program, RunConfig& run, int ranks) {
   struct Restore {
     RunConfig &own, &other;

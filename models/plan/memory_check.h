@@ -10,16 +10,16 @@
 
 namespace shale::models {
 
-// A GPU, with a name that the ranks which use it share, and its free bytes.
+// GPU with its free bytes, and a name that is equal on all ranks that use it.
 struct GpuMemory {
   std::string name;
   int64_t free = 0;
 };
 
-// Plans the run on every rank, and compares what the ranks of each host and of each GPU need
-// together with what is available there (base/host_memory.h). Throws OutOfMemoryError on all ranks,
-// with options that would fit, if it is not enough. A run that cannot be planned is not checked.
-// gpu: that of this rank; nullopt: the rank computes in host memory. Collective.
+// Plans the run on every rank, and compares the sum of the needs of the ranks of each host, and of
+// each GPU, with the memory available there (base/host_memory.h). Throws OutOfMemoryError on all
+// ranks, with options that would fit, if it is not enough. A run that cannot be planned is not
+// checked. gpu: that of this rank; nullopt: the rank computes in host memory. Collective.
 void check_memory(const PlannedRun& planned, comm::ProcessGroup& group,
                   const std::optional<GpuMemory>& gpu);
 

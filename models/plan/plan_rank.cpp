@@ -32,8 +32,9 @@ constexpr int64_t kMeasuredSteps = 4;
 // each of 16,384 ranks. The limit keeps plans for many ranks fast.
 constexpr size_t kMostGathered = 64 * PlanBackend::kCopied;
 
-// A step of the dry run and its share of the planned time. The first steps come first, then one of
-// each kind (step_kinds()); if there is one kind, the last of the first steps stands for it.
+// Step of the dry run, and the share of the run's steps that it represents. The dry run begins with
+// the run's first steps; one step of each kind (step_kinds()) follows. If there is a single kind,
+// the last of the first steps represents it.
 struct Rehearsed {
   int64_t step = 0;
   double share = 0;
@@ -75,8 +76,8 @@ Device device_of_kernels(const RunConfig& config) {
   return device;
 }
 
-// Validations with batches of more host memory are left out of a plan: such a batch needs more
-// device memory in training.
+// Maximum bytes of a batch in host memory for which plans include validations. With a larger batch,
+// training needs more device memory than validation.
 constexpr int64_t kMostEvaluated = int64_t{64} << 20;
 
 int64_t bytes_of(const Batch& batch) {
@@ -100,7 +101,7 @@ Batch blank_batch(Batch batch, int64_t samples) {
   return batch;
 }
 
-// Stepper of offloaded shards in a plan of memory alone: it takes no time.
+// Steps offloaded shards in plans of memory only, which count no time.
 class UntimedStepper final : public offload::InlineStepper {
  public:
   void step(size_t, const std::function<void()>& work) override { work(); }

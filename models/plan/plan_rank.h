@@ -22,7 +22,7 @@ class RehearsalClock : public kernels::CallObserver,
                        public offload::InlineStepper,
                        public StepObserver {
  public:
-  // Which kernels the dry run executes, to measure those whose time is unknown.
+  // Kernels that the dry run executes, to measure those whose time is unknown.
   enum class Pass : uint8_t {
     // Repeats each kernel at the first call of its kind. Caches are warmer than in a real step.
     kAtOnce,
@@ -51,19 +51,19 @@ struct PlannedRank {
   RankMemory memory;
   std::string place;                         // "pipeline 1, shard 3"; omits axes of size 1
   std::vector<MemoryLedger::Share> at_peak;  // device memory in use at the peak
-  // Host memory besides `memory`: of a micro-batch, and of the copy of the training state that a
-  // checkpoint of this rank is written from.
+  // Bytes of host memory besides `memory`: those of a micro-batch, and of the copy of the training
+  // state from which a checkpoint of this rank is written.
   int64_t batch_bytes = 0, checkpoint_bytes = 0;
 };
 
 // Dry-runs the first steps of rank `rank` of `ranks` with the run's own allocator, tape, sharding,
 // recomputation and offload. The other ranks of its groups are simulated
 // (comm/groups/group_simulated.h), kernels skip their work (kernels/dry_run.h), and memory consists
-// of addresses only (runtime/tensor/plan_backend.h). So peaks equal those of the run on the CPU to
-// the byte, without a formula. Exceptions: allocations that depend on data (MoE) assume that all
-// experts receive the same number of tokens, and those that depend on other ranks' speed assume
-// slow ranks. Nothing that it allocates grows with the micro-batch, unless the clock measures
-// kernels.
+// of addresses only (runtime/tensor/plan_backend.h). Peaks therefore equal those of the run on the
+// CPU to the byte, without a formula. Exceptions: allocations that depend on data (MoE) assume that
+// all experts receive the same number of tokens, and those that depend on other ranks' speed assume
+// slow ranks. The memory that the plan itself allocates does not grow with the micro-batch, unless
+// the clock measures kernels.
 //
 // `config` is resolved, with `threads` set. Stored weights are not loaded; reports, checkpoints and
 // traces are off. clock: times the steps; null: memory only. lists_memory: fill in

@@ -18,7 +18,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr size_t kMostAlternatives = 3;
 
-// Needs of a run for whose plan the address space is too small.
+// Memory assumed for a run whose plan exceeds the address space.
 constexpr int64_t kBeyondAddresses = int64_t{1} << 46;
 
 // Share of a GPU's limit left free, as a plan does not include all memory of a GPU (plan_rank.h).
@@ -58,7 +58,8 @@ Strengths stages(const RunConfig& config, int ranks) {
   return result;
 }
 
-// Offloads to memory that the budget does not count. A CPU without a budget has no other memory.
+// Returns --offload optimizer if it moves states out of the pool: a CPU without --device-memory has
+// no other memory.
 Strengths offload(const RunConfig& config, MemoryPool pool) {
   const bool has_other_memory =
       pool == MemoryPool::kDevice && (config.device != "cpu" || config.device_memory > 0);
@@ -66,8 +67,9 @@ Strengths offload(const RunConfig& config, MemoryPool pool) {
   return {{"--offload optimizer", [](auto& c) { c.offload = OffloadKind::kOptimizer; }}};
 }
 
-// Returns divisors of the micro-batch, from the largest that can be enough: one that needs at most
-// the limit, if what depends on the micro-batch needs at least what is beyond the limit.
+// Returns divisors of the micro-batch, from the largest that can fit. If any divisor fits, the
+// samples of the micro-batch need at least the bytes beyond the limit. `size` samples then need at
+// least size / micro-batch of these bytes, which must not exceed the limit.
 Strengths micro_batches(const RunConfig& config, int64_t planned_bytes, int64_t limit_bytes) {
   const double beyond = static_cast<double>(planned_bytes - limit_bytes);
   const double most = static_cast<double>(config.micro_batch) * static_cast<double>(limit_bytes);
@@ -107,8 +109,8 @@ class Planner {
     return needs(std::move(run)).in(pool_);
   }
 
-  // Returns the rank's memory within the limit, as allocators free cached memory before they fail;
-  // nothing if that is not enough or the options are incompatible.
+  // Returns the rank's memory when planned with the limit, at which allocators free cached memory
+  // before they fail; nothing if the limit is too small or the options are incompatible.
   std::optional<int64_t> fitting_bytes(const RunConfig& run) const {
     return within(limit_bytes_, run);
   }
@@ -139,7 +141,7 @@ class Planner {
     try {
       MemoryNeeds found = needs(run);
       if (limit_bytes == 0 || found.in(pool_) <= limit_bytes) return found.in(pool_);
-      // Host memory that is no device memory leaves less of the limit.
+      // On a CPU, host memory besides the device's counts against the same limit.
       run.device_memory = limit_bytes - (found.host - found.device);
       if (!counts_device || run.device_memory <= 0) return std::nullopt;
       found = needs(run);
@@ -196,8 +198,8 @@ MemoryNeeds plan_needs(const PlannedRun& planned) {
 
 }  // namespace
 
-// A rank's memory grows linearly with its micro-batch. Plans of large ones would take long where
-// layers loop over the samples.
+// Extrapolates large micro-batches, because a rank's memory grows linearly with its micro-batch,
+// and plans of large ones take long if layers loop over the samples.
 MemoryNeeds memory_needs(const PlannedRun& planned) {
   const RunConfig& run = planned.run;
   const int64_t few = 512 * run.tensor, many = 2 * few;
@@ -218,7 +220,7 @@ MemoryNeeds memory_needs(const PlannedRun& planned) {
   const MemoryNeeds needs{.device = bytes(less.device, more.device),
                           .host = bytes(less.host, more.host)};
   if (run.device_memory == 0 || needs.device <= run.device_memory) return needs;
-  throw OutOfMemoryError("plan: beyond --device-memory");
+  throw OutOfMemoryError("plan: the run needs more memory than --device-memory");
 }
 
 Remedies find_remedies(const PlannedRun& planned, MemoryPool pool, int64_t limit_bytes,
@@ -281,8 +283,8 @@ std::string describe(const Remedies& remedies, int64_t limit_bytes) {
   const std::string needed = format_bytes(static_cast<double>(remedies.planned_bytes));
   const std::string limit = format_bytes(static_cast<double>(limit_bytes));
   if (remedies.fits) {
-    return cat("the plan of this run needs ", needed, " of the ", limit,
-               "; other memory of the device was in use by something else");
+    return cat("by its plan, this run needs ", needed, " of the ", limit,
+               "; something else used the rest of the device's memory");
   }
   return cat("this run needs ", needed, " per rank, found ", limit, describe(remedies));
 }

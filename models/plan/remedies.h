@@ -10,10 +10,10 @@
 
 namespace shale::models {
 
-// One rank of a run, and what plans of the run with other options need.
+// One rank of a run, with the inputs for plans of the run with other options.
 struct PlannedRun {
   RunConfig run;     // resolved, with `threads` set; `device` is "cpu", "cuda" or an emulated one
-  const Task& task;  // the run's own task; plans use its twins
+  const Task& task;  // the run's own task; plans use copies, Task::twin()
   std::function<void(RunConfig&)> resolve;  // called after a change of options
   int rank = 0, ranks = 1;
 };
@@ -24,7 +24,7 @@ enum class MemoryPool { kDevice, kHost };
 // Memory that a rank needs, in bytes.
 struct MemoryNeeds {
   int64_t device = 0;
-  int64_t host = 0;  // batches, checkpoints and offloaded state; and `device` unless it is a GPU
+  int64_t host = 0;  // batches, checkpoints, offloaded state; plus `device` unless it is a GPU
 
   int64_t in(MemoryPool pool) const { return pool == MemoryPool::kDevice ? device : host; }
 };
@@ -54,7 +54,7 @@ struct Remedies {
 // Plans a rank that needs, or has needed, more than `limit_bytes` of a pool, with options changed
 // one by one: first those that keep results bit-identical (recomputation, ZeRO stage, offload),
 // then smaller micro-batches at the same global batch, then those that change results (8-bit
-// states, bf16). Of each option the weakest setting that is enough is chosen. Starts no plan after
+// states, bf16). Chooses the weakest sufficient setting of each option. Starts no plan after
 // `most_seconds`. Throws the exceptions of memory_needs() for the unchanged options.
 Remedies find_remedies(const PlannedRun& planned, MemoryPool pool, int64_t limit_bytes,
                        double most_seconds);
@@ -62,7 +62,7 @@ Remedies find_remedies(const PlannedRun& planned, MemoryPool pool, int64_t limit
 // Describes the remedies, for the end of an error message: "; each of these options is enough:
 // ...".
 std::string describe(const Remedies& remedies);
-// Like the function above, after the memory that the run needs and its limit.
+// Describes the memory that the run needs and its limit, then the remedies.
 std::string describe(const Remedies& remedies, int64_t limit_bytes);
 
 }  // namespace shale::models

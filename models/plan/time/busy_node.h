@@ -6,9 +6,9 @@
 
 namespace shale::models {
 
-// Copies of this process that keep a node busy: from here on they do what this process does, so
-// that its measurements see the contention for cores and memory that other ranks of a node cause.
-// The copies print nothing.
+// Copies of this process that keep a node busy: from the constructor on they do what this process
+// does, so that its measurements see the contention for cores and memory that other ranks of a node
+// cause. The copies print nothing.
 class BusyNode {
  public:
   // Forks `others` copies. Call it before any thread is started. Throws UnavailableError if fork

@@ -28,7 +28,7 @@ void describe(ConfigSpec& spec, Cluster& c) {
   const RealLimits share{.min = kLeastShare, .max = 1};
   spec.add("device", c.device, "name of the device", {.required = true});
   spec.add("source", c.source, "source of the figures", {});
-  spec.add("gpu", c.is_gpu, "whether the devices are GPUs");
+  spec.add("gpu", c.is_gpu, "the devices are GPUs");
   spec.add("memory-gib", c.memory, "memory of a device", any);
   spec.add("memory-gbytes-per-s", c.memory_bandwidth, "memory bandwidth of a device", any);
   spec.add("bf16-tflops", c.flops_bf16, "peak throughput of bf16 and fp16 GEMMs", any);
@@ -58,15 +58,15 @@ void describe(ConfigSpec& spec, Cluster& c) {
   spec.add("host-memory-gib", c.host_memory, "host memory of a node", any);
   spec.add("host-memory-gbytes-per-s", c.host_memory_bandwidth, "bandwidth of a node's host memory",
            any);
-  spec.add("links-fitted", c.links_are_fitted, "whether the links were measured here");
+  spec.add("links-fitted", c.links_are_fitted, "the links were measured here");
   using S = Cluster::Scores;
   spec.add_choice(
       "scores", c.scores, {{"fused", S::kFused}, {"kept", S::kKept}, {"again", S::kAgain}},
       "attention scores; fused: never in memory, kept: written to memory, again: recomputed");
   spec.add("sequence-parallel", c.sequence_parallel,
-           "whether tensor parallelism includes sequence parallelism");
+           "tensor parallelism includes sequence parallelism");
   spec.add("exchanges-in-pieces", c.exchanges_in_pieces,
-           "whether tensor-parallel transfers overlap GEMMs");
+           "tensor-parallel transfers overlap GEMMs");
   spec.add("power-w", c.power_w, "power of a device, with its share of the node's power", any);
   spec.add("price-per-hour", c.price_per_hour, "price of a device", any);
 }

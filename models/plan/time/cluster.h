@@ -20,7 +20,7 @@ struct ClusterLink {
 // Machines of a run, as input of the time planner. Ranks fill one node after the other.
 struct Cluster {
   std::string device;  // "NVIDIA H100 SXM 80 GB"
-  std::string source;  // where the figures come from
+  std::string source;  // source of the figures
   bool is_gpu = true;
   double memory = 0;                      // bytes of a device; 0: unknown
   double memory_bandwidth = 0;            // bytes/s
@@ -33,10 +33,9 @@ struct Cluster {
   double overlap_tax = 0.1;
   int64_t devices_per_node = 8;
   ClusterLink node, network;  // links within a node; links from one device to other nodes
-  // Bandwidth of copies between a device and its host, in one direction or both: of one device
-  // alone, and of all devices of a node together; then memory bandwidth of a node's host, for
-  // kernels that run there (mainly optimizers). Bytes/s. 0: unknown; for the shared bandwidth: the
-  // devices do not share one.
+  // Bytes/s; 0: unknown. host: copies between one device and its host, in one direction or both.
+  // host_shared: such copies of all devices of a node together; 0: no shared limit. host_memory:
+  // memory of a node's host, for kernels that run there (mainly optimizers).
   double host_bandwidth = 0, host_shared_bandwidth = 0, host_memory_bandwidth = 0;
   double host_memory = 0;                  // bytes of a node's host; 0: unknown
   bool links_are_fitted = false;           // links come from measured collectives
@@ -68,7 +67,7 @@ std::string cluster_names();                   // "a100, h100"
 // docs/explanation/planning.md. Throws MissingInputError if the file does not exist, ConfigError
 // for a missing or unknown field or an impossible value.
 Cluster read_cluster(const std::string& name_or_path);
-// Reads several, separated by commas.
+// Reads several clusters from a list separated by commas.
 std::vector<Cluster> read_clusters(const std::string& list);
 
 // Bandwidths of the host available to one device, in bytes/s, while all ranks of its node use the
@@ -79,17 +78,17 @@ struct HostRates {
 };
 HostRates host_rates(const Cluster& cluster, int64_t ranks);
 
-// Placement of a group on nodes: `members` are ranks of the world, those of a node adjacent.
+// Placement of a group on nodes: `members` are ranks of the world, ordered by node.
 struct GroupSpread {
   int64_t ranks = 1, nodes = 1;
   int64_t stride = 0;  // distance between consecutive members; 0: not uniform
 };
 GroupSpread spread_of(const Cluster& cluster, std::span<const int> members);
 
-// Returns the measurement of this operation in a group with such a spread, or null.
+// Returns the measurement of this operation in groups with this spread, or null.
 const FittedLink* fitted_link(const Cluster& cluster, comm::CollectiveOp op,
                               const GroupSpread& group);
-// Returns the duration of a collective in a group with such a spread. Uses the fitted link if there
+// Returns the duration of a collective in a group with this spread. Uses the fitted link if there
 // is one. Otherwise, whatever the algorithm: the larger of the time to send each device's bytes
 // within its node and the time to send its share of the node's traffic to other nodes (a ring and a
 // hierarchical algorithm both reach this bound), plus the latency of the steps of a ring or of two
@@ -102,9 +101,9 @@ double collective_latency(const Cluster& cluster, const GroupSpread& group);
 double steps_among(int64_t ranks);
 double message_seconds(const Cluster& cluster, int64_t bytes, int sender, int receiver);
 
-// Returns the duration of a kernel with this cost. Small GEMMs and small memory traffic reach a
-// smaller share of the peak than large ones: the steps of Calculon (Isaev et al., SC '23, for the
-// A100), interpolated over the logarithm of the size.
+// Kinds of kernels in kernel_seconds(), which returns the duration of a kernel with this cost.
+// Small GEMMs and small memory traffic reach a smaller share of the peak than large ones: the steps
+// of Calculon (Isaev et al., SC '23, for the A100), interpolated over the logarithm of the size.
 enum class KernelKind : uint8_t { kOther, kAttention, kAttentionGrad };
 double kernel_seconds(const Cluster& cluster, const kernels::Cost& cost, DType operands,
                       KernelKind kind);

@@ -113,7 +113,7 @@ void KernelTimes::write(const std::string& path) const {
 }
 
 void KernelTimes::set_pass(Pass pass) {
-  if (!measures_) return;  // plans on several threads share the times
+  if (!measures_) return;  // threads may share this object then
   pass_ = pass;
   if (pass == Pass::kInPlace) return;
   for (auto& [name, kind] : kinds_) {

@@ -13,11 +13,11 @@
 
 namespace shale::models {
 
-// How a time was found, the most reliable way first.
+// Ways in which a time was found, the most reliable first.
 enum class Basis : uint8_t {
   kMeasured,      // measured for exactly this work, on this machine
-  kFitted,        // from a formula whose constants were measured
-  kExtrapolated,  // from a formula, with constants of data sheets
+  kFitted,        // computed by a formula whose constants were measured
+  kExtrapolated,  // computed by a formula with constants from data sheets
 };
 inline constexpr int kBases = 3;
 const char* basis_name(Basis basis);
@@ -41,7 +41,7 @@ class KernelTimes {
   // True: measures kinds of work without a time. False: uses the cluster's figures for them.
   void set_measures(bool measures) { measures_ = measures; }
   bool measures() const { return measures_; }
-  // When kernels without a time are run for measurement.
+  // Pass of the dry run, which decides when kernels without a time are run for measurement.
   using Pass = RehearsalClock::Pass;
   void set_pass(Pass pass);
   // Multiplies each single-threaded time by `times`, for ranks that share a node's cores.

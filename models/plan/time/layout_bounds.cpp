@@ -215,9 +215,9 @@ double LayoutBounds::sharded(const RunConfig& layout, double bytes, int stage) c
   return bytes / (layout.zero >= stage ? most_shares(layout) : 1.0);
 }
 
-// The largest stage holds at least the mean of all stages. Its activations, of as many
-// micro-batches as there are stages, are left out if there are several stages, as gradients are:
-// with --zero 2 or 3 they need not exist at the peak.
+// Bounds memory by the mean over the pipeline stages, which the largest stage reaches. Leaves out
+// activations if there are several stages, and gradients with --zero 2 or 3, because they need not
+// exist at the peak.
 double LayoutBounds::least_bytes(const RunConfig& layout, const Work& all) const {
   double held = sharded(layout, all.states, 1);
   if (layout.offload != OffloadKind::kNone) held = 0;
@@ -240,7 +240,7 @@ double LayoutBounds::likely_bytes(const RunConfig& layout, const Rehearsed& of,
     }
     return held;
   };
-  // ZeRO-2 and 3 hold whole gradients, and parameters, of the layer that runs.
+  // ZeRO-2 and 3 hold the whole gradients of the running layer, ZeRO-3 also whole parameters.
   double whole = of.outside.rest;
   if (layout.zero >= 2) whole += of.layer.gradients + of.outside.gradients;
   if (layout.zero == 3) whole += 2 * of.layer.parameters + of.outside.parameters;
@@ -264,7 +264,7 @@ double LayoutBounds::least_seconds(const RunConfig& layout, const Work& all,
   const double shared = layout.zero > 0 ? most_shares(layout) : 1;
   // A stage waits for its first micro-batch until all stages before it have run its forward, and
   // they run its backward after this stage. If stage s takes t_s per micro-batch, a step takes at
-  // least t_0 + ... + t_(s-1) + m t_s for every s; the largest of these is least if all t_s are
+  // least t_0 + ... + t_(s-1) + m t_s for every s; the maximum of these is smallest if all t_s are
   // equal. For stages with several chunks only the work counts.
   const double part = layout.pipeline_chunks > 1 || layout.pipeline == 1
                           ? 1 / stages
@@ -273,8 +273,9 @@ double LayoutBounds::least_seconds(const RunConfig& layout, const Work& all,
   const bool offloads = layout.offload != OffloadKind::kNone;
   const double update = offloads ? 0 : all.update_s / stages / shared;
   const double computing = micros * all.micro_s * part + update;
-  // With ZeRO-0 and 1 reductions overlap only the last micro-batch and the update, and all-gathers
-  // of parameters only the update and the first micro-batch; in pipelines also other stages' work.
+  // With ZeRO-0 and 1, reductions overlap only the last micro-batch and the update; all-gathers of
+  // parameters overlap only the update and the first micro-batch. In pipelines both also overlap
+  // other stages' work.
   const bool is_late = layout.zero <= 1 && layout.pipeline == 1;
   const auto waits = [&](double seconds) {
     return is_late ? std::max(seconds - all.micro_s - update, 0.0) : 0.0;
@@ -306,8 +307,8 @@ double LayoutBounds::likely_seconds(const RunConfig& layout, const Work& all,
     return computing + waits(sums) + waits(sharing.gathers) +
            machines_.cluster.overlap_tax * hidden;
   }
-  // The first layer's gather, the last one's reduction and those of parameters outside of layers
-  // overlap little.
+  // The gather of the first layer, the reduction of the last layer, and gathers and reductions of
+  // parameters outside of layers overlap little.
   const double exposed = traffic / micros * (1 / layers_ + (in_all_ - in_units_) / in_all_ / 2);
   return std::max(computing, traffic) +
          machines_.cluster.overlap_tax * std::min(computing, traffic) + exposed;

@@ -12,29 +12,30 @@
 namespace shale::models {
 
 // Lower bounds of a layout's step time and of the bytes of its most loaded rank, and estimates of
-// both, which decide what is planned first. The default bounds nothing.
+// both, which decide which layouts are planned first. The default bounds nothing.
 struct LayoutBound {
   double seconds = 0;
   int64_t bytes = 0;
   double likely_seconds = 0, likely_bytes = 0;
 };
 
-// Makes a task like the run's whose model has this number of equal layers; null: there is none.
+// Makes a task like the run's, but with a model of this many equal layers; null: not possible.
 using MakeShorterTask = std::function<std::unique_ptr<Task>(int64_t layers)>;
 
 // Bounds and estimates for the layouts of one run, from dry runs of one micro-batch with one
 // pipeline stage and no data parallelism except that of expert-parallel ranks. If there are shorter
 // tasks, models of one and of two layers are run, whose difference stands for each further layer.
 //
-// Bounds: the dry run's time, divided by the number of stages, bounds every layout with the same
-// --tensor, --context, --expert, --micro-batch and --recompute from below, and so do its parameters
-// and states, divided by their shards: the fine bound. The coarse bound uses a single dry run for
-// all micro-batch sizes and recomputation modes: the time per sample is least in the largest
-// micro-batch, as larger kernels are no less efficient, and recomputation only adds kernels.
+// Fine bound: the dry run's time divided by the number of stages is a lower bound for every layout
+// with the same --tensor, --context, --expert, --micro-batch and --recompute. Its parameters and
+// states, divided by their shards, bound memory in the same way. The coarse bound uses a single dry
+// run for all micro-batch sizes and recomputation modes: the time per sample is least in the
+// largest micro-batch, as larger kernels are no less efficient, and recomputation only adds
+// kernels.
 //
-// Estimates: the same parts, of the stage with most of them, with the pipeline's bubble (Narayanan
-// et al., arXiv:2104.04473, section 2.2), the activations of its micro-batches in flight, and
-// collectives that the computation does not hide.
+// Estimates: the same parts for the most loaded stage, and in addition the pipeline's bubble
+// (Narayanan et al., arXiv:2104.04473, section 2.2), the activations of its micro-batches in
+// flight, and collectives that computation does not hide.
 class LayoutBounds {
  public:
   // make_task, make_shorter and objects that `machines` refers to must outlive this. `ranks`:
@@ -55,7 +56,7 @@ class LayoutBounds {
   // Input of fine(): rehearse() computes it, on any thread; learn() stores it.
   struct Rehearsed {
     bool is_possible = false;  // false: no bound is known for these layouts
-    Work layer, outside;       // of one layer; of all that is outside of layers
+    Work layer, outside;       // work of one layer; work outside of layers
   };
   using Key = std::tuple<int, int, int, int64_t, Recompute>;
   static Key key_of(const RunConfig& layout);
@@ -87,8 +88,8 @@ class LayoutBounds {
   // tensor ranks may shard all other parameters.
   double expert_share(const RunConfig& layout) const;
   TimedRank planned(RunConfig layout, Task& task, int64_t steps) const;
-  // Minimum time of an optimizer step with offload that micro-batches do not change: of copies in
-  // one direction, or of kernels on the host.
+  // Minimum time per step of offload work that does not depend on micro-batches: copies in one
+  // direction, or kernels on the host.
   double host_seconds(const RunConfig& layout) const;
   const Split& split_of(const RunConfig& layout);
   LayoutBound bound_of(const RunConfig& layout, const Rehearsed& of);
@@ -101,9 +102,9 @@ class LayoutBounds {
   GroupSpread expert_group(const RunConfig& layout) const;
   double bandwidth_seconds(comm::CollectiveOp op, double bytes, const GroupSpread& group) const;
   const Class& class_of(const RunConfig& layout) const;
-  // Bytes of a rank that holds `bytes`, if --zero `stage` and later ones shard them.
+  // Returns the bytes that a rank holds of `bytes`, which --zero `stage` and higher stages shard.
   double sharded(const RunConfig& layout, double bytes, int stage) const;
-  // Maximum number of shards of a parameter under --zero; tensor ranks too shard experts.
+  // Maximum number of shards of a parameter under --zero; tensor ranks shard experts too.
   double most_shares(const RunConfig& layout) const;
   int64_t shard_ranks(const RunConfig& layout) const;
 

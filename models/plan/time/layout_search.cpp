@@ -229,7 +229,7 @@ class Search {
                : seconds;
   }
   // Layouts that most published runs use: ZeRO-3 alone, and pipelines with ZeRO-1, with and without
-  // a node's tensor parallelism, and with and without expert parallelism for mixtures; with no or
+  // a node's tensor parallelism, and with and without expert parallelism for MoE models; with no or
   // selective recomputation.
   bool is_usual(const RunConfig& config) const {
     const bool has_pipeline = config.pipeline > 1;
@@ -397,7 +397,7 @@ class Search {
   double least_ratio_ = 1;
   std::set<Kind> tried_;                              // usual kinds with a plan
   int64_t nodes_ = 0;                                 // layouts whose plan was tried
-  std::map<LayoutBounds::Key, double> least_excess_;  // in bytes
+  std::map<LayoutBounds::Key, double> least_excess_;  // least excess over the estimate, in bytes
   FoundLayouts found_;
 };
 

@@ -13,7 +13,7 @@ namespace {
 // Maximum number of pipeline stages to plan: each stage of each layout needs a separate plan.
 constexpr int kMostStages = 16;
 
-// One value of an option. Empty text: the default, which the flags omit.
+// Value of an option, as number and as text; an empty text is the default, which the flags omit.
 struct Choice {
   std::string text;
   std::function<void(RunConfig&)> set;
@@ -23,7 +23,7 @@ struct Axis {
   std::vector<Choice> choices;
 };
 
-// The choices 1, 2, 4, ... up to `most`.
+// Returns the choices 1, 2, 4, ... up to `most`.
 Axis powers_of_two(const char* option, int most, int RunConfig::*field) {
   Axis axis{.option = option};
   for (int value = 1; value <= most; value *= 2) {

@@ -22,8 +22,8 @@ constexpr int64_t kCopied = 32 << 20;
 constexpr int kRuns = 6;
 constexpr double kUsable = 0.9;  // share of a node's memory that ranks can use
 
-// Runs `run` on all ranks kRuns times, after a run that does not count. Returns the shortest time,
-// where each time is that of the slowest rank.
+// Runs `run` on all ranks kRuns times, after a warm-up run. Returns the shortest of the slowest
+// rank's times.
 template <typename Run>
 double seconds_of(comm::ProcessGroup& group, const Run& run) {
   run();

@@ -72,7 +72,7 @@ std::array<Part, 9> parts_of(const PlannedStep& step) {
         known(step.exposed_model, step.model_fitted, kFitted)},
        {"exposed_host_s", "waiting for copies from the host, and for the CPU step",
         step.exposed_host, basis_name(Basis::kExtrapolated)},
-       {"bubble_s", "waiting for other pipeline stages", step.bubble, "as their times"}}};
+       {"bubble_s", "waiting for other pipeline stages", step.bubble, "as the stages' times"}}};
 }
 
 std::string text_of(const char* format, double value) {

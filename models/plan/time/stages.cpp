@@ -10,12 +10,12 @@
 namespace shale::models {
 namespace {
 
-constexpr int64_t kFewMicroBatches = 3;  // the time of the middle one stands for each further one
+constexpr int64_t kFewMicroBatches = 3;  // further ones take the time of the middle one
 constexpr int64_t kFewSteps = 2;         // all optimizer states exist in the second step
 
-// Placement of the ranks of the stage that begins with `rank`, as far as stages differ in it. If
-// the stages and their replicas are aligned with nodes, only this matters: whether the neighbour
-// stages are in the same node.
+// Returns a key of the placement of the stage whose first rank is `rank`: stages with equal keys
+// have equal links. If stages and replicas are aligned with nodes, the key says only whether the
+// neighbour stages are in the same node.
 std::vector<double> place_of_stage(const RunConfig& config, int ranks, int of_node, int rank) {
   const comm::ParallelSizes sizes = parallel_sizes(config, ranks);
   const int of_stage = sizes.shard * sizes.context * sizes.tensor;
@@ -27,8 +27,9 @@ std::vector<double> place_of_stage(const RunConfig& config, int ranks, int of_no
           rank < of_stage ? 0.0 : is_beside(rank - of_stage)};
 }
 
-// Appends the work of a stage: by chunk, the costs of its pieces and whether it has the model's
-// first and last piece. Stages of a schedule that returns hold different numbers of activations.
+// Appends the work of a stage to its key: by chunk, the costs of its pieces and whether it has the
+// model's first and last piece. In a schedule whose chunks return (zbv), every stage has its own
+// key, because stages hold different numbers of activations.
 void add_work(std::vector<double>& key, const std::vector<nn::Piece>& pieces,
               const comm::StagePlan& plan, int stage) {
   if (plan.placement().returns) key.push_back(stage);

@@ -25,10 +25,10 @@ int64_t micro_batches(const RunConfig& config, int ranks);
 RunConfig shortened(const RunConfig& config, int ranks, bool measures);
 
 // Plans the first rank of each pipeline stage, in order, with a shortened run whose times are
-// extrapolated to all micro-batches. Stages with equal pieces and equal links have equal steps:
-// only the first of them is planned, which holds most memory, as its forward is furthest ahead of
-// its backward. The others have a copy of its plan, whose RankMemory::rank is the planned rank.
-// machines: null: memory only. Throws as plan_time().
+// extrapolated to all micro-batches. Stages with equal pieces and equal links have equal steps. Of
+// these, only the first is planned, which holds the most memory because its forward is furthest
+// ahead of its backward. The others have a copy of its plan, whose RankMemory::rank is the planned
+// rank. machines: null: memory only. Throws as plan_time().
 std::vector<TimedRank> plan_stages(const RunConfig& config, const MakeTask& make_task, int ranks,
                                    const PlanMachines* machines);
 

@@ -117,7 +117,8 @@ TimeParts StepClock::reading() const {
   return parts;
 }
 
-// A concurrent collective slows kernels down, so that they take longer than `seconds`.
+// Advances the clock by `seconds` of kernels, and by the slowdown if a collective runs
+// concurrently.
 void StepClock::advance(double seconds) {
   const double busy_until = *std::max_element(free_.begin(), free_.end());
   const double beside = std::clamp(busy_until - now_, 0.0, seconds);

@@ -39,7 +39,7 @@ struct RankTime : TimeParts {
   TimeParts middle;
   std::map<int, comm::StageTimes> middle_chunks;
 
-  // Adds `share` times the other time; chunks and messages are replaced.
+  // Adds `share` times `other`; chunks and messages are replaced.
   void add_share(const RankTime& other, double share);
 };
 
