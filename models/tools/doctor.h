@@ -30,7 +30,7 @@ void examine_cpu(Findings& findings);
 void examine_memory(Findings& findings);
 void examine_disks(Findings& findings);
 void examine_gpus(Findings& findings);
-// Stored checks of GPUs' kernels (runtime/kernel_check/cache.h).
+// Adds the stored checks of GPU kernels (runtime/kernel_check/cache.h).
 void examine_kernels(Findings& findings);
 // machine: as found by examine_gpus(), or simulated.
 void examine_topology(Findings& findings, const GpuMachine& machine);

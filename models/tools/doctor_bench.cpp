@@ -74,7 +74,7 @@ std::string duration(double seconds) {
                         : cat(rounded(seconds), " s");
 }
 
-// Adds a line with the verdict `fix`; empty: all is well.
+// Adds a finding with the advice `fix`; empty: all is well.
 void add(Findings& findings, std::string name, std::string value, std::string fix) {
   findings.push_back({.section = kSection,
                       .name = std::move(name),
@@ -109,9 +109,9 @@ void measure_memory(Findings& findings, int cores) {
   const double all = copy_bytes_per_s(cores), one = cores == 1 ? all : copy_bytes_per_s(1);
   std::string fix;
   if (all < kLeast * std::min(cores, 4)) {
-    fix = "other programs use it, or only one memory channel is populated";
+    fix = "end other programs that use memory, or populate all memory channels";
   } else if (cores >= 4 && all < 1.2 * one) {
-    fix = "one core takes all there is: more ranks or threads will not be faster";
+    fix = "use fewer ranks or threads: one core already uses the whole bandwidth";
   }
   add(findings, "memory",
       cat(rate(all), " read and written by ", cores, " cores, ", rate(one), " by one"), fix);
@@ -131,7 +131,7 @@ void measure_products(Findings& findings, int cores) {
   const auto flops = [](double value) { return cat(rounded(value / 1e9), " GFLOP/s"); };
   add(findings, "GEMM fp32", cat(flops(all), " by ", cores, " cores, ", flops(one), " by one"),
       all < kShared * one * cores
-          ? "cores are shared, by hyper-threads, a quota or other programs: fewer ranks x --threads"
+          ? "use fewer ranks x --threads: hyper-threads, a quota or other programs share cores"
           : "");
   add(findings, "GEMM bf16", cat(flops(half), ", ", rounded(half / all), " times fp32's"),
       half < all ? "use --dtype fp32 here: the CPU has no bf16 instructions" : "");
@@ -148,7 +148,7 @@ void measure_disk(Findings& findings, const std::string& path) {
   try {
     const Folder folder = Folder::open(path);
     const DirectMemory memory = allocate_direct_memory(kPart);
-    std::memset(memory.get(), 0x5a, kPart);  // not zeros: a disk may store them without writing
+    std::memset(memory.get(), 0x5a, kPart);  // not zeros, which a disk may store without writing
     const std::span<std::byte> part(memory.get(), kPart);
     File file = File::create(folder, name);
     file.bypass_cache(true);
@@ -163,7 +163,7 @@ void measure_disk(Findings& findings, const std::string& path) {
       for (int64_t at = 0; at < kBytes; at += kPart) again.read_at(at, part);
     });
   } catch (const Error& error) {
-    add(findings, "disk", error.what(), "--folder names another");
+    add(findings, "disk", error.what(), "use --folder to measure another disk");
   }
   std::error_code gone;
   std::filesystem::remove(whole, gone);
@@ -172,7 +172,7 @@ void measure_disk(Findings& findings, const std::string& path) {
   add(findings, "disk",
       cat(path, ": ", rate(written), " written, ", rate(kBytes / read_s), " read; a checkpoint of ",
           "GPT-2 124M takes ", duration(kCheckpointBytes / written)),
-      written < kSlow ? "--out on another disk, or few checkpoints: --save-minutes" : "");
+      written < kSlow ? "put --out on another disk, or save less often with --save-minutes" : "");
 }
 
 // ---- GPUs ----
@@ -223,8 +223,8 @@ void measure_gpus(Findings& findings) {
     add(findings, cat("cuda:", i),
         cat(rounded(speed.flops / 1e12), " TFLOP/s in bf16 GEMMs; memory ",
             rate(speed.copy_bytes_per_s), "; from the host ", rate(speed.upload_bytes_per_s)),
-        is_slower ? "slower than another GPU here, and all wait for it: nvidia-smi -q -d "
-                    "PERFORMANCE says what holds it back"
+        is_slower ? "slower than another GPU here, so all others wait for it; run nvidia-smi -q -d "
+                    "PERFORMANCE to see why"
                   : "");
   }
 }
@@ -278,16 +278,16 @@ void judge_axis(Findings& findings, const AxisSpeed& speed, bool crowded) {
   const double narrow = speed.leaves_host ? kNarrowBetween : kNarrowOnHost;
   std::string fix;
   if (speed.latency_s > slow_s || speed.bytes_per_s < narrow) {
-    fix = crowded ? "ranks have no cores of their own: fewer ranks"
+    fix = crowded ? "start fewer ranks, so that each has its own cores"
           : speed.leaves_host
-              ? "a faster network, or its interface by --mca btl_tcp_if_include; axes with much "
-                "traffic inside hosts"
-              : "--bind-to none, and no other programs: ranks wait for cores";
+              ? "use a faster network, or choose its interface with --mca btl_tcp_if_include; keep "
+                "axes with much traffic inside hosts"
+              : "use --bind-to none and end other programs, because ranks wait for cores";
   }
   add(findings, cat("axis ", speed.axis),
-      cat(speed.ranks, " ranks", speed.leaves_host ? " of several hosts" : "",
+      cat(speed.ranks, " ranks", speed.leaves_host ? " on several hosts" : "",
           ": all-reduce of 8 B ", duration(speed.latency_s), ", of 16 MiB ",
-          rate(speed.bytes_per_s), " of a rank; ", "gradients of GPT-2 124M take ",
+          rate(speed.bytes_per_s), " per rank; ", "gradients of GPT-2 124M take ",
           duration(2 * kGradientBytes / speed.bytes_per_s)),
       fix);
 }
@@ -313,7 +313,7 @@ void measure_axes(Findings& findings, const BenchOptions& options) {
                       ? cat("did not run: exit code ", child.code)
                       : child.output.substr(at + kError.size(),
                                             child.output.find('\n', at) - at - kError.size()),
-         .fix = "shale doctor without --bench says whether mpirun can start ranks"});
+         .fix = "run shale doctor without --bench to see whether mpirun can start ranks"});
     return;
   }
   size_t axes = 0;
@@ -331,7 +331,7 @@ void measure_axes(Findings& findings, const BenchOptions& options) {
                 .bytes_per_s = line["bytes_per_s"].real()},
                options.hostfile.empty() && options.ranks > cpu_counts().bound);
   }
-  if (axes == 0) add(findings, "ranks", "no axis is longer than one rank", "--ranks 2 or more");
+  if (axes == 0) add(findings, "ranks", "no axis is longer than one rank", "use --ranks 2 or more");
 }
 
 }  // namespace

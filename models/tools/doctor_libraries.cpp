@@ -72,7 +72,7 @@ DriverGpu ask_for_gpu(const Library& driver, int index, int count) {
     return found;
   }
   if (get(&device, index) != 0) {
-    found.problem = "the driver does not open it";
+    found.problem = "the driver cannot open this GPU";
     return found;
   }
   get_name(name.data(), static_cast<int>(name.size()) - 1, device);
@@ -108,7 +108,7 @@ Finding examine_gpu(const DriverGpu& found, int index) {
     const Device device{.type = DeviceType::kCuda, .index = index, .arch = arch};
     finding.state = State::kWarning;
     finding.value += ": " + kernels_text(device, kOldestArch);
-    finding.fix = "--device cpu; with other GPUs beside it their numbers in CUDA_VISIBLE_DEVICES";
+    finding.fix = "use --device cpu, or list the other GPUs, if any, in CUDA_VISIBLE_DEVICES";
   } else if (arch < kFirstWithBF16) {
     finding.value += "; no bf16: use --dtype fp16";
   } else {
@@ -139,7 +139,7 @@ Finding try_gpu() {
   if (child.code != 0) {
     finding.state = State::kWarning;
     finding.fix =
-        "--device cpu; or build with -DSHALE_CUDA=ON and a CUDA toolkit no newer than "
+        "use --device cpu, or build with -DSHALE_CUDA=ON and a CUDA toolkit no newer than "
         "the driver";
   }
   return finding;
@@ -156,7 +156,7 @@ void examine_gpu_libraries(Findings& findings) {
     collectives.state = State::kWarning;
     collectives.value = "not found: " + nccl.error();
     collectives.fix =
-        "apt-get install libnccl2, or its folder in LD_LIBRARY_PATH; else GPUs "
+        "apt-get install libnccl2, or put its folder into LD_LIBRARY_PATH; else GPUs "
         "exchange data through the host";
   }
   findings.push_back(collectives);
@@ -245,8 +245,8 @@ void examine_start(Findings& findings) {
     const std::string line =
         text == output.npos ? "" : output.substr(text, output.find('\n', text) - text);
     finding.value = cat("do not start: ", started.timed_out ? "nothing after 30 s" : line);
-    finding.fix = started.code == 127 ? "apt-get install openmpi-bin, or its folder in PATH"
-                                      : "mpirun -np 2 hostname shows what is wrong";
+    finding.fix = started.code == 127 ? "apt-get install openmpi-bin, or add its folder to PATH"
+                                      : "run mpirun -np 2 hostname to see what is wrong";
   }
   findings.push_back(finding);
 }
@@ -278,13 +278,13 @@ void examine_gpus(Findings& findings) {
                       get_version != nullptr && start(0) == 0 && count_devices(&count) == 0 &&
                       count > 0;
   if (!usable) {
-    const std::string problem = driver.found()
-                                    ? "/dev/nvidia0 is there, and the driver finds no GPU"
-                                    : "/dev/nvidia0 is there, its driver is not: " + driver.error();
+    const std::string problem =
+        driver.found() ? "/dev/nvidia0 exists, but the driver finds no GPU"
+                       : "/dev/nvidia0 exists, but not its driver library: " + driver.error();
     findings.push_back({.section = "GPU",
                         .name = "devices",
                         .state = visible ? State::kWarning : State::kOk,
-                        .value = visible ? problem : "none: --device cpu, or emu for tests",
+                        .value = visible ? problem : "none; use --device cpu, or emu for tests",
                         .fix = visible ? "nvidia-smi shows what is wrong; in a container: docker "
                                          "run --gpus all"
                                        : ""});
@@ -322,7 +322,7 @@ void examine_kernels(Findings& findings) {
            .name = "kernels",
            .state = State::kWarning,
            .value = cat(one.kernel, " are not used: ", one.reason),
-           .fix = cat("report it, with the GPU and the driver; to check again: rm ", stored.file)});
+           .fix = cat("report this with GPU and driver; to repeat the check: rm ", stored.file)});
     }
   }
 }

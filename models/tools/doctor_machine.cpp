@@ -103,12 +103,12 @@ void examine_instructions(Findings& findings) {
   } else {
     finding.value = "no SSE4, which the kernels need";
     finding.state = State::kFailed;
-    finding.fix = "another machine, or pass the host's CPU model through";
+    finding.fix = "use another machine, or pass the host's CPU model through";
   }
 #else
   finding.value = "not x86: portable kernels, untuned";
   finding.state = State::kWarning;
-  finding.fix = "an x86-64 machine for speed";
+  finding.fix = "use an x86-64 machine for speed";
 #endif
   findings.push_back(finding);
 }
@@ -207,7 +207,7 @@ void examine_cpu(Findings& findings) {
                 .value = cat(cpus.bound, " of ", cpus.node, " in the affinity mask")};
   if (cpus.bound < cpus.node) {
     cores.state = State::kWarning;
-    cores.fix = "mpirun --bind-to none; a rank by itself: taskset, or --threads";
+    cores.fix = "use mpirun --bind-to none; for a single rank, use taskset or --threads";
   }
   findings.push_back(cores);
   if (const auto granted = cgroup_cpus(); granted && *granted < cpus.bound) {
@@ -215,7 +215,7 @@ void examine_cpu(Findings& findings) {
                         .name = "CPU quota",
                         .state = State::kWarning,
                         .value = cat("the container gets ", *granted, " CPUs' worth of time"),
-                        .fix = "ranks x --threads at most that many, or ranks are halted in turn"});
+                        .fix = "keep ranks x --threads at or below it, or ranks are throttled"});
   }
 }
 

@@ -23,7 +23,7 @@ std::string numbers(const std::vector<size_t>& indices) {
 }
 
 std::string node_text(const PciPlace& place) {
-  if (place.numa_node < 0) return "NUMA node unknown, or the machine has one";
+  if (place.numa_node < 0) return "NUMA node unknown, or the only one";
   return cat("NUMA node ", place.numa_node,
              place.cpu_list.empty() ? "" : cat(" with CPUs ", excerpt(place.cpu_list, 40)));
 }
@@ -39,12 +39,12 @@ Finding examine_place(const std::vector<PciPlace>& places, size_t index) {
   if (place.links.empty()) return finding;
   const PciLink& link = place.links.back();
   if (bytes > 0 && bytes < 0.9 * link.bytes_per_second()) {
-    finding.value += " while all that share a link above it exchange data";
+    finding.value += " while all GPUs that share a PCIe link with it transfer data";
   }
   if (link.width > 0 && link.width < link.possible_width) {
     finding.state = State::kWarning;
-    finding.value += cat("; it has ", link.possible_width, " lanes");
-    finding.fix = "a slot with all lanes, without a riser; or in the BIOS, how lanes are divided";
+    finding.value += cat("; the GPU supports ", link.possible_width, " lanes");
+    finding.fix = "use a slot with all lanes and no riser, or change the lane division in the BIOS";
   }
   return finding;
 }
@@ -114,19 +114,19 @@ Finding examine_nodes(const GpuMachine& machine) {
   }
   Finding finding{.section = kSection, .name = "ranks"};
   if (distinct.size() == 1) {
-    finding.value = *distinct.begin() < 0 ? "of no known NUMA node: not bound to CPUs"
-                                          : "all GPUs are at one NUMA node, on whose CPUs ranks "
-                                            "stay if they are enough";
+    finding.value = *distinct.begin() < 0 ? "NUMA nodes are unknown, so ranks are not bound to CPUs"
+                                          : "all GPUs are at one NUMA node; ranks are bound to "
+                                            "its CPUs if these are enough";
   } else if (distinct.contains(-1)) {
-    finding.value = "some GPUs are of no known NUMA node: --comm mpi adds over all ranks alike";
+    finding.value = "the NUMA nodes of some GPUs are unknown, so --comm mpi ignores NUMA nodes";
   } else if (comm::nodes_keep_tree(nodes)) {
     finding.value =
-        cat("stay on the CPUs of their GPU's NUMA node; --comm mpi adds inside each of ",
-            distinct.size(), " nodes first, and sums cross between nodes once");
+        cat("bound to the CPUs of their GPU's NUMA node; --comm mpi reduces inside each of ",
+            distinct.size(), " NUMA nodes first, then once between them");
   } else {
     finding.value =
-        "stay on the CPUs of their GPU's NUMA node; nodes do not have the same power of "
-        "two of consecutive GPUs, so --comm mpi adds over all ranks alike";
+        "bound to the CPUs of their GPU's NUMA node; --comm mpi ignores NUMA nodes, because they "
+        "do not have the same power of two of consecutive GPUs";
   }
   return finding;
 }

@@ -72,12 +72,13 @@ run 0 doctor --quick
 has '4, which SHALE_MACHINE simulates' \
   '0000:19:00.0, NUMA node 0 with CPUs 0-3, PCIe 4.0 x16, 15.7 GB/s each way at most while all' \
   '0000:ad:00.0, NUMA node 1 with CPUs 4-7, PCIe 4.0 x16, 31.5 GB/s each way at most' \
-  'PCIe 4.0 x8, 15.7 GB/s each way at most; it has 16 lanes' 'fix: a slot with all lanes' \
+  'PCIe 4.0 x8, 15.7 GB/s each way at most; the GPU supports 16 lanes' \
+  'fix: use a slot with all lanes' \
   'to 1: one switch, no peer access; to 2, 3: two NUMA nodes, no peer access' \
   'to 3: a root complex, no peer access' \
   'refuses peer access between all (NVIDIA GeForce RTX 4090): data goes through host memory' \
   'at 15.7 GB/s each way at most: an all-reduce of 1 GB takes 63 ms or more' \
-  'adds inside each of 2 nodes first, and sums cross between nodes once'
+  'reduces inside each of 2 NUMA nodes first, then once between them'
 # Simulates GPUs with peer access only behind a switch; three GPUs cannot be split equally between
 # two nodes.
 add_gpu "$work/switch" pci0000:16/0000:16:01.0/0000:17:00.0/0000:18:00.0/0000:19:00.0 0 0-3 16 1 \
@@ -88,13 +89,13 @@ add_gpu "$work/switch" pci0000:ac/0000:ac:01.0/0000:ad:00.0 1 4-7 16 - L40S
 variables=(SHALE_MACHINE="$work/switch")
 run 0 doctor --quick
 has 'to 1: one switch, peer access; to 2: two NUMA nodes, no peer access' \
-  'refuses peer access between some' 'adds over all ranks alike'
+  'refuses peer access between some' '--comm mpi ignores NUMA nodes'
 # Simulates unknown or invalid values in /sys.
 echo 'no number' >"$work/switch/sys/devices/pci0000:ac/0000:ac:01.0/0000:ad:00.0/numa_node"
 rm -r "$work/switch/sys/bus/pci/devices/0000:19:00.0"
 run 0 doctor --quick
 has '0000:19:00.0, NUMA node unknown' 'its width and speed unknown' 'to 1: unknown, peer access' \
-  'some GPUs are of no known NUMA node'
+  'the NUMA nodes of some GPUs are unknown'
 # Simulates a GPU for which the build has no kernels, next to one without bf16.
 add_gpu "$work/old" pci0000:16/0000:16:01.0/0000:17:00.0 0 0-3 16 - 'Tesla V100' 70
 add_gpu "$work/old" pci0000:16/0000:16:03.0/0000:19:00.0 0 0-3 16 - 'Tesla T4' 75
@@ -103,7 +104,7 @@ variables=(SHALE_MACHINE="$work/old")
 run 0 doctor --quick
 has 'L4, compute 8.9; fp8 with --fp8-scaling tensor' 'Tesla T4, compute 7.5; no bf16: use --dtype fp16' \
   'Tesla V100, compute 7.0: no kernels for cuda:0 of compute capability 7.0, expected 7.5' \
-  'fix: --device cpu; with other GPUs beside it'
+  'fix: use --device cpu, or list the other GPUs'
 variables=(SHALE_MACHINE="$work/nowhere")
 run 64 doctor --quick
 has 'error: SHALE_MACHINE: cannot read'
