@@ -84,7 +84,7 @@ Trainer trainer_of(const Json& theirs, const std::string& file) {
   throw ConfigError(cat(file, ": cannot tell which trainer the options are for; use --from"));
 }
 
-// Prints the converted options, and tells whether train_lm accepts them.
+// Returns the converted options as JSON. Throws ConfigError if train_lm does not accept them.
 std::string checked(const Json& options, const std::string& file) {
   std::string text = options.dump(2) + "\n";
   TrainConfig config;
@@ -157,7 +157,7 @@ int run_config(int argc, const char* const* argv) {
       Tool{"import", "converts the options of another trainer", run_import},
   };
   return run_tool({.program = "shale config",
-                   .summary = "converts files of options to those that --config reads",
+                   .summary = "converts option files of other trainers to files for --config",
                    .what = "action",
                    .closing = "",
                    .tools = kActions},

@@ -60,7 +60,8 @@ std::optional<Json> ConfigImport::take(const std::string& key) {
   taken_.insert(key);
   if (it->second.is_null()) return std::nullopt;
   if (it->second == "auto") {
-    notes_.push_back(cat(key, ": \"auto\" leaves it to who starts the run; so does this"));
+    notes_.push_back(
+        cat(key, ": left out; \"auto\" leaves the value to the command that starts the run"));
     return std::nullopt;
   }
   return it->second;
@@ -125,8 +126,8 @@ std::optional<std::string> ConfigImport::text(const std::string& key) {
 
 void ConfigImport::set(const std::string& option, const Json& value, std::string_view key) {
   if (options_.contains(option) && options_[option] != value) {
-    problems_.push_back(cat(key, ": ", flag_of(option), " would be ", value.dump(), ", and is ",
-                            options_[option].dump(), " already"));
+    problems_.push_back(cat(key, ": ", flag_of(option), " would be ", value.dump(),
+                            ", but is already ", options_[option].dump()));
     return;
   }
   options_[option] = value;
@@ -188,7 +189,7 @@ void ConfigImport::refuse_unless(const std::string& key, const Json& harmless,
     if (!it->first.starts_with(key + ".")) break;
     if (!it->second.is_null()) refuse(it->first, why);
   }
-  const auto value = take(key);  // empty for "auto": transformers then uses the accepted value
+  const auto value = take(key);  // empty for "auto", which transformers replaces by `harmless`
   if (!value || *value == harmless || as_number(*value) == harmless) return;
   refuse(key, why);
 }
@@ -205,7 +206,7 @@ void ConfigImport::finish() {
   for (const auto& [key, value] : values_) {
     if (taken_.count(key) > 0) continue;
     if (value.is_null()) {
-      notes_.push_back(cat(key, ": left out; null asks for nothing"));
+      notes_.push_back(cat(key, ": left out; its value is null"));
     } else {
       refuse(key, "has no counterpart");
     }

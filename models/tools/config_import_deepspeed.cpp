@@ -32,7 +32,8 @@ void import_lamb_and_bits(ConfigImport& in, const std::string& name) {
   if (name == "lamb") {
     in.refuse_unless(params + "min_coeff", 0.0, "Shale's least ratio is 0");
     in.refuse_unless(params + "max_coeff", 10.0, "Shale's largest ratio is 10");
-    if (!in.has(params + "min_coeff")) in.lacks(params + "min_coeff", "0.01 there, 0 here");
+    if (!in.has(params + "min_coeff"))
+      in.lacks(params + "min_coeff", "DeepSpeed's default is 0.01, Shale's least ratio is 0");
     in.refuse_unless(params + "eps_inside_sqrt", false, "Shale adds eps to the root");
   }
   in.refuse_unless(params + "max_grad_norm", 0.0,
@@ -94,7 +95,7 @@ void import_optimizer(ConfigImport& in) {
     in.refuse_unless(params + key, false, "has no counterpart");
   }
   in.refuse_unless(params + "bias_correction", true, "has no counterpart");
-  in.leave_out({params + "torch_adam"}, "which implementation it is changes no result");
+  in.leave_out({params + "torch_adam"}, "the implementation changes no result");
 }
 
 // Shale's warm-up is linear; DeepSpeed's is logarithmic by default.
@@ -159,18 +160,18 @@ void import_precision(ConfigImport& in) {
     in.set("loss_scale", static_cast<double>(int64_t{1} << std::min<int64_t>(power, 40)),
            "fp16.initial_scale_power");
     in.leave_out({"fp16.loss_scale_window", "fp16.hysteresis"},
-                 "the scale doubles after 2000 steps, and each overflow halves it");
+                 "Shale's scale doubles after 2000 steps, and each overflow halves it");
     in.refuse_unless("fp16.min_loss_scale", 1, "Shale's least loss scale is 1");
     in.refuse_unless("fp16.consecutive_hysteresis", false, "has no counterpart");
-    in.leave_out({"fp16.auto_cast"}, "modules say their dtypes");
+    in.leave_out({"fp16.auto_cast"}, "Shale's modules choose their dtypes");
   }
   for (const char* const key :
        {"bf16.bf16_master_weights_and_grads", "bf16.bf16_optimizer_states",
         "fp16.fp16_master_weights_and_grads", "fp16.fp16_optimizer_states"}) {
-    in.refuse_unless(key, false, "masters and moments have 32 bits here");
+    in.refuse_unless(key, false, "Shale's masters and moments are fp32");
   }
   in.leave_out_rest("fp16.", "fp16 is not enabled");
-  in.leave_out_rest("bf16.", "masters and moments have 32 bits here");
+  in.leave_out_rest("bf16.", "Shale's masters and moments are fp32");
   if (const auto type = in.text("communication_data_type")) {
     if (*type == "fp32" || *type == "bf16" || *type == "bfp16") {
       in.set("grad_dtype", *type == "fp32" ? "fp32" : "bf16", "communication_data_type");
@@ -192,8 +193,8 @@ void import_offload(ConfigImport& in, int64_t stage) {
     in.set("offload", "optimizer", zero + "offload_optimizer.device");
   }
   if (states == "cpu" && stage == 3) in.maps(zero + "offload_optimizer.ratio", "offload_ratio");
-  in.leave_out_rest(zero + "offload_optimizer.", "it says how memory is copied");
-  in.leave_out_rest(zero + "offload_param.", "it says how memory is copied");
+  in.leave_out_rest(zero + "offload_optimizer.", "it only affects how memory is copied");
+  in.leave_out_rest(zero + "offload_param.", "it only affects how memory is copied");
 }
 
 void import_zero(ConfigImport& in) {
@@ -213,7 +214,7 @@ void import_zero(ConfigImport& in) {
   };
   count(zero + "mics_shard_size", "shard_ranks", -1);
   count(zero + "zero_hpz_partition_size", "reshard_ranks", 1);
-  in.leave_out({zero + "stage3_param_persistence_threshold"}, "all parameters are sharded");
+  in.leave_out({zero + "stage3_param_persistence_threshold"}, "Shale shards all parameters");
   if (in.flag(zero + "overlap_comm") == false) in.set("no_overlap", true, zero + "overlap_comm");
   const auto coded = [&in, &zero](const std::string& key, const char* option, const char* bits) {
     if (in.flag(zero + key) == true) in.set(option, bits, zero + key);
@@ -240,7 +241,7 @@ void import_deepspeed(ConfigImport& in) {
     in.set("offload_activations", true, "activation_checkpointing.cpu_checkpointing");
   }
   in.leave_out_rest("activation_checkpointing.",
-                    "what is computed again is the model's choice there: --recompute");
+                    "use --recompute; in DeepSpeed the model chooses what is recomputed");
   if (in.flag("tensorboard.enabled") == true) in.set("tensorboard", true, "tensorboard.enabled");
   in.maps("seed", "seed");
   for (const char* const part :

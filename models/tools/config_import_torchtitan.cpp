@@ -17,16 +17,17 @@ struct Harmless {
   const char* why;
 };
 const Harmless kHarmless[] = {
-    {"model.converters", Json::array(), "what converters change is said by --dtype"},
+    {"model.converters", Json::array(), "use --dtype instead of converters"},
     {"experimental.custom_import", "", "has no counterpart"},
     {"experimental.custom_args_module", "", "has no counterpart"},
-    {"debug.moe_force_load_balance", false, "routers choose experts"},
-    {"training.debug_moe_force_load_balance", false, "routers choose experts"},
-    {"optimizer.early_step_in_backward", false, "gradients are clipped, which that leaves out"},
-    {"fault_tolerance.enable", false, "give the ranks of all replicas"},
+    {"debug.moe_force_load_balance", false, "Shale's routers always choose the experts"},
+    {"training.debug_moe_force_load_balance", false, "Shale's routers always choose the experts"},
+    {"optimizer.early_step_in_backward", false,
+     "Shale clips gradients, which needs all of them before the step"},
+    {"fault_tolerance.enable", false, "set --ranks to the number of ranks of all replicas"},
     {"fault_tolerance.semi_sync_method", nullptr, "every step adds the gradients of all ranks"},
     {"checkpoint.initial_load_path", nullptr, "give --init"},
-    {"checkpoint.load_step", -1, "give --resume and the checkpoint"},
+    {"checkpoint.load_step", -1, "use --resume with the checkpoint"},
 };
 
 // torchtitan's model names, with the corresponding --model.
@@ -155,7 +156,7 @@ void import_parallelism(ConfigImport& in) {
   const int64_t replicas = in.integer(part + "data_parallel_replicate_degree").value_or(1);
   const int64_t shards = in.integer(part + "data_parallel_shard_degree").value_or(-1);
   const std::string reshard = in.text(part + "fsdp_reshard_after_forward").value_or("default");
-  const bool has_stages = degree(in, "pipeline") > 1;  // they keep parameters gathered
+  const bool has_stages = degree(in, "pipeline") > 1;  // pipeline stages keep parameters gathered
   in.set("zero", shards == 1 ? 0 : has_stages ? 1 : reshard == "never" ? 2 : 3,
          part + "data_parallel_shard_degree");
   if (replicas > 1 && shards > 1)
@@ -184,7 +185,7 @@ void import_parallelism(ConfigImport& in) {
     in.refuse_unless(part + "expert_tensor_parallel_degree", 1,
                      "tensor parallelism inside experts has no counterpart");
   }
-  in.leave_out_rest(part, "parallelism that is not used, or it only changes speed");
+  in.leave_out_rest(part, "this parallelism is not used, or it only changes speed");
 }
 
 }  // namespace
@@ -209,7 +210,7 @@ void import_torchtitan(ConfigImport& in) {
   }
   const std::string mode = in.text("activation_checkpoint.mode").value_or("selective");
   in.set("recompute", mode, "activation_checkpoint.mode");
-  in.leave_out_rest("activation_checkpoint.", "what selective means is the model's choice");
+  in.leave_out_rest("activation_checkpoint.", "Shale's model chooses what selective recomputes");
   if (in.flag("metrics.enable_tensorboard") == true) {
     in.set("tensorboard", true, "metrics.enable_tensorboard");
   }
@@ -222,7 +223,7 @@ void import_torchtitan(ConfigImport& in) {
     in.leave_out_rest(part, "it changes no result");
   }
   for (const char* const part : {"float8.", "mx.", "quantize.", "fault_tolerance."}) {
-    in.leave_out_rest(part, "of what is only used when a converter asks for it");
+    in.leave_out_rest(part, "used only if a converter needs it");
   }
 }
 

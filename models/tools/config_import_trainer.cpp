@@ -18,7 +18,7 @@ struct Harmless {
   const char* why;
 };
 const Harmless kHarmless[] = {
-    {"data_seed", nullptr, "--seed is that of the data too"},
+    {"data_seed", nullptr, "--seed is also the seed of the data"},
     {"label_smoothing_factor", 0, "has no counterpart"},
     {"neftune_noise_alpha", nullptr, "has no counterpart"},
     {"group_by_length", false, "batches come in the order of the seed"},
@@ -32,14 +32,14 @@ const Harmless kHarmless[] = {
     {"optim_target_modules", nullptr, "has no counterpart"},
     {"bf16_full_eval", false, "validation is computed in --dtype"},
     {"fp16_full_eval", false, "validation is computed in --dtype"},
-    {"accelerator_config.split_batches", false, "a micro-batch is one of a rank"},
+    {"accelerator_config.split_batches", false, "--micro-batch counts samples per rank"},
     {"accelerator_config.gradient_accumulation_kwargs.num_steps", nullptr,
      "give gradient_accumulation_steps"},
     {"parallelism_config", nullptr, "give --tensor, --context, --shard-ranks"},
     {"tp_size", 0, "give --tensor"},
     {"per_gpu_train_batch_size", nullptr, "give per_device_train_batch_size"},
-    {"half_precision_backend", "auto", "apex has other rules of what stays in 32 bits"},
-    {"fp16_backend", "auto", "apex has other rules of what stays in 32 bits"},
+    {"half_precision_backend", "auto", "apex keeps other values in fp32"},
+    {"fp16_backend", "auto", "apex keeps other values in fp32"},
 };
 
 // Names and prefixes of keys that never change results.
@@ -100,7 +100,7 @@ void import_batch(ConfigImport& in) {
                       "gradient_accumulation_steps");
   if (const int64_t steps = in.integer("max_steps").value_or(-1); steps > 0) {
     in.set("steps", steps, "max_steps");
-    in.leave_out({"num_train_epochs"}, "max_steps counts");
+    in.leave_out({"num_train_epochs"}, "max_steps takes precedence");
   } else {
     in.maps("num_train_epochs", "epochs", 3.0);
   }
@@ -131,17 +131,18 @@ void import_optimizer(ConfigImport& in) {
   if (is_adam) in.maps("adam_epsilon", "eps", 1e-8);
   if (name->second == "sgd") in.set("momentum", 0, "optim (torch.optim.SGD's default)");
   in.leave_out({"adam_beta1", "adam_beta2", "adam_epsilon"},
-               cat("it is not of ", theirs, ", which is the optimizer"));
+               cat("the optimizer ", theirs, " does not use it"));
   in.maps("weight_decay", "weight_decay", 0.0);
   // A max_grad_norm of null disables clipping.
   in.maps("max_grad_norm", "clip", in.is("max_grad_norm", nullptr) ? 0.0 : 1.0);
-  in.refuse_unless("optim_args", "", "has no counterpart: give the options' own flags");
+  in.refuse_unless("optim_args", "", "has no counterpart; use flags such as --beta1");
 }
 
 void import_warmup(ConfigImport& in) {
   if (in.text("lr_scheduler_type") == "constant") {
     in.set("warmup_steps", 0, "lr_scheduler_type");
-    return in.leave_out({"warmup_steps", "warmup_ratio"}, "constant has no warm-up there");
+    return in.leave_out({"warmup_steps", "warmup_ratio"},
+                        "the constant schedule of transformers has no warm-up");
   }
   double steps = in.number("warmup_steps").value_or(0);
   std::string key = "warmup_steps";
@@ -179,7 +180,7 @@ void import_stable_decay(ConfigImport& in, const std::string& key, const std::st
   const std::string shape = in.text(kwargs + "decay_type").value_or("cosine");
   if (shape == "linear" || shape == "1-sqrt") {
     in.set("schedule", shape == "linear" ? "wsd" : "wsd-1-sqrt", kwargs + "decay_type");
-    in.leave_out({kwargs + "num_cycles"}, "it is of a decay that is a cosine");
+    in.leave_out({kwargs + "num_cycles"}, "only a cosine decay uses it");
   } else {
     in.refuse(in.has(kwargs + "decay_type") ? kwargs + "decay_type" : key,
               "the decay is a cosine (the default), but Shale has only linear and 1-sqrt");
@@ -217,7 +218,7 @@ void import_schedule(ConfigImport& in) {
     }
   } else if (type == "constant" || type == "constant_with_warmup") {
     in.set("schedule", "constant", key);
-    in.leave_out_rest(kwargs, "a constant rate has none");
+    in.leave_out_rest(kwargs, "a constant schedule has no parameters");
   } else if (type == "inverse_sqrt") {
     import_inverse_sqrt(in, key, kwargs + "timescale");
   } else if (type == "warmup_stable_decay") {
@@ -263,7 +264,7 @@ void import_sharding(ConfigImport& in) {
   }
   for (const char* const key : kOfUnits) {
     for (const char* const before : {"fsdp_", "fsdp_config.", "fsdp_config.fsdp_"}) {
-      in.leave_out({std::string(before) + key}, "units are the model's blocks");
+      in.leave_out({std::string(before) + key}, "Shale shards by the model's blocks");
     }
   }
   in.refuse_unless("fsdp_config.xla", false, "has no counterpart");
@@ -282,7 +283,7 @@ void import_output(ConfigImport& in) {
   if (in.text("save_strategy").value_or("steps") == "steps") {
     import_interval(in, "save_steps", "save_every");
   }
-  in.leave_out({"save_steps"}, "save_strategy is another");
+  in.leave_out({"save_steps"}, "save_strategy is not steps");
   in.maps("save_total_limit", "keep", 0);
   if (in.text("eval_strategy").value_or("no") == "steps") {
     import_interval(in, in.number("eval_steps") ? "eval_steps" : "logging_steps", "eval_every");
@@ -290,7 +291,7 @@ void import_output(ConfigImport& in) {
   in.leave_out({"eval_steps", "evaluation_strategy", "do_train", "do_eval", "do_predict",
                 "per_device_eval_batch_size", "eval_accumulation_steps", "eval_delay",
                 "eval_on_start", "prediction_loss_only"},
-               "--eval-every and --eval-samples say how it is evaluated");
+               "--eval-every and --eval-samples configure validation");
   const auto resume = in.take("resume_from_checkpoint");
   if (resume == true) in.set("resume", "auto", "resume_from_checkpoint");
   if (resume && resume->is_string()) in.set("resume", *resume, "resume_from_checkpoint");
@@ -319,10 +320,10 @@ void import_trainer(ConfigImport& in) {
   in.maps("ddp_timeout", "timeout", 1800);
   if (in.ranks() != 1) {
     in.refuse_unless("average_tokens_across_devices", true,
-                     "a loss is the mean over the tokens of all ranks");
+                     "Shale's loss is the mean over the tokens of all ranks");
   }
   in.leave_out({"average_tokens_across_devices"},
-               "a loss is the mean over the tokens of all ranks");
+               "Shale's loss is the mean over the tokens of all ranks");
   for (const Harmless& key : kHarmless) in.refuse_unless(key.name, key.value, key.why);
   for (const char* const part : kNoResult) in.leave_out_rest(part, "it changes no result");
 }
