@@ -19,7 +19,7 @@ int run_ckpt(int argc, const char* const* argv) {
   static constexpr std::array kActions = {
       Tool{"inspect", "prints what is in a checkpoint", ckpt::run_inspect},
       Tool{"verify", "checks every byte of a checkpoint", ckpt::run_verify},
-      Tool{"reshard", "rewrites a checkpoint as another number of files", ckpt::run_reshard},
+      Tool{"reshard", "rewrites a checkpoint with another number of files", ckpt::run_reshard},
       Tool{"export", "writes the model of a checkpoint for Hugging Face, PyTorch or llama.cpp",
            ckpt::run_export},
       Tool{"diff", "lists the tensors in which two checkpoints differ", ckpt::run_diff},
@@ -92,7 +92,7 @@ int run_verify(int argc, const char* const* argv) {
   const auto verify = [&](const char* name, const std::function<bool()>& is_there) {
     try {
       if (is_there() && !quiet) std::printf("ok       %s\n", name);
-    } catch (const DataError& error) {  // goes on, to report the other checkpoints too
+    } catch (const DataError& error) {  // continues, to report the other files too
       if (!quiet) std::printf("damaged  %s\n", name);
       if (damaged++ == 0) first_problem = error.what();
     }

@@ -79,8 +79,8 @@ int run_reshard(int argc, const char* const* argv) {
   std::string path, out;
   int ranks = 1;
   ConfigSpec spec("shale ckpt reshard",
-                  "rewrites a checkpoint as another number of files, of about equal size; for "
-                  "moving and storing it, as training resumes from any number of files");
+                  "rewrites a checkpoint with another number of files, of about equal size; for "
+                  "moving and storing it, because training resumes from any number of files");
   spec.add_positional("checkpoint", path, "a checkpoint or a run",
                       {.required = true, .is_path = true});
   spec.add("ranks", ranks, "number of files to write", {.min = 1, .max = 99'999});
@@ -113,8 +113,8 @@ int run_export(int argc, const char* const* argv) {
        {"dcp", ExportFormat::kDcp},
        {"gguf", ExportFormat::kGguf},
        {"onnx", ExportFormat::kOnnx}},
-      "format to write; dcp: for torch.distributed.checkpoint.load(); onnx: for onnxruntime, runs "
-      "of train_image and train_diffusion");
+      "format to write; dcp: for torch.distributed.checkpoint.load(); onnx: for onnxruntime, only "
+      "from runs of train_image and train_diffusion");
   spec.add_choice("dtype", request.type,
                   {{"fp32", GgufType::kF32},
                    {"bf16", GgufType::kBF16},

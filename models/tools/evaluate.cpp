@@ -37,7 +37,7 @@ void describe(ConfigSpec& spec, Request& r) {
        {"hellaswag", Evaluated::kHellaSwag},
        {"arc", Evaluated::kArc},
        {"mmlu", Evaluated::kMmlu}},
-      "perplexity: of a text; else a benchmark, with questions in its own jsonl format");
+      "perplexity of a text, or a benchmark with questions in its own jsonl format");
   spec.add("data", r.data,
            "text for perplexity, jsonl with questions, or images as in --data of train_image",
            {.required = true, .is_path = true, .help = {.metavar = "FILE"}});
@@ -108,7 +108,7 @@ void print(const Request& request, const std::string& description, const Json& r
   }
 }
 
-// Validation images of a data set that has some, else all.
+// Evaluates the validation images of a data set; all images if it has none for validation.
 int evaluate_images(const Request& request, comm::World& world) {
   if (request.task != Evaluated::kPerplexity || request.seq_len > 0) {
     throw ConfigError(cat("--task and --seq-len are for language models, ", request.model.path,

@@ -40,7 +40,7 @@ void describe(ConfigSpec& spec, Request& r) {
            "a line {\"text\": ...} or {\"error\": ...} for each",
            {.is_path = true, .help = {.metavar = "FILE.jsonl"}});
   spec.add("chat", r.chat,
-           "treat each prompt as a user message; without --prompt, each line of stdin");
+           "treat each prompt as a user message; without --prompt, each line of stdin is one");
   describe_chat_template(spec, r.style);
   spec.add("system", r.system, "system message of the conversation", {.help = {.metavar = "TEXT"}});
   spec.section("Sampling");

@@ -23,7 +23,7 @@ void describe(ConfigSpec& spec, JoinOptions& options) {
   spec.add_positional("head", options.head,
                       "HOST:PORT of shale train or shale run --nodes N; "
                       "default: by MASTER_ADDR, MASTER_PORT, RANK and WORLD_SIZE");
-  spec.section("Flags (before --; with these variables, what rank 0 runs follows it)");
+  spec.section("Flags (before --; after it, the command of rank 0 if MASTER_ADDR is set)");
   spec.add("join-timeout", options.limit_s, "time to wait for the head",
            {.min = 0, .exclude_min = true, .help = {.metavar = "SECONDS", .unit = "s"}});
 }
@@ -48,7 +48,8 @@ int run_join(int argc, const char* const* argv) {
   const char* const* const end = argv + argc;
   const char* const* const dashes = std::find(argv + 1, end, std::string_view("--"));
   JoinOptions options;
-  ConfigSpec spec("shale join", "runs a part of a run on this host, for a head elsewhere");
+  ConfigSpec spec("shale join",
+                  "starts ranks on this host for a run that another host leads, without ssh");
   describe(spec, options);
   if (parse_or_print(spec, static_cast<int>(dashes - argv), argv)) return 0;
   NodeOptions node{.limit_s = options.limit_s};

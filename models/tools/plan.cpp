@@ -1,4 +1,4 @@
-// shale plan: memory that a run would need, rank by rank, without its machines.
+// shale plan: memory and time that a run would need, rank by rank, without its machines.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -54,7 +54,7 @@ struct PlanOptions {
   std::string write;         // file for the options of the fastest layout; empty: none
   std::string cluster;       // names or files of clusters, or kHere; empty: no cluster
   std::string tokens;        // items of the whole run, for parse_items(); empty: unknown
-  double price = 0;          // of a device hour; 0: that of the cluster
+  double price = 0;          // dollars per device hour; 0: price of the cluster
   std::string kernel_times;  // cache file; empty: none
   bool measure = false;
   double device_mtbf_h = 0;  // mean hours between failures of a device; 0: ignore failures
@@ -79,7 +79,7 @@ void describe(ConfigSpec& spec, PlanOptions& options, const PlannedProgram& prog
   spec.add("top", options.top, "number of fastest layouts to list",
            {.min = 1, .max = kMostLayouts});
   spec.add("search-nodes", options.search_nodes,
-           "layouts that the search plans, in the order of their estimated times; 0: no limit",
+           "maximum number of layouts that the search plans, fastest estimates first; 0: no limit",
            {.min = 0});
   spec.add("write", options.write,
            "write the fastest layout and the given options to a file for train_lm --config",
@@ -90,11 +90,12 @@ void describe(ConfigSpec& spec, PlanOptions& options, const PlannedProgram& prog
   spec.add("cluster", options.cluster,
            cat("clusters to compare: names (", cluster_names(),
                "), files (docs/explanation/planning.md), or the word here, to measure this machine "
-               "with --ranks processes; adds whether the run fits, the step time and its parts"),
+               "with --ranks processes; also prints whether the run fits and the parts of the step "
+               "time"),
            {.is_path = true, .help = {.metavar = "NAME|FILE,...|here", .default_text = "none"}});
   spec.add("tokens", options.tokens,
-           "tokens (or samples) of the whole run, such as 15T; adds its days, and with --price its "
-           "dollars",
+           "tokens (or samples) of the whole run, such as 15T; also prints the run's days, and "
+           "with --price its dollars",
            {.help = {.metavar = "COUNT"}});
   spec.add("price", options.price, "dollars per device hour; 0: the cluster's price",
            {.min = 0, .help = {.metavar = "DOLLARS"}});
@@ -111,12 +112,12 @@ void describe(ConfigSpec& spec, PlanOptions& options, const PlannedProgram& prog
     spec.add(name, field, help, {.min = 0, .help = {.metavar = "SECONDS"}});
   };
   spec.add("device-mtbf", options.device_mtbf_h,
-           "mean hours between failures of a device (Llama 3: 50700); adds the best save interval "
-           "and the goodput; 0: no failures",
+           "mean hours between failures of a device (Llama 3: 50700); also prints the best save "
+           "interval and the goodput; 0: no failures",
            {.min = 0, .help = {.metavar = "HOURS"}});
   seconds("save-stall", options.failures.save_s, "time for which a checkpoint stops training");
   seconds("save-write", options.failures.write_s,
-          "time until a checkpoint is on disk, written in the background");
+          "time until a checkpoint, written in the background, is on disk");
   seconds("restart-time", options.failures.restart_s,
           "time from a failure to the first step after it");
   program.describe(spec);
@@ -139,7 +140,7 @@ std::string failures_text(const PlanOptions& options) {
   return cat("failures: one in ", format_number(model.between_failures_s / 3600),
              " h; with --save-minutes ", format_number(best.interval_s / 60), ", ",
              format_number(100 * best.share),
-             "% of the time makes steps that are not lost again\n");
+             "% of the time is spent on steps that no failure undoes\n");
 }
 
 // Machines for which step times are planned; empty without --cluster.
@@ -193,7 +194,7 @@ Planned plan_on(const PlanOptions& options, const ConfigSpec& spec, const Planne
                 const Cluster* cluster) {
   RunConfig& run = program.run;
   Machines machines(options, cluster, run);
-  run.epochs = 0;  // without data, --steps says how often each kind of step comes
+  run.epochs = 0;  // without data, --steps says how often each kind of step occurs
   program.resolve(options.ranks);
   int64_t most_bytes = std::exchange(run.device_memory, 0);
   if (most_bytes == 0 && cluster != nullptr) most_bytes = int64_t(cluster->memory);
@@ -211,7 +212,7 @@ Planned plan_on(const PlanOptions& options, const ConfigSpec& spec, const Planne
   }
   planned.seconds = seconds_since(start);
   machines.keep_times();
-  run.trace.clear();  // only the run's own plan writes a memory profile
+  run.trace.clear();  // no later plan writes a memory profile
   if (machines.get() != nullptr && options.rank < 0) {
     planned.step =
         planned_step(run, planned.task->unit(), machines.cluster(), planned.ranks, options.ranks);
@@ -251,7 +252,7 @@ int plan(const PlanOptions& options, const ConfigSpec& spec, const PlannedProgra
         text += cat("host, for saves: ", bytes_text(rank.checkpoint_bytes), "\n");
       }
     } else {
-      alike += cat(alike.empty() ? "\n" : "; ", "rank ", firsts[i], ": at most as rank ",
+      alike += cat(alike.empty() ? "\n" : "; ", "rank ", firsts[i], ": at most the memory of rank ",
                    rank.memory.rank);
     }
   }
@@ -296,7 +297,8 @@ int compare_clusters(const PlanOptions& options, const ConfigSpec& spec,
 
 // ---- Layouts ----
 
-// Returns false if a model of fewer layers says less of the whole one.
+// Makes tasks with fewer layers. Null if those would not represent the whole model: with stored
+// weights, or with --dtype fp8, which keeps some blocks in bf16.
 MakeShorterTask shorter_tasks(const TrainConfig& config) {
   if (!config.language.init.empty() || config.run.dtype == Precision::kFp8) return {};
   return [config](int64_t layers) {
@@ -334,7 +336,7 @@ int search(const PlanOptions& options, const ConfigSpec& spec, const Machines& m
   check_found(found, search, "--layouts", "raise --search-nodes, or set it to 0 for no limit");
   if (options.write.empty()) return 0;
   write_file_atomically(options.write, layout_options(options.train, spec, found.best.front()));
-  std::printf("%s has the first\n", options.write.c_str());
+  std::printf("wrote the fastest layout to %s\n", options.write.c_str());
   return 0;
 }
 
@@ -437,7 +439,7 @@ int run_plan(int argc, const char* const* argv) {
   const Json recipe = find_recipe(argc, argv);
   std::string name = recipe.is_object() ? recipe["program"].text() : "train_lm";
   std::vector<const char*> arguments(argv, argv + argc);
-  // As in shale train: lm, image or diffusion.
+  // Accepts lm, image or diffusion, as shale train does.
   if (argc > 1 && argv[1][0] != '-') {
     name = cat("train_", argv[1]);
     arguments.erase(arguments.begin() + 1);

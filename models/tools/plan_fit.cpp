@@ -120,7 +120,7 @@ std::string describe(const PlanFit& fit) {
   }
   std::string text = cat("does not fit: rank ", fit.rank, " needs ", size(fit.bytes), ", found ",
                          size(fit.most_bytes), " per device");
-  if (!fit.changes.empty()) text += "; enough is one of: ";
+  if (!fit.changes.empty()) text += "; each of these is enough: ";
   for (const std::string& change : fit.changes) {
     text += cat(&change == &fit.changes.front() ? "" : ", ", change);
   }

@@ -13,21 +13,22 @@ namespace shale::models {
 // Result of a plan: true if the run fits its devices, and options to change if it does not.
 struct PlanFit {
   int rank = 0;            // the most loaded rank
-  int64_t bytes = 0;       // held by its device
+  int64_t bytes = 0;       // bytes held by the device of that rank
   int64_t most_bytes = 0;  // memory of a device; 0: unknown
   bool fits = true;        // true if most_bytes is unknown
   int64_t micro_batch =
       0;  // largest micro-batch that fits, of up to 16 times the run's; 0: unknown
-  std::vector<std::string> changes;  // options with which a run fits that does not; each is enough
+  std::vector<std::string> changes;  // options that would make the run fit; each is enough
 };
 
-// program: its options are resolved, without a limit of memory. planned: the ranks of the run.
+// Compares the planned ranks with the memory of a device, and plans changes if they do not fit.
+// program: its options are resolved, without a memory limit. planned: the ranks of the run.
 // keeps_batch: the micro-batch must divide the run's global batch.
 PlanFit plan_fit(const PlannedProgram& program, int ranks, std::span<const TimedRank> planned,
                  int64_t most_bytes, bool keeps_batch);
 
-// "fits: 61.2 GiB of 80.0 GiB per device; largest micro-batch that fits: 4"; empty if the memory of
-// a device is unknown.
+// Returns "fits: 61.2 GiB of 80.0 GiB per device; largest micro-batch that fits: 4"; empty if the
+// memory of a device is unknown.
 std::string describe(const PlanFit& fit);
 
 }  // namespace shale::models

@@ -77,7 +77,7 @@ std::string title(const PlannedRank& rank) {
 }
 
 std::string explanation(const PlannedRank& rank) {
-  std::string text = "in use at the peak, largest first: bytes, blocks, tag, module, asker\n";
+  std::string text = "in use at the peak, largest first: bytes, blocks, tag, module, caller\n";
   for (size_t i = 0; i < std::min(kExplained, rank.at_peak.size()); ++i) {
     const MemoryLedger::Share& share = rank.at_peak[i];
     text += cat("  ", padded(bytes_text(share.bytes), kCellWidth), " ",
@@ -144,12 +144,13 @@ std::string describe(const FoundLayouts& found, int64_t most_bytes) {
 
 namespace {
 
-// Most plans are this close to the speed that was measured (bench/results/planned_runs.md).
+// Returns the relative error that most plans of step times stay below
+// (bench/results/planned_runs.md).
 double usual_error(const Cluster& cluster) {
   return cluster.is_gpu ? 0.15 : 0.1;
 }
 
-// Three digits, and a suffix as parse_items() reads it: "87.4B".
+// Rounds to three digits, with a suffix that parse_items() reads: "87.4B".
 std::string rounded(double value) {
   std::string suffix;
   for (const char* const next : {"k", "M", "B", "T"}) {

@@ -13,7 +13,7 @@ namespace shale::models {
 
 std::string bytes_text(int64_t bytes);  // "-" for none
 std::string padded(std::string_view text, size_t width);
-inline constexpr size_t kCellWidth = 13;  // of a column of bytes or times
+inline constexpr size_t kCellWidth = 13;  // width of a column of bytes or times
 
 // Returns the peak of a rank, the memory in use then by unit in the model's order and by tag, and
 // with `explains` the largest allocations.
@@ -22,11 +22,11 @@ std::string describe(const PlannedRank& rank, const std::vector<Module*>& units,
 // 0: unknown.
 std::string describe(const FoundLayouts& found, int64_t most_bytes);
 
-// Returns lines about the time of a whole run: items a day, and for `items` days and money.
-// price: of a device hour; 0: unknown.
+// Size of a whole run, and the price of a device hour. describe() returns lines with its items a
+// day and, for known values, its days and cost.
 struct RunSize {
-  double items = 0;  // 0: unknown
-  double price = 0;
+  double items = 0;  // tokens or samples; 0: unknown
+  double price = 0;  // 0: unknown
 };
 std::string describe(const PlannedStep& step, const RunSize& run, const Cluster& cluster,
                      const SampleUnit& unit, int ranks);

@@ -10,7 +10,7 @@
 
 namespace shale::models {
 
-// A training program, whose runs `shale plan` plans: its options, without their values.
+// Training program whose runs `shale plan` plans: its options, and functions that use their values.
 struct PlannedProgram {
   RunConfig& run;  // part of the options
   std::function<void(ConfigSpec& spec)> describe;
@@ -18,8 +18,8 @@ struct PlannedProgram {
   std::function<std::unique_ptr<Task>()> make_task;  // for resolved options
 };
 
-// name: "train_lm", whose options are `language`, "train_image" or "train_diffusion", which have
-// their own.
+// Returns the program of this name: "train_lm", whose options are stored in `language`,
+// "train_image" or "train_diffusion", whose options the result owns.
 PlannedProgram planned_program(std::string_view name, TrainConfig& language);
 
 }  // namespace shale::models

@@ -40,7 +40,7 @@ struct RunOptions {
   RestartPolicy::Options policy;
   bool elastic = false;
   double probe_timeout_s = 10;
-  std::string nodes;  // number of hosts that `shale join`, or for shale train names of hosts
+  std::string nodes;  // number of hosts that use shale join; in shale train also host names
   std::string listen;
   double join_timeout_s = 600;
 };
@@ -69,9 +69,9 @@ FileTime status_time(const LaunchCommand& command) {
   }
 }
 
-// Returns a run's exit code. A launcher may return another code: mpirun after a SIGTERM, MPICH
-// when ranks end with different codes. The code of status.json then decides if the run wrote it
-// after `before`, and if it says more than that another start is due.
+// Returns a run's exit code. A launcher may return another code: mpirun after a SIGTERM, MPICH when
+// ranks end with different codes. The result is then the code in status.json, if the run wrote that
+// file after `before` and the code is neither success nor one that a restart follows.
 int code_of_run(int code, const LaunchCommand& command, FileTime before) {
   if (is_own_code(code) || !command.has_program() || status_time(command) <= before) return code;
   const std::optional<RunStatus> status = status_of(command);
@@ -90,7 +90,7 @@ void tell_of_killed_run(const LaunchCommand& command, int code, const std::strin
     const OutputLock lock(command.out_folder(), {.patience_s = 0});
     status.state = RunState::kFailed;
     status.exit_code = code;
-    status.message = cat("ended with ", what, " before it could say more");
+    status.message = cat("ended with ", what, " before it could report why");
     write_run_status(command.out_folder(), status);
   } catch (const Error& error) {
     // No run, or its folder is in use: there is nothing to report.
@@ -124,7 +124,9 @@ std::unique_ptr<Head> make_head(const RunOptions& options) {
   Head::Options head{.listen = options.listen, .limit_s = options.join_timeout_s};
   if (options.nodes == "env") {
     const auto place = torch_place([](const char* name) { return std::getenv(name); });
-    if (!place) throw ConfigError("--nodes env: expected MASTER_ADDR, RANK and WORLD_SIZE");
+    if (!place)
+      throw ConfigError(
+          "--nodes env: expected MASTER_ADDR, RANK and WORLD_SIZE in the environment");
     head.count = place->processes;
     head.processes = true;
     if (head.listen.empty()) head.listen = cat(":", place->port);
@@ -141,7 +143,8 @@ std::unique_ptr<Head> make_head(const RunOptions& options) {
   return std::make_unique<Head>(head);
 }
 
-// slots: ranks on each node of the head; 0: by its GPUs or CPUs.
+// Runs the command, and restarts it after failures. slots: ranks on each node of the head; 0: one
+// per GPU or, on nodes without GPUs, per CPU.
 int supervise(const LaunchCommand& given, const RunOptions& options, SupervisedProcess& process,
               Head* head = nullptr, int64_t slots = 0) {
   RestartPolicy policy(options.policy);
@@ -165,7 +168,7 @@ int supervise(const LaunchCommand& given, const RunOptions& options, SupervisedP
                     command, before);
     const std::string what =
         cat(describe_exit(code), oom_kills() > oom_before
-                                     ? ", after the kernel killed a process here for want of memory"
+                                     ? ", after the kernel killed a process here (out of memory)"
                                      : "");
     tell_of_killed_run(command, code, what);
     const RunStatus status = status_of(command).value_or(RunStatus{.step = -1});
@@ -244,7 +247,7 @@ void describe(ConfigSpec& spec, RunOptions& options) {
 struct TrainOptions {
   RunOptions run;
   std::string what;   // "lm"
-  int64_t ranks = 0;  // on each node; 0: one, or those of `gpus`
+  int64_t ranks = 0;  // ranks on each node; 0: one, or one per GPU of `gpus`
   std::string gpus;   // "all" or a number; empty: not given
 };
 
@@ -313,7 +316,8 @@ std::string program_path(const std::string& what) {
   return (own.parent_path() / cat("train_", what)).string();
 }
 
-// Returns how the MPI of this build starts ranks, if its launcher is there.
+// Returns how the MPI of this build starts ranks. Throws UnavailableError if its launcher is
+// missing.
 const comm::RankStarter& starter() {
   const comm::RankStarter& mpi = comm::rank_starter(comm::mpi_version());
   const ChildResult found = run_command({std::string(mpi.program), "--version"}, /*timeout_s=*/30);

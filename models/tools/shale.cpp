@@ -19,7 +19,8 @@ constexpr std::array kTools = {
     Tool{"doctor", "checks what this machine can run, and how to fix what is missing", run_doctor},
     Tool{"evaluate", "measures perplexity, or accuracy on a benchmark or images", run_evaluate},
     Tool{"generate", "continues a text, or answers a message, with a model", run_generate},
-    Tool{"join", "starts ranks on this host for a head elsewhere, without ssh", run_join},
+    Tool{"join", "starts ranks on this host for a run that another host leads, without ssh",
+         run_join},
     Tool{"metrics", "exports the metrics of a run as CSV or to MLflow", run_metrics},
     Tool{"plan", "plans memory and time of a run, without the machines", run_plan},
     Tool{"report", "writes an HTML report that compares runs", run_report},
@@ -59,7 +60,7 @@ constexpr ToolTable kTable = {
     .program = "shale",
     .summary = "tools for machines, data, runs and checkpoints",
     .what = "tool",
-    .closing = "Without a supervisor: train_lm, train_image, train_diffusion.",
+    .closing = "train_lm, train_image and train_diffusion train without a supervisor.",
     .tools = kTools,
     .synonyms = kSynonyms,
 };

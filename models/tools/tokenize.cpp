@@ -24,8 +24,9 @@ using Clock = std::chrono::steady_clock;
 void check_stop(bool is_pipe) {
   if (StopSignals::received() == 0) return;
   throw ErrorWithCode<ExitCode::kInterrupted>(cat(
-      "shale tokenize: stopped as a signal asked for; the same command ",
-      is_pipe ? "begins anew, as a pipe is read only once" : "goes on from the last whole shard"));
+      "shale tokenize: stopped by a signal; the same command ",
+      is_pipe ? "starts again, because a pipe is read only once"
+              : "continues after the last whole shard"));
 }
 
 // Reports progress: on a terminal one line that changes, otherwise a new line from time to time.

@@ -32,7 +32,7 @@ struct TrainRequest {
 void check_stop() {
   if (StopSignals::received() == 0) return;
   throw ErrorWithCode<ExitCode::kInterrupted>(
-      "shale tokenizer train: stopped as a signal asked for; nothing was written");
+      "shale tokenizer train: stopped by a signal; nothing was written");
 }
 
 // Counts pieces of text on all threads. The sums do not depend on which thread counts what.

@@ -35,7 +35,7 @@ int run_tool(const ToolTable& table, int argc, const char* const* argv);
 
 // Parses the arguments. Returns true if they only request output such as --help, which it prints.
 bool parse_or_print(ConfigSpec& spec, int argc, const char* const* argv);
-// Like the above, for a tool with any number of paths before its flags: stores them in `paths`.
+// Also accepts any number of paths before the flags, and stores them in `paths`.
 bool parse_or_print(ConfigSpec& spec, int argc, const char* const* argv,
                     std::vector<std::string>& paths);
 

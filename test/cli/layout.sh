@@ -31,7 +31,8 @@ losses() { grep -o '"loss":[^,]*' "$work/$1/metrics.jsonl"; }
 # ---- For a cluster file: a run accepts the layout, as the file or as flags ----
 plan 4 --cluster "$clusters/cpu_host.json"
 [[ $code -eq 0 ]] || fail "4 ranks: exit code $code"
-grep -qF "$work/layout.json has the first" "$work/stdout" || fail "4 ranks: no word of the file"
+grep -qF "wrote the fastest layout to $work/layout.json" "$work/stdout" ||
+  fail "4 ranks: no word of the file"
 for option in '"layers": 2' '"global_batch": 8' '"micro_batch": ' '"recompute": "'; do
   grep -qF -- "$option" "$work/layout.json" || fail "4 ranks: no $option"
 done

@@ -45,7 +45,7 @@ plan --model nano --layers 96 --width 12288 --heads 96 --vocab 51200 --seq-len 2
   --global-batch 4096 --zero 1 --tensor 8 --pipeline 16 --pipeline-chunks 6 --ranks 128 --dtype bf16 \
   --threads 1 --cluster h100
 [[ $code -eq 0 ]] || fail "175B: exit code $code, expected 0"
-says 'rank 16: at most as rank 8'
+says 'rank 16: at most the memory of rank 8'
 
 plan --model nano --ranks 4 --global-batch 32 --micro-batch 4 --device-memory 30MiB --layouts
 [[ $code -eq 0 ]] || fail "layouts: exit code $code"
@@ -73,7 +73,7 @@ for cluster in "$clusters"/*.json; do
 done
 known='measured|fitted|extrapolated|[0-9]+% (measured|fitted)'
 grep '^ .* ms .*%  [a-z]' "$work/stdout" >"$work/parts" || fail 'a step has no parts'
-grep -vE "\\(($known|as their times)\\)\$" "$work/parts" &&
+grep -vE "\\(($known|as the stages' times)\\)\$" "$work/parts" &&
   fail 'a part does not say how it is known'
 plan --model gpt2-124m --ranks 16 --zero 1 --threads 1 --cluster "$clusters/h100.json" --json
 for part in products attention others host slowed exposed_data exposed_model exposed_host; do

@@ -72,7 +72,7 @@ if mkdir "$group" 2>/dev/null && echo $((64 << 20)) 2>/dev/null >"$group/$limit"
     >"$work/output" 2>&1
   code=$?
   code_is 137
-  has 'killed by signal 9, after the kernel killed a process here for want of memory'
+  has 'killed by signal 9, after the kernel killed a process here (out of memory)'
 else
   echo 'skipped: no memory control group can be made'
 fi

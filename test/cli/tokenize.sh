@@ -122,7 +122,7 @@ pid=$!
 { head -n 40000 corpus/a.jsonl; sleep 1; kill -TERM $pid; sleep 1; } >fifo
 wait $pid
 [[ $? -eq 75 ]] || fail "SIGTERM during a read: exit code $?, expected 75"
-grep -qF "the same command begins anew" stopped.log || fail "a stopped pipe: $(cat stopped.log)"
+grep -qF "the same command starts again" stopped.log || fail "a stopped pipe: $(cat stopped.log)"
 expect 0 "60000 documents" -- "$shale" tokenize <(cat corpus/a.jsonl) "${piped[@]:3}" --out stopped
 same stopped/tokens_000000.bin of_file/tokens_000000.bin
 if command -v python3 >/dev/null; then

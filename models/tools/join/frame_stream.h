@@ -8,7 +8,7 @@
 
 namespace shale::models {
 
-// Messages of `shale join`. N: number of a start, in decimal.
+// Messages of `shale join`. N: number of a started command, in decimal.
 enum class FrameType : char {
   kChallenge = 'c',  // head to node: handshake.h
   kHello = 'h',      // node to head: handshake.h
@@ -30,7 +30,7 @@ struct Frame {
 
 // Non-blocking stream socket that exchanges frames: a type, a length of four bytes (big endian),
 // the payload and, once both sides have keys, 16 bytes of an HMAC-SHA256 over a counter and the
-// frame. Frames that are forged, changed, repeated or left out are therefore found.
+// frame. The HMAC exposes frames that are forged, changed, repeated or left out.
 class FrameStream {
  public:
   static constexpr size_t kShort = 4096;  // longest payload before authentication
@@ -42,15 +42,15 @@ class FrameStream {
   FrameStream(const FrameStream&) = delete;
   FrameStream& operator=(const FrameStream&) = delete;
 
-  // Keys for the MACs of frames that are sent and received from now on; raises the limit to kLong.
+  // Sets the keys for the MACs of frames sent and received from now on; raises the limit to kLong.
   void set_keys(std::string send_key, std::string receive_key);
 
   // Queues a frame, which exchange() writes.
   void send(FrameType type, std::string_view payload = {});
   // Reads what has arrived and writes what fits. Does not wait.
   void exchange();
-  // Returns the next frame received. Throws CommError if the other side sends something else, such
-  // as a wrong MAC.
+  // Returns the next frame received. Throws CommError if the other side sends an invalid frame,
+  // such as one with a wrong MAC.
   std::optional<Frame> next();
 
   int socket() const { return socket_; }

@@ -8,11 +8,11 @@
 
 namespace shale::models {
 
-// How a node and the head of a run prove to each other that they know the same token, without
+// Protocol by which a node and the head of a run prove that they know the same token, without
 // sending it: each answers the other's random numbers with an HMAC-SHA256 of the token.
 //
 //   head to node: challenge = protocol version, 32 random bytes
-//   node to head: 32 random bytes, proof of the node, what it says of itself (Hello)
+//   node to head: 32 random bytes, proof of the node, its description (Hello)
 //   head to node: proof of the head
 //
 // Both proofs and the keys of the following frames cover all of the first two messages.
@@ -20,8 +20,8 @@ namespace shale::models {
 // Description of a node, which it sends to the head.
 struct Hello {
   std::string build;     // version of Shale
-  std::string host;      // its name
-  int64_t rank = -1;     // of the launcher's variables; -1: none
+  std::string host;      // name of the host
+  int64_t rank = -1;     // from the launcher's variables; -1: none
   int64_t gpus = 0;      // visible GPUs
   int64_t cpus = 0;      // usable CPUs
   std::string networks;  // IPv4 addresses with prefixes: "10.0.0.2/24 172.17.0.1/16"
@@ -43,7 +43,7 @@ std::string make_challenge();
 // Returns true for a challenge of this protocol; false: the head is of another version.
 bool is_challenge(std::string_view payload);
 
-// The node's answer to a challenge, and what follows from both.
+// Answer of the node to a challenge, and the secrets derived from both.
 struct Answer {
   std::string payload;
   Secrets secrets;
@@ -58,7 +58,7 @@ struct Accepted {
 std::optional<Accepted> accept_answer(const std::string& token, std::string_view challenge,
                                       std::string_view payload);
 
-using Variables = std::function<const char*(const char* name)>;  // std::getenv, but in tests
+using Variables = std::function<const char*(const char* name)>;  // std::getenv; tests replace it
 
 // Returns the token in SHALE_TOKEN, or in the file SHALE_TOKEN_FILE. Throws ConfigError if there is
 // none or a short one, MissingInputError.
@@ -69,11 +69,11 @@ std::string take_token();
 
 // Position in a run according to the variables of torchrun or of Kubeflow's operators.
 struct TorchPlace {
-  std::string address;    // of the host of rank 0
-  int64_t port = 0;       // for the head of the run
-  int64_t rank = 0;       // of this process
+  std::string address;    // address of the host of rank 0
+  int64_t port = 0;       // port of the head of the run
+  int64_t rank = 0;       // rank of this process
   int64_t processes = 1;  // number of all processes
-  bool waits = false;     // another process stands for this host
+  bool waits = false;     // another process represents this host
 };
 // Returns nullopt if the variables are not set. Throws ConfigError for invalid values.
 std::optional<TorchPlace> torch_place(const Variables& variables);

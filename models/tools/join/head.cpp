@@ -59,8 +59,8 @@ void set_launcher_variables(const std::string& folder, int64_t count) {
   for (const auto& [name, value] : variables) setenv(name.c_str(), value.c_str(), /*overwrite=*/1);
 }
 
-// Keeps Open MPI from addresses that several nodes have, such as those of container bridges, which
-// it would take for a way to the others. networks: Hello::networks of each node.
+// Excludes addresses that several nodes have, such as those of container bridges, from Open MPI,
+// which would try to reach other nodes through them. networks: Hello::networks of each node.
 void avoid_networks_of_several(const std::vector<std::string>& networks) {
   constexpr const char* kInclude = "OMPI_MCA_btl_tcp_if_include";
   constexpr const char* kExclude = "OMPI_MCA_btl_tcp_if_exclude";
@@ -88,7 +88,7 @@ std::string make_folder() {
             temporary_folder()));
   }
   if (mkdtemp(folder.data()) == nullptr) {
-    throw DiskError(cat(folder, ": this folder cannot be made; set TMPDIR to another place"));
+    throw DiskError(cat(folder, ": cannot create this folder; set TMPDIR to another folder"));
   }
   fs::create_symlink(fs::read_symlink("/proc/self/exe"), fs::path(folder) / kAgentName);
   return folder;
@@ -102,7 +102,7 @@ struct Head::Member {
       : stream(socket), address(peer_address(socket)), head(local_address(socket)) {}
 
   FrameStream stream;
-  std::string address, head;  // of both ends of the connection
+  std::string address, head;  // addresses of both ends of the connection
   std::string challenge = make_challenge();
   bool joined = false;
   bool gone = false;
@@ -266,7 +266,7 @@ void Head::start_command(std::unique_ptr<FrameStream> agent, const std::string& 
     return;
   }
   say(cat("node ", excerpt(address),
-          " is not there any more"));  // the agent ends as for a lost node
+          " is no longer connected"));  // the agent ends as for a lost node
 }
 
 // Prints each complaint once, since anybody can connect.
@@ -300,8 +300,9 @@ std::string Head::missing() const {
   }
   return cat(count(), " of ", options_.count, options_.processes ? " processes" : " nodes",
              " are there (", names, "); ",
-             options_.processes ? cat("missing: ranks ", absent)
-                                : cat("on each other node, with the same SHALE_TOKEN: ", command));
+             options_.processes
+                 ? cat("missing: ranks ", absent)
+                 : cat("run on each other node, with the same SHALE_TOKEN: ", command));
 }
 
 void Head::wait_for_nodes(SupervisedProcess& process) {

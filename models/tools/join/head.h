@@ -49,7 +49,7 @@ class Head {
   // Writes the host file for the launcher, before each of its starts. slots: ranks on each node; 0:
   // one for each GPU, or CPU. Throws DiskError.
   void write_hosts(int64_t slots);
-  // Returns true if a node has left since then.
+  // Returns true if a node has left since write_hosts() was last called.
   bool has_lost_node() const;
   // Ends `shale join` on the nodes with this exit code.
   void finish(int code);
@@ -86,9 +86,9 @@ class Head {
   std::thread thread_;
 };
 
-// File name by which the program `shale` runs as remote shell of a Head: argv[0] is its path, in
-// the folder of the head's socket; the host and the words of the command follow. Returns the exit
-// code of the command.
+// Name of a link to `shale` in the folder of the head's socket. Launchers run it in place of ssh:
+// argv[0] is the link's path, and the host and the words of a command follow. run_agent() returns
+// the exit code of the command.
 inline constexpr char kAgentName[] = "shale-agent";
 inline constexpr char kAgentSocket[] = "socket";
 int run_agent(int argc, const char* const* argv);

@@ -151,7 +151,7 @@ class Session {
       if (info.ssi_signo == SIGCHLD) continue;
       if (!command_ || asked_) return static_cast<int>(ExitCode::kInterrupted);
       asked_ = true;
-      say("asked to stop: the run saves and ends; once more ends this node at once", "join");
+      say("asked to stop: the run saves and ends; a second signal ends this node at once", "join");
       head_.send(FrameType::kStop);
     }
     return {};
@@ -208,7 +208,7 @@ bool shake_hands(FrameStream& head, const std::string& token, const Hello& hello
   if (!challenge) return false;
   if (challenge->type != FrameType::kChallenge || !is_challenge(challenge->payload)) {
     throw ConfigError(
-        "the head speaks another version of the protocol; install one build of Shale");
+        "the head uses another version of the protocol; install the same build of Shale on both");
   }
   const Answer own = answer(token, challenge->payload, hello);
   head.send(FrameType::kHello, own.payload);
@@ -220,7 +220,8 @@ bool shake_hands(FrameStream& head, const std::string& token, const Hello& hello
     return false;
   }
   if (!same_digest(reply->payload, own.secrets.head_proof)) {
-    throw ConfigError("the head does not know this node's SHALE_TOKEN");
+    throw ConfigError(
+        "the head does not know this node's SHALE_TOKEN; use the same SHALE_TOKEN on all nodes");
   }
   head.set_keys(own.secrets.to_head, own.secrets.to_node);
   return true;

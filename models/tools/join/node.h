@@ -9,8 +9,8 @@ namespace shale::models {
 struct NodeOptions {
   HostPort head;
   double limit_s = 600;  // longest time to wait for the head, at first and when it has gone
-  int64_t rank = -1;     // of the launcher's variables; -1: none
-  bool waits = false;    // runs nothing: another process stands for this host
+  int64_t rank = -1;     // from the launcher's variables; -1: none
+  bool waits = false;    // runs nothing: another process represents this host
 };
 
 // Joins a run: connects to its head and runs what the launcher starts on this host, until the run

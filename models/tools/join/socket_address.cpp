@@ -89,7 +89,7 @@ HostPort parse_host_port(const std::string& what, const std::string& text) {
 int listen_on(const HostPort& at) {
   std::string why = "no such address on this host";
   const Addresses found = look_up(at, /*to_listen=*/true, why);
-  // A socket of IPv6 also takes IPv4, so it goes first.
+  // Tries IPv6 first, because its socket also takes IPv4.
   for (const int family : {AF_INET6, AF_INET}) {
     for (const addrinfo* i = found.get(); i != nullptr; i = i->ai_next) {
       const int made = i->ai_family == family ? open_socket(family) : -1;

@@ -13,8 +13,8 @@ struct HostPort {
 // Parses "host:port", ":port", "1.2.3.4:5" and "[::1]:5". what: begins the message of ConfigError.
 HostPort parse_host_port(const std::string& what, const std::string& text);
 
-// Listens on all addresses of the host name, or of this host. Returns one socket, of IPv6 and IPv4
-// where the system has both. Throws UnavailableError.
+// Listens on all addresses of the host name, or of this host. Returns one socket, which takes IPv6
+// and IPv4 where the system supports both. Throws UnavailableError.
 int listen_on(const HostPort& at);
 // Connects to the first address of the host that answers within `timeout_s`. Returns -1 and sets
 // `why` if there is none.
@@ -25,8 +25,8 @@ int file_socket(const std::string& path, bool listens);
 // Returns the addresses of both ends of a connection: "10.0.0.2".
 std::string peer_address(int socket);
 std::string local_address(int socket);
-// Returns the address of this host on the way to the Internet; without such a way its IPv4
-// addresses on networks that are up; its name if there is none.
+// Returns the address with which this host reaches the Internet; if it cannot, its IPv4 addresses
+// on networks that are up; if there are none, its name.
 std::vector<std::string> own_addresses();
 // Returns the IPv4 addresses of this host with their prefixes: "10.0.0.2/24 172.17.0.1/16".
 std::string own_networks();

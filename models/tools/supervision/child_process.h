@@ -9,7 +9,7 @@ namespace shale::models {
 inline constexpr int kCannotStart = 127;  // exit code of a shell that cannot start a program
 
 struct ChildResult {
-  int code = 0;            // as in a shell: exit code, or 128 + signal
+  int code = 0;            // exit code, or 128 + signal as in a shell
   bool timed_out = false;  // the program was killed after the timeout
   std::string output;      // standard output and standard error
 };

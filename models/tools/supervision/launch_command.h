@@ -13,7 +13,7 @@ struct LaunchHost {
   std::string name;
   // Maximum number of ranks; empty: the number of its cores, as determined by Open MPI.
   std::optional<int64_t> slots = {};
-  std::string text = {};  // in the command: an item of --host, or a line of the host file
+  std::string text = {};  // text in the command: an item of --host, or a line of the host file
 };
 
 // Training command as typed by a user: "mpirun -np 4 --host a:2,b:2 train_lm --data x", or without
@@ -42,9 +42,9 @@ class LaunchCommand {
   // Returns the program that starts processes on other hosts: mpirun's plm_rsh_agent, else ssh.
   std::string remote_shell() const;
   // Restricts the command to these hosts, a subset of hosts() with slots, and reduces the number of
-  // ranks to what they can take and --global-batch can be divided by. A host file in the command is
-  // replaced by `host_file`, which gets the lines of these hosts. Throws UnavailableError if no
-  // number of ranks is possible, DiskError.
+  // ranks to one that the hosts can take and that divides --global-batch. A host file in the
+  // command is replaced by `host_file`, which gets the lines of these hosts. Throws
+  // UnavailableError if no number of ranks is possible, DiskError.
   void keep_hosts(const std::vector<LaunchHost>& kept, const std::string& host_file);
 
  private:

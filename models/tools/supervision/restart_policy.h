@@ -34,7 +34,7 @@ class RestartPolicy {
     int64_t max_restarts = 3;  // maximum of consecutive restarts without progress
     double first_delay_s = 1;  // doubled with every restart without progress
     double longest_delay_s = 60;
-    // After disk errors: half an hour of restarts with the other values as they are.
+    // Factors after disk errors; with the default values, restarts continue for half an hour.
     int64_t disk_restarts_factor = 4;  // multiplies max_restarts
     double longest_disk_delay_s = 600;
   };
