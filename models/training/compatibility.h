@@ -61,7 +61,8 @@ inline std::string option_text(bool uses, std::string_view flag) {
 template <typename Config, typename Field>
 Config config_of(Field Config::*);
 
-// OptionUse::text of a field: above a number; a flag that is set; a text that is given.
+// Functions for OptionUse::text, which return the option if the field is above kMost, set, or not
+// empty.
 template <auto kField, int kMost>
 std::string above(const decltype(config_of(kField))& config, const char* flag) {
   return option_text(config.*kField > kMost, flag, config.*kField);
