@@ -25,10 +25,10 @@ using Clock = std::chrono::steady_clock;
 using Seconds = std::chrono::duration<double>;
 
 constexpr std::chrono::milliseconds kPoll{20};
-constexpr int kPatientPolls = 100;  // before a command that is told to end is killed
+constexpr int kPatientPolls = 100;  // polls before a command that was told to end is killed
 
-// Beginnings of the names of variables by which MPI launchers address a rank. A program that a
-// command starts would take itself for a rank of this run.
+// Beginnings of the names of variables by which MPI launchers address a rank. With these variables,
+// a program that the command starts would act as a rank of this run.
 constexpr std::array kOfRanks = {"OMPI_COMM_WORLD_",
                                  "OMPI_UNIVERSE_",
                                  "OMPI_MCA_orte_",
@@ -47,7 +47,7 @@ constexpr std::array kOfRanks = {"OMPI_COMM_WORLD_",
                                  "SLURM_LOCALID=",
                                  "SLURM_STEP"};
 
-// Adds the variables of this process, except those of ranks and those that are there already.
+// Adds the variables of this process, except those of ranks and those already in the list.
 void add_environment(std::vector<std::string>& variables) {
   const std::vector<std::string> given = variables;
   for (char** variable = environ; *variable != nullptr; ++variable) {
@@ -64,8 +64,8 @@ std::string exit_text(int status) {
   return cat("exit code ", WEXITSTATUS(status));
 }
 
-// Starts a shell in a new process group, with the signals and their defaults of a new
-// process: ranks block those that ask them to stop. Returns 0 or an errno.
+// Starts a shell in a new process group, with default signal handling and no blocked signals,
+// because ranks block the signals that ask them to stop. Returns 0 or an errno.
 int spawn(const std::string& command, const std::string& log,
           const std::vector<std::string>& environment, pid_t& pid) {
   posix_spawn_file_actions_t files;

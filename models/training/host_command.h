@@ -19,11 +19,11 @@ class HostCommand {
  public:
   struct Options {
     std::string flag;     // "--after-save", for messages
-    std::string command;  // for the shell
+    std::string command;  // text for /bin/sh -c
     std::string out;      // folder of the run
     std::string log;      // file for the command's output
     int tries = 5;
-    double first_pause_s = 2;  // time before the second try; four times as long before each other
+    double first_pause_s = 2;  // seconds before the second try; grows fourfold for each further try
   };
   explicit HostCommand(Options options);
   // Ends a command that is running.
@@ -31,15 +31,15 @@ class HostCommand {
   HostCommand(const HostCommand&) = delete;
   HostCommand& operator=(const HostCommand&) = delete;
 
-  // Runs the command for this checkpoint, once the one before has ended. Replaces a checkpoint that
-  // is still waiting, and ends the tries of one whose command has failed.
-  // variables: "NAME=value".
+  // Runs the command for this checkpoint, once the command that is running has ended. Replaces a
+  // checkpoint that is still waiting, and stops retries of a command that failed. variables:
+  // "NAME=value".
   void start(int64_t step, std::vector<std::string> variables = {});
   bool is_busy() const;
-  // Returns true if a command works on this step or will.
+  // Returns true if the command for the checkpoint of this step is running or waiting.
   bool uses(int64_t step) const;
-  // Returns the failure of the last command that was tried in vain; empty: none, or it has
-  // succeeded since.
+  // Returns the failure of the last finished try of a command; empty: it succeeded, or there is
+  // none.
   std::string failure() const;
 
  private:
@@ -55,7 +55,7 @@ class HostCommand {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::optional<Job> waiting_;
-  std::optional<int64_t> running_;  // step
+  std::optional<int64_t> running_;  // step whose command is running
   std::string failure_;
   bool is_ending_ = false;
   std::thread thread_;  // the last member: uses the others

@@ -86,8 +86,8 @@ Tensor MicroBatches::graph_backward() {
     graphs.loss = take_loss();
   } else if (parallel_.gradient_flags() != graphs.flags_before) {
     throw InternalError(
-        "micro-batch: other gradients are set than when its graph was captured; expected the same "
-        "gradients at this position of every step");
+        "micro-batch: the gradients that exist differ from those when its graph was captured; "
+        "expected the same gradients at this position of every step");
   }
   replay(graphs.backward);
   parallel_.set_gradient_flags(graphs.flags_after);

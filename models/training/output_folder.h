@@ -5,9 +5,9 @@
 
 namespace shale::models {
 
-// Creates the folder and its parents and syncs them to the disk, so that no file in them can be
-// lost with their names. Throws DiskError with path and reason unless the folder then exists and
-// files can be created in it.
+// Creates the folder and its parents and syncs them to the disk, so that a crash cannot lose the
+// folders with the files in them. Throws DiskError with path and reason unless the folder then
+// exists and files can be created in it.
 void make_folder(const std::string& folder);
 
 // Path of the file `name` in `folder`.

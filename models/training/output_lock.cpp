@@ -63,8 +63,9 @@ int64_t start_of(int64_t pid) {
   return ticks;
 }
 
-// Returns whether the owner, a process that this one would see, is alive; nullopt: it is not one. A
-// process with the same pid but another start time is a different one.
+// Returns true if the owner is alive, false if it has ended; nullopt: this process cannot see
+// processes of the owner's host. A process with the same pid but another start time is a different
+// one.
 std::optional<bool> is_alive(const LockOwner& owner) {
   const LockOwner self = this_process();
   if (owner.boot.empty() || owner.boot != self.boot) return std::nullopt;
@@ -133,7 +134,7 @@ std::optional<LockOwner> parse_owner(const std::string& text) {
 }
 
 std::string describe(const std::optional<LockOwner>& owner) {
-  if (!owner) return "another run, which has not said its name";
+  if (!owner) return "another run, which has not written its name yet";
   return cat("process ", owner->pid, " on host ", json_quote(owner->host));
 }
 
@@ -181,7 +182,7 @@ double age_of(int fd, const std::string& path) {
   const std::string name = cat(path, "-clock-", host_name(), "-", getpid());
   const FileHandle now(open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
   if (!now.is_open()) return 0;
-  const bool written = write(now.get(), "\n", 1) == 1;  // some file systems set it with the data
+  const bool written = write(now.get(), "\n", 1) == 1;  // some file systems set the time now
   const double age_s = written ? changed_at(now.get()) - changed_at(fd) : 0;
   unlink(name.c_str());
   return age_s;
@@ -263,7 +264,7 @@ OutputLock::OutputLock(const std::string& folder, const LockOptions& options)
       throw UnavailableError(cat(in_use,
                                  lives ? "; use another --out"
                                        : ", which may still run, as this cannot be checked "
-                                         "from here; use another --out",
+                                         "on this host; use another --out",
                                  ", or, if that run is gone, remove ", path_));
     }
     if (waited > options.ending_s && !std::exchange(told, true)) {

@@ -34,9 +34,8 @@ struct LockOptions {
 };
 
 // Prevents two runs from writing to one folder, on whatever hosts they run. FOLDER/lock names the
-// owner, which also holds a lock of the operating system on it (flock) that ends with the process,
-// and touches the file every 30 s. The lock of a killed run is taken over if its owner is known to
-// be gone:
+// owner, which holds an flock() on the file until the process ends, and touches the file every 30
+// s. The lock of a killed run is taken over if its owner is known to be gone:
 //
 //   - it ran on this host since its last boot, and there is no such process;
 //   - or file locks of the file system are valid on all hosts that see it, and nobody holds this

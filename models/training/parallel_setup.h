@@ -24,7 +24,7 @@ std::vector<std::string> places_of(const RunConfig& config, const comm::MeshLayo
 StragglerWatch::Options straggler_options(const RunConfig& config, const comm::MeshLayout& mesh);
 DataRanks data_ranks(const RunConfig& config, const comm::MeshLayout& mesh, int rank);
 // Returns the schedule of the --pipeline ranks for `micro_batches` micro-batches. Throws
-// ConfigError if they are incompatible.
+// ConfigError if the schedule does not support that number.
 comm::Schedule pipeline_schedule(const RunConfig& config, int64_t micro_batches);
 // Makes the mesh that the options request. Throws ConfigError if they do not match the number of
 // ranks; resolve() checked that before there were groups. Collective. `all` and the context must

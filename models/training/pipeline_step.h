@@ -47,7 +47,7 @@ class PipelineStep : private comm::PipelineWork {
   BatchUploads uploads_;
   const StepInput* input_ = nullptr;  // input of the current step; null: an evaluation
   std::function<void()> before_;      // called before the first backward; null: already called
-  std::map<int, MicroBatch> micro_batches_;  // with incomplete forward, by index
+  std::map<int, MicroBatch> micro_batches_;  // micro-batches with incomplete forward, by index
   const DeviceBatch* evaluated_ = nullptr;
   int64_t step_ = 0;
   int rounds_ = 0;  // number of evaluations since the last step

@@ -23,14 +23,14 @@ struct RecipeChoice {
   std::string recipe = "none";
   bool is_small = false;
 };
-// Declares --recipe and --scale. program: whose recipes there are; empty: all.
+// Declares --recipe and --scale. program: offers only recipes of this program; empty: all recipes.
 void describe(ConfigSpec& spec, RecipeChoice& choice, std::string_view program);
 
 // Returns the recipe that the arguments name with --recipe; null: none, or an unknown one, which
 // parse_with_recipe() refuses.
 Json find_recipe(int argc, const char* const* argv);
-// Sets the options of the recipe that the arguments name, if any, then as parse_config() does: the
-// options of --config and flags override those of the recipe.
+// Sets the options of the recipe that the arguments name, if any. Then parses --config and flags as
+// parse_config() does; they override the recipe.
 ParseResult parse_with_recipe(ConfigSpec& spec, int argc, const char* const* argv);
 
 }  // namespace shale::models

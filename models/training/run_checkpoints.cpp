@@ -300,7 +300,7 @@ void RunCheckpoints::hear(const SaveNews& all, int64_t step) {
   is_time_ = is_time_ || (all.is_time && step > saved_step_);
 }
 
-// A save is on the disk.
+// Notes that the save of this step, if any, is on the disk.
 void RunCheckpoints::saved(std::optional<int64_t> step) {
   if (!step) return;
   durable_step_ = *step;
@@ -325,8 +325,8 @@ void RunCheckpoints::finish_save() {
   }
 }
 
-// The state is still in memory, and disks recover: a save that failed is tried again. Rank 0's
-// clock decides for all when it is hopeless.
+// Handles a failed save: it is tried again, because the state is still in memory and disks recover.
+// Rank 0's clock decides for all ranks when to give up.
 void RunCheckpoints::failed(const DiskError& error) {
   saved_step_ = durable_step_;
   problem_ = error.what();
@@ -379,7 +379,8 @@ void RunCheckpoints::keep_with(RunReport& report) {
   schedule_.set_failures(std::max<int64_t>(std::ssize(starts) - 1, 0), elapsed_s, group_.size());
 }
 
-// Removes what failed saves left behind, which takes room. Errors are those of the next save.
+// Removes leftovers of failed saves, which take disk space. Errors are only logged: the next save
+// fails if they matter.
 void RunCheckpoints::clean_up() {
   if (!owners_.is_owner) return;
   try {
@@ -403,7 +404,7 @@ void RunCheckpoints::finish() {
   wait_for(after_save_.get());
   if (after_save_ == nullptr || config_.keep == 0) return;
   try {
-    // Checkpoints that a command was reading when they were due.
+    // Deletes checkpoints that were kept because --after-save was reading them.
     CheckpointFolder(folder_).retire(config_.keep, durable_step_,
                                      [this](int64_t step) { return spares(step); });
   } catch (const Error& error) {
@@ -417,7 +418,8 @@ void RunCheckpoints::check_after_save() {
   comm::throw_problem(comm::first_problem(group_, "--after-save", packed(problem)));
 }
 
-// Runs on the writer thread, like the next ones.
+// Returns true if the checkpoint of this step must be kept. Runs on the writer thread, as do
+// sync_report() and committed().
 bool RunCheckpoints::spares(int64_t step) {
   if (config_.keep_every > 0 && step % config_.keep_every == 0) return true;
   if (after_save_ != nullptr && after_save_->uses(step)) return true;
@@ -425,13 +427,14 @@ bool RunCheckpoints::spares(int64_t step) {
   return config_.keep_best && step == best_step_;
 }
 
-// A checkpoint without the losses up to it would leave a gap in the report of the resumed run.
+// Syncs the report before a commit: without the losses up to the checkpoint, the report of a
+// resumed run would have a gap.
 void RunCheckpoints::sync_report() {
   if (check_) check_();
   if (report_ != nullptr) report_->sync();
 }
 
-// On this thread, as the disk is busy with the checkpoint and may be slow.
+// Reports a committed checkpoint, on the writer thread, because the disk may be slow.
 void RunCheckpoints::committed(int64_t step) {
   if (group_.rank() == 0) log_info("saved step ", step);
   {

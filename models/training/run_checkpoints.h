@@ -74,7 +74,7 @@ class RunCheckpoints {
   SaveNews news() const;
   // Call it between steps, before due(), with the combined save state of all ranks after `step`
   // steps. Advances a save in progress. A save that fails is a warning, and is tried again; throws
-  // its DiskError once none has succeeded for SaveSchedule::kPatience, like the next two.
+  // its DiskError once none has succeeded for SaveSchedule::kPatience, as save() and finish() do.
   void hear(const SaveNews& all, int64_t step);
   // Returns true if a checkpoint is due after `step` steps, of which `best_step` had the lowest
   // validation loss; equal on all ranks. Not collective.
@@ -124,7 +124,7 @@ class RunCheckpoints {
   std::function<void()> check_;  // called before a commit
   int64_t saved_step_ = 0;       // step of the last save that did not fail, or that was loaded
   int64_t durable_step_ = 0;     // step of the last save that is on the disk, or that was loaded
-  std::optional<RunPosition> last_;  // of the last save() that had to save
+  std::optional<RunPosition> last_;  // position of the last save() that had something to save
   std::string problem_;              // error of the last failed save
   bool is_time_ = false;             // rank 0's clock says that a save is due
   SaveSchedule schedule_;

@@ -147,8 +147,8 @@ void describe_parallelism(ConfigSpec& spec, RunConfig& c) {
            {.min = 1, .help = {.default_text = "all"}})
       .may_change();
   spec.add("reshard-ranks", c.reshard_ranks,
-           "zero 3: between forward and backward, shard parameters over this many ranks, such as "
-           "those of a node",
+           "with --zero 3: between forward and backward, shard parameters over this many ranks, "
+           "such as those of a node",
            {.min = 1, .help = {.default_text = "off"}})
       .may_change();
 }

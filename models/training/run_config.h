@@ -59,7 +59,7 @@ struct RunConfig {
   // Optimizer. resolve() replaces negative values by defaults.
   OptimizerKind optimizer = OptimizerKind::kAdamW;
   double lr = -1;
-  double usual_lr = 0;  // of the model's preset with AdamW; 0: unknown
+  double usual_lr = 0;  // learning rate of the model's preset with AdamW; 0: unknown
   double min_lr = -1;
   int64_t warmup_steps = -1;
   optim::Decay schedule = optim::Decay::kCosine;
@@ -149,8 +149,8 @@ struct RunConfig {
   double save_minutes = 0;  // minutes between checkpoints; 0: no limit; -1: derived, SaveSchedule
   bool no_save = false;
   int64_t keep = 2;             // number of newest checkpoints to keep; 0: all
-  int64_t keep_every = 0;       // also keep those of multiples of so many steps; 0: none
-  bool keep_best = false;       // also keep that of the lowest validation loss
+  int64_t keep_every = 0;       // also keep checkpoints at multiples of this many steps; 0: none
+  bool keep_best = false;       // also keep the checkpoint with the lowest validation loss
   std::string after_save;       // shell command after each save; empty: none
   std::string before_resume;    // shell command before a resume; empty: none
   std::string resume = "none";  // "none", "auto" or a folder
@@ -188,7 +188,7 @@ void resolve_steps(RunConfig& config, const ConfigSpec& spec, int64_t samples_pe
 // machine does not support it. Collective.
 Device device_of(const RunConfig& config, comm::World& world);
 // Returns the dtype of parameters and activations. Throws ConfigError if the device cannot compute
-// in `precision`; of fp8, only that of bf16 is checked, as check_fp8() checks the rest.
+// in `precision`; with fp8, checks only bf16, because check_fp8() checks the rest.
 DType dtype_of_flag(Precision precision, const Device& device);
 // Returns those choices of --dtype that are in `allowed`, for ConfigSpec::add_choice().
 std::vector<std::pair<std::string, Precision>> precision_choices(

@@ -90,7 +90,7 @@ void resolve(RunConfig& config, int ranks) {
     parse_trace_steps(config.trace_steps);
     if (config.profiles_memory()) {
       throw ConfigError(cat("--trace-steps needs a timeline, but --trace ", config.trace,
-                            " is of memory, which shows the first 3 steps; leave it out"));
+                            " records memory in the first 3 steps; leave out --trace-steps"));
     }
   }
   parse_sample_range(config.skip_samples);

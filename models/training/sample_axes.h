@@ -13,8 +13,8 @@ namespace shale::models {
 // parallelism only. `why` completes the message: "normalise over ...".
 void check_data_parallel_only(const RunConfig& run, std::string_view models, std::string_view why);
 
-// For models that support --tensor, with whole samples between their layers, and --pipeline: throws
-// ConfigError for --context, and for micro-batches that --tensor does not divide. `run` is
+// Checks models that support --pipeline and --tensor, with whole samples between their layers.
+// Throws ConfigError for --context, and for micro-batches that --tensor does not divide. `run` is
 // resolved.
 void check_whole_samples(const RunConfig& run, std::string_view models);
 

@@ -13,7 +13,7 @@ namespace shale::models {
 class SaveSchedule {
  public:
   using Time = std::chrono::steady_clock::time_point;
-  // Longest time of failures without a save in between.
+  // Longest time without a successful save before a failed save ends the run.
   static constexpr std::chrono::minutes kPatience{60};
 
   // A value of 0 disables its criterion. Negative minutes are derived from the saves and failures
@@ -33,8 +33,8 @@ class SaveSchedule {
     return (fails() && now >= failed_at_ + delay_) ||
            (has_minutes() && seconds(saved_at_, now) >= 60 * minutes_);
   }
-  // Restarts the time for `minutes`, because the state was copied to be saved now. This blocked
-  // training from `begin` on.
+  // Call it once the state has been copied for a save, which blocked training from `begin` to
+  // `now`. Restarts the time for `minutes`.
   void saved(Time begin, Time now) {
     saved_at_ = failed_at_ = now;
     pause_s_ = seconds(begin, now);
@@ -42,7 +42,7 @@ class SaveSchedule {
 
   // ---- For failed saves ----
 
-  // A save has failed. written() tells of one that did not.
+  // Call it after a failed save; written() after a successful one.
   void failed(Time now) {
     if (!fails()) fails_since_ = now;
     delay_ = fails() ? 2 * delay_ : std::chrono::minutes(1);
@@ -54,7 +54,8 @@ class SaveSchedule {
 
   // ---- For automatic minutes ----
 
-  // Sets the failures in the `elapsed_s` before this start, of a run on `ranks` devices.
+  // Sets the number of failures in the `elapsed_s` seconds before this start, for a run on `ranks`
+  // devices.
   void set_failures(int64_t failures, double elapsed_s, int ranks) {
     failures_ = static_cast<double>(failures);
     elapsed_s_ = elapsed_s;
@@ -67,9 +68,10 @@ class SaveSchedule {
     const double elapsed_s = std::max(elapsed_s_ + seconds(started_, now), 60.);
     return 1 / (ranks_ / kOfDevice_s + failures_ / elapsed_s);
   }
-  // The last save is on the disk now. Derives automatic minutes by J. Young, "A first order
-  // approximation to the optimum checkpoint interval" (1974): sqrt(2 C M), with C the pause of
-  // training and M the time between failures; but at least a minute and twice the time of writing.
+  // Call it when the last save is on the disk. Derives automatic minutes by J. Young, "A first
+  // order approximation to the optimum checkpoint interval" (1974): sqrt(2 C M), with C the pause
+  // of training and M the time between failures; but at least a minute and twice the time of
+  // writing.
   void written(Time now) {
     delay_ = {};
     if (!is_auto_) return;

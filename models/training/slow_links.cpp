@@ -28,8 +28,8 @@ class OptionCheck {
   std::string option_;
 };
 
-// Checks options that let gradients or parameters differ between replicas. `does` describes that
-// difference.
+// Checks that an option that needs several replicas has them. `does` begins the message: "needs
+// several".
 void check_replicas(int replicas, const char* does, const OptionCheck& want) {
   want(replicas > 1, does,
        " replicas of the model, found one; use --zero 1, 2 or 3 with --shard-ranks below the "
@@ -99,11 +99,11 @@ void describe_slow_links(ConfigSpec& spec, RunConfig& c) {
   const std::vector<std::pair<std::string, CodedBits>> bits = {
       {"none", CodedBits::kNone}, {"8", CodedBits::k8}, {"4", CodedBits::k4}};
   spec.add_choice("quantize-gathers", c.quantize_gathers, bits,
-                  "zero 2, 3: bits of gathered weight matrices, with a scale per 64 values "
-                  "(ZeRO++); none: off")
+                  "with --zero 2 or 3: bits of gathered weight matrices, with a scale per 64 "
+                  "values (ZeRO++); none: off")
       .may_change();
   spec.add_choice("quantize-reductions", c.quantize_reductions, bits,
-                  "zero 2, 3: bits of reduced gradients of weight matrices; none: off")
+                  "with --zero 2 or 3: bits of reduced gradients of weight matrices; none: off")
       .may_change();
 }
 

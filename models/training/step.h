@@ -30,8 +30,8 @@ struct StepPipeline {
   comm::ProcessGroup* group = nullptr;  // ranks of the pipeline, in order of their stages
   std::vector<nn::Piece> pieces = {};
   comm::StagePlan plan = {};
-  Shape boundary = {};  // of a micro-batch's tensor between two pieces, on one mesh rank
-  int slots = 2;        // see comm::PipelineOptions
+  Shape boundary = {};  // shape of a micro-batch's tensor between two pieces, on one mesh rank
+  int slots = 2;        // as comm::PipelineOptions::slots
   // Runs some consecutive pieces, for one mesh rank, as MicroBatches::Loss does.
   std::function<Tensor(const comm::PieceRange& some, const Tensor& x, const DeviceBatch& batch)>
       run = {};
@@ -57,7 +57,7 @@ struct StepOffload {
   // Steps a shard as soon as its gradient is complete, overlapped with the rest of backward.
   // Applies to steps without clipping and loss scaling, which need the complete gradient first.
   bool during_backward = true;
-  // Runs the CPU's optimizer step on a separate thread. Empty: if the device is asynchronous.
+  // Runs the CPU's optimizer step on a separate thread. Empty: only if the device is asynchronous.
   std::optional<bool> background = {};
   offload::InlineStepper* stepper = nullptr;  // replaces the thread of `background`; null: none
   offload::ActivationOptions activation = {};
@@ -229,8 +229,9 @@ class TrainStep {
   void sum_tally();
   bool steps_during_backward() const;
 
-  // On destruction detaches the parameters from their memory, as the model may outlive the context,
-  // and frees it, as the group that may own it may be destroyed before the context.
+  // Detaches the parameters from their memory on destruction, because the model may outlive the
+  // context, and frees the memory, because a group that owns it may be destroyed before the
+  // context.
   struct Unbind {
     Context& context;
     Module& module;

@@ -36,8 +36,8 @@ struct StepSummary {
 
 // The only exchange between hosts at the end of a step: a small all-gather that overlaps the launch
 // of the next step, so that no host waits for the slowest one. As every rank takes part in it,
-// decisions that follow from the summary are equal on all ranks: they stop after the same step, or,
-// if one of them is gone, not at all.
+// decisions that follow from the summary are equal on all ranks: all ranks stop after the same step
+// or, if one of them is gone, none does.
 class StepExchange {
  public:
   // losses: the ranks whose losses count, in the order of their micro-batches; empty: all. The
@@ -58,11 +58,11 @@ class StepExchange {
   comm::Work work_;  // destroyed before the memory that it uses
 };
 
-// Agrees between the micro-batches of long steps whether a rank was asked to stop, so that all stop
-// before the same micro-batch. All ranks ask at the same places, some four times a second, and
-// learn at one place what was asked at the place before, so that fast ranks do not wait for slow
-// ones; only at the start of a step they wait. Steps of less than a second need none of this: what
-// StepExchange says is soon enough.
+// Lets all ranks agree, between the micro-batches of long steps, whether one was asked to stop, so
+// that all stop before the same micro-batch. All ranks vote before the same micro-batches, about
+// four times a second, and read the result at the next vote, so that fast ranks do not wait for
+// slow ones, except at the start of a step. Steps of less than a second need no votes: StepExchange
+// answers soon enough.
 class StopVotes {
  public:
   // Both arguments must outlive this.

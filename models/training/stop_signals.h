@@ -2,11 +2,11 @@
 
 namespace shale::models {
 
-// Requests to stop: SIGTERM (the job is to end), SIGUSR1 and SIGUSR2 (warnings that it will: of
-// LSF and of SGE's -notify; mpirun forwards them immediately) and SIGINT. Once this is constructed
+// Requests to stop: SIGTERM (the job is to end), SIGUSR1 and SIGUSR2 (warnings by LSF and by SGE's
+// -notify that it will end; mpirun forwards them immediately) and SIGINT. Once this is constructed
 // they only set a flag, which training checks between micro-batches; a second SIGINT ends the
-// process as usual. SIGXFSZ and SIGPIPE are ignored,
-// as the write that causes them fails with a more specific error.
+// process as usual. SIGXFSZ and SIGPIPE are ignored, as the write that causes them fails with a
+// more specific error.
 //
 // A dedicated thread waits for the signals, and all other threads block them: code that a library
 // generates at run time, such as oneDNN's, may keep data below its stack pointer, where a handler

@@ -37,7 +37,7 @@ struct SampleUnit {
 // Selects the training batches of a rank.
 struct BatchPlan {
   BatchLayout layout;
-  int64_t rank = 0;  // as DataRanks::rank
+  int64_t rank = 0;  // see DataRanks::rank
   int64_t first_step = 0;
 };
 
@@ -53,7 +53,7 @@ struct Evaluation {
 // Objects of a rank that a task uses during a run.
 struct TaskContext {
   Context& context;
-  comm::ProcessGroup& group;  // of all ranks
+  comm::ProcessGroup& group;  // group of all ranks
   const DataRanks& data;
   comm::DataParallel& parallel;
   // Task::loss() of a micro-batch, for evaluation. In a pipeline all ranks call it, and it is

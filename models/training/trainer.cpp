@@ -351,10 +351,10 @@ ExitCode Trainer::stop(int64_t step) {
   checkpoints_->finish();
   if (progress_ != nullptr) progress_->finish();
   const std::string what =
-      cat("stopped after step ", done_steps_, " of ", config_.steps, ", as a signal asked for; ",
+      cat("stopped after step ", done_steps_, " of ", config_.steps, " on a signal; ",
           config_.no_save ? "nothing was saved, because of --no-save"
           : step == 0     ? "there was nothing to save"
-                          : "saved, to go on with --resume auto");
+                          : "saved; use --resume auto to continue");
   log_info(what);
   checkpoints_->tell(config_.no_save ? RunState::kFailed : RunState::kSaved, done_steps_,
                      static_cast<int>(ExitCode::kInterrupted), what);
@@ -442,7 +442,7 @@ void Trainer::done(const StepOutcome& outcome) {
                .metrics = metrics_of(outcome),
                .is_timed = accounts_.knows_busy_seconds()};
   send_news(outcome, *told_->metrics.step_ms);
-  // All ranks have the same gradient norm, so all settle now, while the gradient still exists.
+  // Settles on all ranks, which have the same gradient norm, while the gradient still exists.
   const bool is_used_up = outcome.was_non_finite && non_finite_in_a_row_ > config_.skip_non_finite;
   if (outcome.state.non_finite != 0 && (!outcome.was_skipped || is_used_up)) settle();
 }

@@ -64,7 +64,7 @@ class Trainer : private StepObserver {
   bool train_step(int64_t step);
   // Returns true, on all ranks, if one was asked to stop. Collective.
   bool stops_before(int64_t micro);
-  // Makes the run step over the samples of --skip-samples. Call it once layout_ has its origin.
+  // Leaves the samples of --skip-samples out of the run. Call it once layout_ has its origin.
   void skip_samples();
   void evaluate(int64_t step);
   // Returns whether --patience ends the run; equal on all ranks.
@@ -76,7 +76,7 @@ class Trainer : private StepObserver {
   void ends(StepPhase phase) override;
   StepMetrics metrics_of(const StepOutcome& outcome);
   void send_news(const StepOutcome& outcome, double step_ms);
-  // If the results of a step are being exchanged: waits for them, checks and reports the step.
+  // Waits for the results of a step if they are being exchanged, then checks and reports the step.
   void settle();
   // Throws NonFiniteError, unless --skip-non-finite skips the step.
   void check_finite(const StepOutcome& outcome, float loss);

@@ -121,7 +121,8 @@ if unshare -m mount -t tmpfs tmpfs "$work/disk" 2>/dev/null; then
     -np 2 "$train" "${wide[@]}" --save-every 3 --keep 1
   # mpirun needs 8 MiB for itself.
   on_disk 12m
-  expect 0 "$work/disk has" 'MiB free, expected 16.3 MiB for MPI' 'TMPDIR elsewhere' 'step 6/6' -- \
+  expect 0 "$work/disk has" 'MiB free, expected 16.3 MiB for MPI' \
+    'set TMPDIR to another folder' 'step 6/6' -- \
     -x TMPDIR="$work/disk" -np 2 env TMPDIR="$work/disk" "$train" "${flags[@]}" --threads 1
 else
   echo 'skipped: disks of a given size, which take the right to mount'

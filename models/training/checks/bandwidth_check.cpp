@@ -126,7 +126,7 @@ Measured measure(comm::ProcessGroup& group, Context& context, const GroupBuffer&
   Timing first(host), small(host), large(host), copies(host);
   first.repeat(1, 0, all_reduce(kSmall));  // sets up connections, maps other ranks' memory
   small.repeat(1, 0, all_reduce(kSmall));
-  // The time of a larger buffer grows at most proportionally.
+  // Chooses a buffer that fits the time budget: time grows at most in proportion to the size.
   const auto times = static_cast<int64_t>(kBudget_s / kMostRuns / small.seconds());
   Measured measured{.bytes = kSmall * std::clamp<int64_t>(times, 1, kLarge / kSmall)};
   large.repeat(kMostRuns, kBudget_s, all_reduce(measured.bytes));
@@ -206,7 +206,7 @@ void check_bandwidth(comm::ProcessGroup& group, Context& context, const comm::Wo
   const ResetTraffic reset{group};
   const GroupBuffer buffer(group, kLarge);
   const Measured measured = measure(group, context, buffer);
-  std::string reason = "as given";
+  std::string reason = "the given value";
   if (expected_bytes_per_s == 0 && !several_hosts && !measured.undisturbed) return;
   if (expected_bytes_per_s == 0 && copies_compare) {
     expected_bytes_per_s = measured.copy_bytes_per_s * kPartOfCopies;

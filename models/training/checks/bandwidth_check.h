@@ -12,10 +12,10 @@ namespace shale::models {
 // the rank, with its host, that took longest to receive.
 //
 // expected_bytes_per_s: 0 derives it within one host, as a small share of the ranks' rate of
-// concurrent memory copies. There is no such reference, and the result is only logged, between
-// hosts, for devices, and if ranks share cores, as waits for a core say nothing about the
-// transport. Does nothing in a group of one. Collective over `group`, which has all ranks of
-// `world`.
+// concurrent memory copies. With 0, the result is only logged between hosts, where there is no such
+// reference, and nothing is reported for devices or if ranks share cores, because waits for a core
+// say nothing about the transport. Does nothing in a group of one. Collective over `group`, which
+// has all ranks of `world`.
 void check_bandwidth(comm::ProcessGroup& group, Context& context, const comm::World& world,
                      double expected_bytes_per_s = 0);
 

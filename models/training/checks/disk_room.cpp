@@ -32,14 +32,13 @@ std::vector<MpiFolder> mpi_folders() {
   return {
       {.name = "TMPDIR",
        .path = temporary_folder(),
-       .if_full = "free some: mpirun can hang for minutes without room for its files; or TMPDIR "
-                  "elsewhere",
-       .if_unusable = "export TMPDIR=FOLDER that can be written to: mpirun keeps its files "
-                      "there"},
+       .if_full = "free some space, or set TMPDIR to another folder: mpirun can hang for minutes "
+                  "without room for its files",
+       .if_unusable = "set TMPDIR to a writable folder, in which mpirun keeps its files"},
       {.name = "/dev/shm",
        .path = environment("OMPI_MCA_btl_vader_backing_directory", "/dev/shm"),
-       .if_full = "docker run --shm-size=1g, or mpirun --mca btl_vader_backing_directory /tmp",
-       .if_unusable = "mount a tmpfs there, or mpirun --mca btl_vader_backing_directory /tmp"}};
+       .if_full = "use docker run --shm-size=1g, or mpirun --mca btl_vader_backing_directory /tmp",
+       .if_unusable = "mount a tmpfs there, or use mpirun --mca btl_vader_backing_directory /tmp"}};
 }
 
 // Returns twice the space measured with Open MPI 4.1: 8 MiB in TMPDIR, and 84 KiB per rank in

@@ -9,7 +9,7 @@ namespace shale::models {
 
 // Free space of the file system, on a disk or in memory, that holds a folder.
 struct DiskRoom {
-  int64_t free_bytes = 0;  // for this user
+  int64_t free_bytes = 0;  // free space for this user
   int64_t total_bytes = 0;
   bool can_add_files = true;
 };

@@ -49,7 +49,8 @@ std::optional<CheckedDevice> device_of(const Device& device) {
   }
 }
 
-// Runs a check. `earlier`: the stored one, whose kernels failed.
+// Checks the kernels of the device, and stores the result. `earlier`: stored check that a failing
+// kernel ended; kernels that failed in it are left out.
 CheckReport check(Context& context, const std::optional<CheckedDevice>& device,
                   const std::optional<StoredCheck>& earlier, double timeout_s) {
   constexpr double kLimit_s = 20;
@@ -66,7 +67,7 @@ CheckReport check(Context& context, const std::optional<CheckedDevice>& device,
     now.failed.push_back(failure.kernel);
     now.finished = false;
     if (device) kernel_check::store_check(now);
-    // Logged here as well: a GPU that hangs may not let this process end.
+    // Also logged here, because a GPU that hangs may keep this process from ending.
     const std::string text = cat("the check of ", context.device(), " failed in ", failure.what(),
                                  device ? "; start again: the next check leaves this kernel out"
                                         : "; SHALE_KERNEL_CHECK=off starts without a check");
@@ -105,7 +106,7 @@ CheckReport report_of(Context& context, comm::ProcessGroup& group, double timeou
 std::vector<std::string> choose_kernels(Context& context, comm::ProcessGroup& device_group,
                                         double timeout_s) {
   const Device& device = context.device();
-  // Whether emulated GPUs are checked must not differ between ranks, other than for GPUs.
+  // The setting SHALE_KERNEL_CHECK must be equal on all ranks for emulated GPUs, but not for GPUs.
   if (device.type == DeviceType::kCpu) return {};
   if (device.type == DeviceType::kEmu && !is_wanted(device)) return {};
   comm::ProcessGroup& group = device_group.host();

@@ -17,8 +17,8 @@ namespace shale::models {
 std::vector<std::string> choose_kernels(Context& context, comm::ProcessGroup& group,
                                         double timeout_s);
 
-// Leaves out what this host's stored check of such a GPU left out, without a check if there is
-// none. For tools; SHALE_KERNEL_CHECK as above.
+// Leaves out the kernels that this host's stored check of such a GPU left out; runs no check. For
+// tools; SHALE_KERNEL_CHECK as in choose_kernels().
 void use_stored_check(const Device& device);
 
 }  // namespace shale::models

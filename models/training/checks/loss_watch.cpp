@@ -9,7 +9,7 @@ namespace shale::models {
 
 std::string LossWatch::look(int64_t step, double loss, double lr) {
   constexpr double kRise = 10, kWeight = 0.1;
-  if (!std::isfinite(loss)) return {};  // of a step that was skipped
+  if (!std::isfinite(loss)) return {};  // the step was skipped
   if (!first_) {
     first_ = mean_ = lowest_ = loss;
     return {};

@@ -73,7 +73,7 @@ OutputOwners find_owners(const std::string& folder, const comm::World& world,
   OutputOwners result{.is_owner = rank == 0};
   result.hosts = group.all_gather_bytes(host_name(), kFolderTag);
   if (world.local_size() == world.size()) return result;
-  const bool is_first = world.local_rank() == 0;  // of its host
+  const bool is_first = world.local_rank() == 0;  // first rank of its host
   Markers markers(folder, group.broadcast_bytes(rank == 0 ? make_checkpoint_nonce() : "", 0, kFolderTag));
   comm::throw_problem(comm::problem_of_root(group, kFolderTag, [&] { markers.make(0); }));
   bool apart = false;

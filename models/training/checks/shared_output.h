@@ -7,11 +7,11 @@
 
 namespace shale::models {
 
-// Which ranks see one folder.
+// Result of find_owners(): which ranks see one output folder.
 struct OutputOwners {
-  bool is_shared = true;           // all ranks see that of rank 0
+  bool is_shared = true;           // all ranks see the folder of rank 0
   bool is_owner = false;           // this rank is the lowest one that sees its folder
-  std::vector<std::string> hosts;  // by rank
+  std::vector<std::string> hosts;  // host of each rank
 };
 
 // Finds out which hosts share the folder, which exists on rank 0's host: one rank of each host

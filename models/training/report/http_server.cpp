@@ -23,13 +23,13 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::chrono::seconds kRequestTime{2};         // from connection to end of request
-constexpr std::chrono::seconds kAnswerTime{30};         // to send the answer
-constexpr std::chrono::milliseconds kAcceptPause{100};  // after accept() failed
+constexpr std::chrono::seconds kRequestTime{2};         // limit from connection to end of request
+constexpr std::chrono::seconds kAnswerTime{30};         // limit for sending the answer
+constexpr std::chrono::milliseconds kAcceptPause{100};  // pause after accept() failed
 constexpr size_t kMostClients = 64;
 constexpr size_t kLongestRequest = 8192;
 
-// nullopt: the text is no address.
+// Parses "PORT" or "IPV4:PORT"; nullopt: the text is neither.
 std::optional<sockaddr_in> address_of(const std::string& text) {
   const size_t colon = text.rfind(':');
   const std::string host = colon == text.npos ? "127.0.0.1" : text.substr(0, colon);

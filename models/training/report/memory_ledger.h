@@ -43,7 +43,7 @@ class MemoryLedger final : public AllocationObserver {
     int64_t end = 0;  // time of the free; times(): not freed
     int64_t bytes = 0;
     MemoryTag tag{};
-    std::string_view place, what;  // as in Share; valid as long as the ledger exists
+    std::string_view place, what;  // see Share; valid as long as the ledger exists
   };
   std::vector<Allocation> allocations() const;  // sorted by begin
   int64_t times() const { return static_cast<int64_t>(events_.size()); }

@@ -68,7 +68,7 @@ std::string columns_of(const SentBytes& sent) {
              sent.replicas ? cat(", \"sent_replicas_bytes\": ", whole(*sent.replicas)) : "");
 }
 
-// Columns of further numbers; `prefix` begins their keys.
+// Returns further numbers as members of the JSON row; `prefix` begins their keys.
 std::string columns_of(std::string_view prefix, const std::map<std::string, double>& numbers) {
   std::string columns;
   for (const auto& [name, value] : numbers) {

@@ -49,10 +49,10 @@ struct StepMetrics {
   // The remaining values are written to the file only if they are known.
   std::optional<double> epoch = {};         // epochs done, including this step
   std::optional<double> data_wait_ms = {};  // time that rank 0 waited for input batches
-  // Only in pipelines.
+  // Known only in pipelines.
   std::optional<double> bubble_ms = {};  // time that rank 0 waited for other pipeline stages
   std::optional<SentBytes> sent = {};    // only with several ranks
-  // Only with loss scaling.
+  // Known only with loss scaling.
   std::optional<double> loss_scale = {};      // loss scale of the next step
   std::optional<int64_t> skipped_steps = {};  // steps skipped so far for a non-finite gradient
   std::optional<int64_t> outlier_steps = {};  // part of skipped_steps, for an outlier norm
@@ -81,7 +81,7 @@ struct EvalMetrics {
 // Minimum, median and maximum of a figure over the ranks.
 struct Spread {
   double least = 0;
-  double median = 0;  // of an even number of ranks, the mean of the middle two
+  double median = 0;  // mean of the middle two for an even number of ranks
   double most = 0;
   int least_rank = 0;  // lowest rank that has this value
   int most_rank = 0;

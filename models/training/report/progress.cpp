@@ -90,7 +90,7 @@ std::string format_duration(double seconds) {
 std::string format_progress(const ProgressState& state, std::optional<double> seconds_left,
                             size_t columns) {
   std::string line;
-  // The less of the line may stay, the more is left out or written closely.
+  // Tries shorter lines until one fits: lower levels leave out more fields, and level 0 the bars.
   for (int level = 5; level >= 0; --level) {
     const char* const bar = level > 0 ? " | " : "  ";
     line = step_text(state, /*is_aligned=*/level > 0, /*has_percent=*/level > 2);

@@ -16,8 +16,8 @@ struct ProgressState {
   int64_t total_steps = 0;
   std::optional<double> epoch = {};  // epochs done
   float loss = 0;
-  std::optional<double> lr = {};         // of the last step
-  std::optional<double> grad_norm = {};  // before clipping
+  std::optional<double> lr = {};         // learning rate of the last step
+  std::optional<double> grad_norm = {};  // gradient norm before clipping
   std::string item = "tok";              // short name of the counted item
   std::optional<double> items_per_s = {};
   std::optional<double> mfu = {};  // 0 to 1

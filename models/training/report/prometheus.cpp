@@ -76,14 +76,16 @@ void add_step(Page& page, const StepMetrics& m) {
   page.gauge("shale_loss", "Mean training loss of the step.", double{m.loss});
   page.gauge("shale_grad_norm", "L2 norm of the gradient before clipping.", m.grad_norm);
   page.gauge("shale_learning_rate", "Learning rate of the step.", m.lr);
-  page.family(cat("shale_", m.item, "_total"), "counter", "Used so far by all ranks.");
+  page.family(cat("shale_", m.item, "_total"), "counter", "Number used so far by all ranks.");
   page.sample(m.items);
-  page.gauge(cat("shale_", m.item, "_per_second"), "Of all ranks, in the step.", m.items_per_s);
+  page.gauge(cat("shale_", m.item, "_per_second"), "Throughput of all ranks in the step.",
+             m.items_per_s);
   page.gauge("shale_step_seconds", "Time of the step.", seconds(m.step_ms));
-  page.gauge("shale_comm_exposed_seconds", "Time of the step in which rank 0 waited for others.",
+  page.gauge("shale_comm_exposed_seconds",
+             "Part of the step that rank 0 only waited for communication.",
              seconds(m.comm_exposed_ms));
-  page.gauge("shale_mfu_ratio", "Model FLOP/s over the measured peak.", m.mfu);
-  page.family("shale_memory_peak_bytes", "gauge", "Most that rank 0 has held so far.");
+  page.gauge("shale_mfu_ratio", "Model FLOP/s divided by the peak FLOP/s of the devices.", m.mfu);
+  page.family("shale_memory_peak_bytes", "gauge", "Peak memory of rank 0 so far.");
   if (m.device_peak_bytes) {
     page.sample(static_cast<double>(*m.device_peak_bytes), "kind=\"device\"");
   }
@@ -93,11 +95,11 @@ void add_step(Page& page, const StepMetrics& m) {
               "Steps skipped for an overflow or an outlier.");
   page.sample(m.skipped_steps);
   if (!m.experts) return;
-  page.family("shale_expert_tokens", "gauge", "Tokens of an expert in the step.");
+  page.family("shale_expert_tokens", "gauge", "Tokens per expert in the step.");
   page.sample(m.experts->tokens_min, "of=\"min\"");
   page.sample(m.experts->tokens_mean, "of=\"mean\"");
   page.sample(m.experts->tokens_max, "of=\"max\"");
-  page.gauge("shale_dropped_share", "Choices that found no room at their expert.",
+  page.gauge("shale_dropped_share", "Share of routed tokens dropped because an expert was full.",
              m.experts->dropped_share);
 }
 
@@ -105,7 +107,8 @@ void add_ranks(Page& page, const RanksMetrics& m) {
   page.gauge("shale_ranks", "Ranks of the run.", static_cast<double>(m.ranks));
   for (const auto& [name, spread] : m.figures) {
     if (!spread) continue;
-    page.family(cat("shale_rank_", name), "gauge", "Over all ranks, since the report before.");
+    page.family(cat("shale_rank_", name), "gauge",
+                "Spread over all ranks since the previous report.");
     page.sample(spread->least, "of=\"min\"");
     page.sample(spread->median, "of=\"median\"");
     page.sample(spread->most, "of=\"max\"");
@@ -120,8 +123,10 @@ std::string prometheus_text(const RunGauges& gauges) {
   if (gauges.eval) {
     page.gauge("shale_validation_step", "Steps done at the newest validation.",
                static_cast<double>(gauges.eval->step));
-    page.gauge("shale_validation_loss", "Mean loss of it.", double{gauges.eval->val_loss});
-    page.gauge("shale_validation_seconds", "Time of it.", seconds(gauges.eval->ms));
+    page.gauge("shale_validation_loss", "Mean loss of the newest validation.",
+               double{gauges.eval->val_loss});
+    page.gauge("shale_validation_seconds", "Time of the newest validation.",
+               seconds(gauges.eval->ms));
   }
   if (gauges.ranks) add_ranks(page, *gauges.ranks);
   return page.text();

@@ -26,7 +26,7 @@ struct MemoryPeak {
 // Peak memory of one rank of a run.
 struct RankMemory {
   int rank = 0;
-  int threads = 1;  // per kernel: each thread has its own scratch memory
+  int threads = 1;  // threads per kernel, each with its own scratch memory
   MemoryPeak device;
   std::optional<MemoryPeak> host;  // offloaded memory; nullopt: nothing is offloaded
 

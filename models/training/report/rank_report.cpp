@@ -45,7 +45,8 @@ std::optional<Spread> spread_of(std::span<const double> by_rank) {
                 .most_rank = static_cast<int>(most - by_rank.begin())};
 }
 
-// Measures kernels on the CPU, which are synchronous. A kernel within a kernel is not added.
+// Measures kernels on the CPU, which are synchronous. A kernel that another kernel calls is not
+// counted again.
 class RankReport::KernelTime final : public kernels::CallObserver {
  public:
   explicit KernelTime(Context& context) : observation_(context, *this) {}
@@ -115,7 +116,7 @@ std::vector<std::pair<std::string, double>> RankReport::figures(const Mark& from
       {"host_peak_bytes", static_cast<double>(peak_resident_bytes())},
       {"device_busy_share", (to.busy - from.busy) / passed}};
   if (sensors_ != nullptr || context_.device().type == DeviceType::kCuda) {
-    // 0 / 0, not a number, without sensors.
+    // Without sensors, `readings` is 0, and figures divided by it are NaN, which means unknown.
     const double readings = to.gpu.readings - from.gpu.readings;
     figures.back().second = (to.gpu.busy - from.gpu.busy) / readings;
     figures.emplace_back("device_watts", (to.gpu.watts - from.gpu.watts) / readings);

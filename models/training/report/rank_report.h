@@ -32,8 +32,8 @@ class RankReport {
     std::string name;
     const comm::ProcessGroup* group = nullptr;
   };
-  // axes: equal on all ranks, as is whether ranks have GPUs. sensors: of this rank's GPU; null:
-  // unknown. context and group must outlive this.
+  // axes: equal on all ranks; either all ranks have GPUs or none has. sensors: those of this rank's
+  // GPU; null: unknown. context and group must outlive this.
   RankReport(Context& context, comm::ProcessGroup& group, std::vector<Axis> axes,
              std::unique_ptr<GpuSensors> sensors = nullptr);
   ~RankReport();
@@ -53,7 +53,7 @@ class RankReport {
   struct Mark {  // totals of this rank at a point in time, in seconds
     std::chrono::steady_clock::time_point time;
     double busy = 0;
-    std::vector<double> exposed, in_flight;  // by axis
+    std::vector<double> exposed, in_flight;  // seconds by axis
     GpuSensors::Totals gpu = {};
   };
   Mark mark() const;

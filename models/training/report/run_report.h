@@ -23,8 +23,8 @@ class RunReport {
     bool goes_on = false;
     int64_t first_step = 0;
     int ranks = 1;
-    std::string device = {};  // as RunStart::device
-    int64_t parameters = 0;   // as RunStart::parameters
+    std::string device = {};  // see RunStart::device
+    int64_t parameters = 0;   // see RunStart::parameters
     OptionValues options = {};
     bool tensorboard = false;
     std::string prometheus = {};  // a file, or an address of PrometheusServer; empty: none

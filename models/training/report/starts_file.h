@@ -11,8 +11,8 @@ struct RunStart {
   int64_t step = 0;  // optimizer steps done before this start
   int ranks = 1;
   std::string time;         // as returned by utc_now()
-  std::string device = {};  // of every rank: "cpu", "cuda 9.0"; empty: an older line without it
-  int64_t parameters = 0;   // elements of the whole model's parameters; 0: an older line
+  std::string device = {};  // of every rank: "cpu", "cuda 9.0"; empty: older line without it
+  int64_t parameters = 0;   // elements of all parameters of the model; 0: line of an older version
 
   friend bool operator==(const RunStart&, const RunStart&) = default;
 };

@@ -5,7 +5,7 @@
 
 namespace shale::models {
 
-// Returns the seconds from 1970 to such a time; nothing if the text is none.
+// Converts a time, in the format of utc_now(), to seconds since 1970; nothing for other text.
 std::optional<double> utc_seconds(const std::string& text);
 std::string utc_now();  // "2026-11-23T00:24:55.123Z"
 

@@ -258,7 +258,8 @@ TEST_CASE("a replay whose gradients are not those of its capture is an error") {
   std::vector<bool> flags = graphs.parallel().gradient_flags();
   flags.flip();
   graphs.parallel().set_gradient_flags(flags);
-  CHECK(contains(message_of<InternalError>([&] { graphs.step(); }), "other gradients are set"));
+  CHECK(contains(message_of<InternalError>([&] { graphs.step(); }),
+                 "the gradients that exist differ"));
 }
 
 }  // namespace shale::test
