@@ -25,7 +25,7 @@ struct RunData {
   std::string name;  // path or name that the user gave
   // The numbers of metrics.jsonl by key, such as "loss", "val_loss" and "tokens_per_s".
   std::map<std::string, Column, std::less<>> columns;
-  std::vector<std::pair<int64_t, uint32_t>> loss_bits;  // of each step
+  std::vector<std::pair<int64_t, uint32_t>> loss_bits;  // step, and bits of its loss
   // "running", "saved", "done", "failed"; "killed": status.json says running, but no process does;
   // "unknown": there is no status.json, or the run is on another host.
   std::string state = "unknown";
@@ -39,7 +39,7 @@ struct RunData {
   std::optional<double> newest(std::string_view key) const;  // newest known value
   std::string item() const;  // what the run counts: "tokens"; "items" if it is not known
   std::optional<int64_t> steps_wanted() const;  // --steps
-  std::optional<double> seconds_left() const;   // at the pace of the newest steps; only if running
+  std::optional<double> seconds_left() const;   // estimate by the newest steps; empty: not running
 };
 
 // Adds a line of metrics.jsonl. A step that the run has already drops all rows from that step on,
@@ -64,7 +64,7 @@ class RunReader {
   RunData data_;
   size_t read_ = 0;  // bytes of metrics.jsonl
   int64_t lines_ = 0;
-  std::string newest_line_;  // another line at its place: the file was replaced
+  std::string newest_line_;  // last line read; a different one there: the file was replaced
 };
 
 // Converts the lines of a metrics.jsonl to CSV (RFC 4180): a header with all keys in order of their

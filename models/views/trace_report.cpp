@@ -179,7 +179,7 @@ class RankWalk {
 struct Lateness {
   int64_t met = 0;                // number of collectives that several ranks joined
   std::map<int, int64_t> last;    // how often each rank was last
-  std::map<int, double> kept_up;  // by last rank: sum of the mean waits of the other ranks, in ns
+  std::map<int, double> kept_up;  // by late rank: mean wait of the other ranks, summed, in ns
 };
 
 Lateness lateness_of(std::span<const TraceRecord> ranks) {
@@ -289,9 +289,9 @@ std::string who_is_late(std::span<const TraceRecord> ranks, const Sums& sums) {
   const auto record = std::find_if(ranks.begin(), ranks.end(), [&](const TraceRecord& rank) {
     return rank.rank == worst->first;
   });
-  return cat(kept_up < kWorthAWord * step ? "No rank is late; the latest, " : "Late is ", "rank ",
-             worst->first, " on ", excerpt(record->host),
-             kept_up < kWorthAWord * step ? ", is" : ": it is", " the last to ",
+  return cat(kept_up < kWorthAWord * step ? "No rank is late; the latest, " : "One rank is late: ",
+             "rank ", worst->first, " on ", excerpt(record->host),
+             kept_up < kWorthAWord * step ? ", is" : ", which is", " the last to join ",
              lateness.last.at(worst->first), " of ", lateness.met,
              " collectives; the other ranks wait ", milliseconds(kept_up), " (",
              percent(kept_up / step), ") of a step for it, exposed or not.\n");

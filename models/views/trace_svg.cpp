@@ -64,7 +64,7 @@ class Picture {
     text(kLeft + kWidth, static_cast<int64_t>(ranks) * kRow + 18, "end",
          cat(pixels(static_cast<double>(end - begin) / 1e6), " ms"));
   }
-  // words: without characters that XML reserves
+  // words: must not contain characters that XML reserves.
   void text(double x, int64_t y, std::string_view anchor, std::string_view words) {
     svg_ += cat("<text x=\"", pixels(x), "\" y=\"", y, "\" text-anchor=\"", anchor, "\">", words,
                 "</text>\n");

@@ -30,8 +30,8 @@ size_t dot_at(double position, double dots) {
   return static_cast<size_t>(std::lround(position * (dots - 1)));
 }
 
-// Truncates a line to the terminal's width and adds the colour. Characters of three and more bytes
-// count as two columns, which some take.
+// Truncates a line to the terminal's width and adds the colour. Counts characters of three or more
+// bytes as two columns, because some are that wide.
 std::string line_of(const Terminal& terminal, std::string_view text, std::string_view color = {}) {
   size_t bytes = 0;
   for (int columns = 0; bytes < text.size();) {
@@ -164,7 +164,7 @@ std::vector<std::string> y_axis(double low, double high, int rows) {
 void add_x_axis(std::vector<std::string>& lines, const PlotFrame& frame, int columns) {
   std::vector<std::string_view> line(static_cast<size_t>(columns), "─");
   std::string labels(static_cast<size_t>(columns + kLabelColumns), ' ');
-  size_t end = 0;  // of the label before
+  size_t end = 0;  // end of the previous label
   for (const double mark : axis_marks(frame.first, frame.end())) {
     if (mark != std::floor(mark)) continue;
     const size_t place = dot_at(position_in(mark, frame.first, frame.end()), 2.0 * columns) / 2;

@@ -95,7 +95,7 @@ const figureName = (base) => kFigures[base] ?? nameOf(base.replace('_share_all',
 const nameOf = (key) => kNames[key] ??
     key.replaceAll('_', ' ').replace(/^val top/, 'top-').replace(/^sent (.*) bytes$/, '$1');
 
-// Unit of a column that no chart names.
+// Unit of a column that is in no listed chart.
 function unitOfKey(key) {
   if (/bytes/.test(key)) return 'bytes';
   if (/share|fragmentation|utilization/.test(key)) return 'percent';
@@ -152,7 +152,7 @@ function isShown(runs, key) {
   return runs.some((run) => (run.columns[key]?.sum ?? 0) >= 0.01 * (run.columns.step_ms?.sum ?? 0));
 }
 
-// Weighted means over about a hundredth of the values on each side: no lag.
+// Weighted means over about a hundredth of the values on each side, so that they do not lag.
 function smoothed(values) {
   const decay = 1 - 1 / Math.max(1, values.length / 100);
   const means = (list) => {

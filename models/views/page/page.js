@@ -50,13 +50,13 @@ function stepOf(run) {
 }
 
 const lastStart = (run) => run.about.starts.newest.at(-1);
-// "8, cuda 9.0"
+// Ranks and device of a run: "8, cuda 9.0".
 function ranksAndDevice(run) {
   const start = lastStart(run), ranks = newest(run, 'ranks') ?? start?.ranks;
   return [ranks === undefined ? '' : quantity(ranks, ''), start?.device].filter(Boolean).join(', ');
 }
 
-// "93%, 612 W, 61 C": what NVML said last.
+// Newest GPU figures of NVML: "93%, 612 W, 61 C".
 function gpusOf(run) {
   const texts = [['device_busy_share_median', (x) => quantity(x, 'percent')],
                  ['device_watts_median', (x) => `${number(x)} W`],

@@ -53,8 +53,8 @@ TEST_CASE("a report says where the time goes and who is late", "[trace_report]")
   CHECK(test::contains(text, "in backward 100.0%"));
   CHECK(test::contains(text, "reduce_scatter_sum for h.* gradient 100.0%"));
   CHECK(test::contains(text,
-                       "Late is rank 1 on node: it is the last to 1 of 1 collectives; the "
-                       "other ranks wait 20 ms (20.0%) of a step for it"));
+                       "One rank is late: rank 1 on node, which is the last to join 1 of 1 "
+                       "collectives; the other ranks wait 20 ms (20.0%) of a step for it"));
 }
 
 TEST_CASE("ranks that come together are not called late", "[trace_report]") {
