@@ -193,7 +193,7 @@ void take_pattern(const LanguageConfig& config, const StoredModel* stored,
   if (config.pattern.is_on()) {
     if (stored != nullptr && model.pattern.is_on() && model.pattern != config.pattern) {
       throw ConfigError(cat("--attention-pattern is ", config.attention_pattern, ", the model in ",
-                            config.init, " has another; leave it out"));
+                            config.init, " has a different one; leave it out"));
     }
     model.pattern = config.pattern;
   }

@@ -268,7 +268,7 @@ GgufValues gguf_tokenizer(const StoredTokenizer& stored, int64_t vocab, const Hf
   const int64_t size = stored.tokenizer.vocab_size();
   if (size > vocab) {
     throw DataError(
-        cat(stored.path, ": ", size, " tokens, expected at most ", vocab, ", as the model has"));
+        cat(stored.path, ": ", size, " tokens, expected at most ", vocab, " as in the model"));
   }
   const TokenizerSpec& spec = stored.tokenizer.spec();
   if (!spec.of_bytes && !is_sentencepiece(spec)) {

@@ -66,7 +66,7 @@ AdapterShape adapter_shape(const LoraConfig& config) {
   compare("--lora-alpha", config.alpha > 0, config.alpha, shape.options.alpha);
   if (config.targets != initial.targets && split(config.targets) != shape.targets) {
     throw ConfigError(cat("--lora-targets is ", config.targets, ", the adapters in ", config.init,
-                          " have others; leave out --lora-targets"));
+                          " have other targets; leave out --lora-targets"));
   }
   shape.options.dropout = config.dropout;  // not that of the stored adapters
   return shape;

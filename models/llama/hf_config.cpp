@@ -137,7 +137,8 @@ void reject_variants(const JsonObject& json) {
     json.fail("quantization_config", "none: weights of F32, BF16 or F16");
   }
   if (json.real("partial_rotary_factor", 1) != 1) json.fail("partial_rotary_factor", "1");
-  if (!json.flag("is_causal", true)) json.fail("is_causal", "true: a token sees those before it");
+  if (!json.flag("is_causal", true))
+    json.fail("is_causal", "true: tokens attend only to earlier tokens");
 }
 
 // Returns YaRN's factor of cos and sin, also from the keys of DeepSeek's configurations.

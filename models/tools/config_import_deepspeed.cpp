@@ -67,7 +67,7 @@ void import_optimizer(ConfigImport& in) {
   if (has_more) import_lamb_and_bits(in, name);
   in.maps(params + "lr", "lr", 1e-3);
   if (name == "muon") {
-    in.refuse("optimizer.type", "Shale's Muon scales its updates for the lr of AdamW");
+    in.refuse("optimizer.type", "Shale's Muon needs the lr of AdamW; give --lr, and waive this");
   }
   if (name == "adam") {
     in.refuse_unless(params + "adam_w_mode", true,

@@ -277,7 +277,7 @@ int64_t ranks_on(const std::vector<Head::Node>& nodes, const TrainOptions& optio
     const int64_t least = options.gpus == "all" ? 1 : parse_int(options.gpus).value_or(1);
     if (node.gpus < least) {
       throw UnavailableError(cat("--gpus ", options.gpus, ": found ", node.gpus, " GPUs on node ",
-                                 node.address, "; shale doctor there says why"));
+                                 node.address, "; run shale doctor there to see why"));
     }
     ranks += options.gpus == "all" ? node.gpus : least;
   }

@@ -68,7 +68,7 @@ void check_fp8(const RunConfig& config, const Device& device) {
   if (config.fp8_scaling == Fp8Scaling::kBlock &&
       kernels::why_no_fp8(gpu, kernels::Fp8Blocks::kTensor).empty()) {
     use = device == gpu ? "--fp8-scaling tensor, " + use
-                        : "--fp8-scaling tensor on such a GPU, here " + use;
+                        : "--fp8-scaling tensor on a real GPU of this kind, or here " + use;
   }
   throw ConfigError(cat("--dtype fp8 on ", device, ": ", why, "; use ", use));
 }

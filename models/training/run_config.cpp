@@ -212,7 +212,7 @@ void describe_tensor(ConfigSpec& spec, RunConfig& c) {
 void describe_offload(ConfigSpec& spec, RunConfig& c) {
   spec.section("Offload to host memory");
   spec.add("offload", c.offload_to,
-           "what to keep in host memory; optimizer: masters and optimizer states, stepped by the "
+           "state to keep in host memory; optimizer: masters and optimizer states, stepped by the "
            "CPU during the next forward; params: also parameters, with --zero 3; nvme:DIR: all of "
            "these, in a folder on a disk",
            {.help = {.metavar = "none|optimizer|params|nvme:DIR"}})

@@ -197,7 +197,7 @@ std::optional<Frame> await_frame(FrameStream& head, std::string& why) {
     pollfd ready{.fd = head.socket(), .events = head.events(), .revents = 0};
     poll(&ready, 1, 100);
   }
-  why = "it accepts connections, but does not greet as shale run does; is the port right?";
+  why = "it accepts connections, but does not answer like the head of a run; check the port";
   return {};
 }
 
