@@ -48,8 +48,7 @@ const ImagePreset& find_image_preset(const std::string& name) {
 std::unique_ptr<ImageModel> make_image_model(const ImageModelConfig& config) {
   if (config.family == "resnet") return std::make_unique<ResNet>(config);
   if (config.family == "vit") return std::make_unique<VisionTransformer>(config);
-  throw ConfigError(
-      cat("the family of the image model is ", config.family, ", expected resnet or vit"));
+  throw ConfigError(cat("image model family is ", config.family, ", expected resnet or vit"));
 }
 
 }  // namespace shale::models

@@ -41,8 +41,7 @@ PhiloxCounter words(uint64_t seed, int64_t position) {
                 rng_key(seed ^ hash_name("diffusion"), RngDomain::kSampling));
 }
 
-// Converts a share of the schedule, from 0 to 1, to a time: the share itself for a flow, an integer
-// step for DDPM.
+// Converts a share of the schedule, 0 to 1, to a time; DDPM times are integers.
 double time_at(DiffusionKind kind, double share) {
   if (kind == DiffusionKind::kFlow) return share;
   return std::floor(share * static_cast<double>(NoiseSchedule::kSteps));

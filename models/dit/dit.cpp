@@ -149,8 +149,8 @@ class Dit::Block : public Module {
   }
 
  private:
-  // Computes the modulations of all conditions. Each tensor-parallel rank multiplies some input
-  // channels; each sample's sum over ranks goes to the rank that has the sample.
+  // Computes the modulations of all conditions. Each rank multiplies some input channels; the sums
+  // go to the ranks that have the samples.
   Tensor modulate(const Tensor& condition) {
     return distribution().across(silu(condition), {}, [&](const Tensor& rows, const Tensor&) {
       const int64_t count = modulation_.weight.shape[1], first = distribution().first_of(count);
@@ -226,8 +226,7 @@ double Dit::flops_per_image() const {
   return 6 * (L * of_block + ends);
 }
 
-// Returns the position table. Fills it when its memory is first used, because it has fixed values,
-// unlike parameters.
+// Returns the position table; fills it, with fixed values, when its memory is first used.
 Tensor Dit::positions(Context& context) {
   if (filled_.lock() != positions_.value.storage()) {
     const std::vector<float> table = position_table(config_);

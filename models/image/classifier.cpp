@@ -93,8 +93,7 @@ ImageClassifier::ImageClassifier(const std::string& path, std::shared_ptr<Contex
                                 "that its --export wrote, found no ", found.file));
   }
   if (ema && found.checkpoint.empty()) {
-    throw ConfigError(
-        cat(path, ": --ema needs a checkpoint (found an exported folder); leave out --ema"));
+    throw ConfigError(cat(path, ": --ema needs a checkpoint, found an exported folder"));
   }
   ImageModelConfig config;
   std::tie(config, classes_, augmentation_) = read_timm_config(found.file);

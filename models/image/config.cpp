@@ -87,8 +87,7 @@ std::vector<double> numbers_of(const char* flag, const std::string& text, size_t
 void take_channels(const char* flag, const std::string& text, double least,
                    std::array<float, 3>& to) {
   if (text.empty()) return;
-  const std::string want =
-      cat("three numbers from ", format_real(least), " to 1, such as 0.5,0.5,0.5");
+  const std::string want = cat("three numbers from ", format_real(least), " to 1, as 0.5,0.5,0.5");
   const std::vector<double> numbers = numbers_of(flag, text, to.size(), {least, 1}, want.c_str());
   for (size_t c = 0; c < to.size(); ++c) to[c] = static_cast<float>(numbers[c]);
 }

@@ -33,8 +33,7 @@ void describe(ConfigSpec& spec, ImageDataConfig& c, const ImageDataWords& words)
            {.min = 1, .max = kMaxPixels, .help = {.default_text = words.pixels}});
   spec.add("mirror", c.mirror, "probability of mirroring a training image", {.min = 0, .max = 1});
   spec.add("max-damaged", c.max_damaged,
-           "maximum number of unreadable images that a rank skips; one more ends the run",
-           {.min = 0})
+           "unreadable images that a rank skips; one more ends the run", {.min = 0})
       .may_change();
 }
 

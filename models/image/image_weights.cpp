@@ -117,8 +117,7 @@ std::tuple<ImageModelConfig, std::vector<std::string>, Augmentation> read_timm_c
   const auto found = std::ranges::find_if(presets, [&](const ImagePreset& preset) {
     return architecture == preset.name || architecture == preset.timm;
   });
-  if (found == presets.end())
-    json.fail("architecture", "the architecture of a preset of train_image");
+  if (found == presets.end()) json.fail("architecture", "one of the presets of train_image");
   const JsonObject how = json.object("pretrained_cfg").value_or(json);
   ImageModelConfig model = found->model;
   model.classes = json.integer("num_classes", how.integer("num_classes", 1000));

@@ -209,8 +209,7 @@ void ImageTask::finish(const TaskContext& run) {
   }
   int64_t damaged = damaged_->count();
   run.group.host().all_reduce_sum(make_view(&damaged, {1}), {.tag = "damaged images"});
-  if (damaged > 0)
-    log_info(damaged, " damaged images were skipped (an image counts once per rank that reads it)");
+  if (damaged > 0) log_info(damaged, " damaged images were skipped, in sum over all ranks");
 }
 
 std::string ImageTask::command_to_try(const std::string& out) const {

@@ -94,8 +94,7 @@ std::string wrong_rows(const std::vector<std::vector<int64_t>>& rows) {
       if (key < 0 || key > i) {
         return cat("row ", i, " lists block ", key, ", expected blocks 0 to ", i);
       }
-      if (key <= last)
-        return cat("row ", i, " lists block ", key, " after ", last, ", expected ascending blocks");
+      if (key <= last) return cat("row ", i, " lists block ", key, " after ", last, ", not sorted");
       last = key;
     }
   }
@@ -115,10 +114,8 @@ std::string wrong_sizes(const NamedPattern& named, const AttentionPattern& p) {
   };
   const std::string most = cat("1 to ", kMostBlocks, " blocks");
   if (p.local < 1 || p.local > kMostBlocks) return of("local", p.local, most);
-  if (!named.has_global && p.global != 0)
-    return of("global", p.global, "0: this pattern does not use it");
-  if (!named.has_random && p.random != 0)
-    return of("random", p.random, "0: this pattern does not use it");
+  if (!named.has_global && p.global != 0) return of("global", p.global, "0: the pattern has none");
+  if (!named.has_random && p.random != 0) return of("random", p.random, "0: the pattern has none");
   if (named.has_global && (p.global < 1 || p.global > kMostBlocks)) {
     return of("global", p.global, most);
   }

@@ -32,8 +32,7 @@ void describe_model(ConfigSpec& spec, LanguageConfig& c) {
   size("hidden", c.hidden, kMaxWidth, "hidden size of feed-forward blocks, for Llama-like models");
   size("experts", c.experts, kMaxExperts, "experts per MoE layer");
   size("active-experts", c.active_experts, kMaxExperts, "experts per token (top-k)");
-  size("window", c.window, kMaxWidth,
-       "size of the attention window in tokens, for Llama-like models");
+  size("window", c.window, kMaxWidth, "attention window in tokens, for Llama-like models");
   spec.add("attention-pattern", c.attention_pattern,
            "block-sparse attention: local, fixed, strided, longformer, bigbird, or a JSON file "
            "with a pattern and its sizes, or with the key blocks of each query block",

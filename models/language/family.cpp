@@ -61,15 +61,13 @@ int64_t shape_size(const JsonObject& shape, std::string_view key, int64_t max) {
 void add_model_family(const ModelFamily& family) {
   for (const ModelFamily* other : families()) {
     if (other->name() == family.name()) {
-      throw ConfigError(
-          cat("model: family ", family.name(), " is already registered; use another name"));
+      throw ConfigError(cat("model: family ", family.name(), " is already registered"));
     }
   }
   const std::vector<std::string> taken = preset_names();
   for (const ModelPreset& preset : family.presets()) {
     if (std::find(taken.begin(), taken.end(), preset.name) != taken.end()) {
-      throw ConfigError(
-          cat("model: preset ", preset.name, " is already registered; use another name"));
+      throw ConfigError(cat("model: preset ", preset.name, " is already registered"));
     }
   }
   families().push_back(&family);

@@ -123,8 +123,7 @@ std::unique_ptr<LanguageModel> make_language_model(const LanguageModelConfig& co
 
 // Returns the model's architecture as canonical JSON: no blanks, keys in order.
 std::string model_shape_json(const LanguageModelConfig& config);
-// Reads the JSON of model_shape_json(). Throws DataError, which begins with `source`, for an
-// impossible model.
+// Reads model_shape_json(). Throws DataError, which begins with `source`, for an impossible model.
 LanguageModelConfig parse_model_shape(std::string_view json, const std::string& source);
 
 // Opens the stored model of a folder, whose family follows from its config.json, or of a file, or

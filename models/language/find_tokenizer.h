@@ -17,9 +17,8 @@ namespace shale::models {
 std::shared_ptr<const StoredTokenizer> find_tokenizer(const TrainConfig& config,
                                                       const OncePerHost& once = {});
 
-// Returns extras for the run's exports: those of the checkpoint from which the run resumes, or of
-// --init. Adds the chat template if the run trains on conversations. tokenizer: null if there is
-// none.
+// Returns extras for exports: those of the checkpoint from which the run resumes or of --init, plus
+// the chat template if the run trains on conversations. tokenizer: null if there is none.
 HfExtras find_extras(const TrainConfig& config,
                      const std::shared_ptr<const StoredTokenizer>& tokenizer);
 // Adapts the extras of a model (a folder or a checkpoint) to `tokenizer`, which was read from

@@ -141,8 +141,7 @@ std::vector<std::vector<int32_t>> generate_all(
   }
   PromptBatch batch(prompts);
   if (model.config().pattern.is_on() && !batch.is_even) {
-    // Continues the prompts one by one, because padding would move tokens to other attention blocks
-    // than in training.
+    // Runs prompts one by one: padding would move tokens to other blocks than in training.
     std::vector<std::vector<int32_t>> texts;
     for (size_t row = 0; row < prompts.size(); ++row) {
       const auto of_row = [&](size_t, int32_t token) { return keeps_on(row, token); };

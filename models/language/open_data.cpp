@@ -35,8 +35,7 @@ std::shared_ptr<const ExampleStore> zero_pairs(int64_t pairs) {
   return store;
 }
 
-// Placeholder for a plan, which reads no data. If validations use all samples, assumes the default
-// number.
+// Placeholder for a plan, which reads no data. --eval-samples 0 means the default number.
 TrainingData planned_data(const LanguageConfig& config) {
   constexpr int64_t kTrainSamples = int64_t{1} << 30;
   const int64_t eval =
@@ -230,8 +229,7 @@ TrainingData open_tokens(const TrainConfig& config, const StoredModel* stored,
                         " tokens, the model's vocabulary is ", vocab,
                         "; use the tokenizer of the model"));
   }
-  // Byte data always has 256 tokens, whatever the vocabulary of the model; LanguageTask compares
-  // the two numbers.
+  // Byte data has 256 tokens with any model; LanguageTask compares that with the vocabulary.
   if (!is_bytes && options.vocab_size == 0) options.vocab_size = vocab;
   const MixedData data = open_parts(std::move(parts), options);
   const RowMaker rows(config, tokenizer.get(), is_bytes);

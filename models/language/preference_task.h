@@ -47,8 +47,7 @@ class PreferenceTask : public LanguageTask {
     int64_t size() const { return std::ssize(numbers); }
   };
   Pairs usable(const std::shared_ptr<const ExampleStore>& examples) const;
-  // Fills rows 2 row and 2 row + 1 with a pair or, after the last pair, with padding without
-  // targets.
+  // Fills rows 2 row and 2 row + 1 with a pair or, after the last pair, with rows without targets.
   void fill(const Pairs& pairs, int64_t index, const TokenBatch& tokens, int64_t row) const;
   void make_batch(const Pairs& pairs, const std::vector<int64_t>& indices, Batch& batch) const;
   // Returns -s_chosen and -s_rejected: [pairs, 2].

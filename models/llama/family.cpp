@@ -109,8 +109,7 @@ void check(const LanguageModelConfig& c) {
   require_softcap("attention_softcap", c.attention_softcap);
   require_softcap("logit_softcap", c.logit_softcap);
   if (c.mlp_bias)
-    throw ConfigError(
-        "model: mlp_bias is true, expected false: biases of feed-forward layers are not supported");
+    throw ConfigError("model: mlp_bias is true, expected false: such biases are not supported");
   if (!llama_variant(c.family).has_experts()) {
     const std::string none = cat("none: ", c.family, " models have no experts");
     require_size(c.experts == 0, "experts", c.experts, none);

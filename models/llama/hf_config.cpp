@@ -137,8 +137,7 @@ void reject_variants(const JsonObject& json) {
     json.fail("quantization_config", "none: weights of F32, BF16 or F16");
   }
   if (json.real("partial_rotary_factor", 1) != 1) json.fail("partial_rotary_factor", "1");
-  if (!json.flag("is_causal", true))
-    json.fail("is_causal", "true: tokens attend only to earlier tokens");
+  if (!json.flag("is_causal", true)) json.fail("is_causal", "true: tokens see earlier ones only");
 }
 
 // Returns YaRN's factor of cos and sin, also from the keys of DeepSeek's configurations.
@@ -147,8 +146,7 @@ double attention_factor_of(const JsonObject& json, double factor) {
   const double up = json.real("mscale", 0), down = json.real("mscale_all_dim", 0);
   if (up == 0 || down == 0 || factor <= 1) return 0;
   const double scale = (0.1 * up * std::log(factor) + 1) / (0.1 * down * std::log(factor) + 1);
-  if (!(scale >= 1e-6 && scale <= 1e6))
-    json.fail("mscale", "a value that results in a factor of 1e-6 to 1e6");
+  if (!(scale >= 1e-6 && scale <= 1e6)) json.fail("mscale", "a resulting factor of 1e-6 to 1e6");
   return scale;
 }
 

@@ -295,9 +295,8 @@ Tensor Llama::next_logits(const Tensor& input, KvCache& cache, const Documents& 
   });
 }
 
-// Counts no FLOPs for an untied embedding, which is a lookup. A token attends to T / 2 keys on
-// average. With a window w < T, the first w tokens of a sequence attend to w / 2 keys on average,
-// the others to w.
+// Counts no FLOPs for an untied embedding, a lookup. A token attends to T / 2 keys on average. With
+// a window w < T, the first w tokens attend to w / 2 keys on average, the others to w.
 double Llama::flops_per_token(int64_t seq_len) const {
   auto count = static_cast<double>(whole_numel(*this));
   if (!config().tied) count -= static_cast<double>(embed_tokens_.weight.whole.numel());

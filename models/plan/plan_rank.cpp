@@ -32,9 +32,8 @@ constexpr int64_t kMeasuredSteps = 4;
 // each of 16,384 ranks. The limit keeps plans for many ranks fast.
 constexpr size_t kMostGathered = 64 * PlanBackend::kCopied;
 
-// Step of the dry run, and the share of the run's steps that it represents. The dry run begins with
-// the run's first steps; one step of each kind (step_kinds()) follows. If there is a single kind,
-// the last of the first steps represents it.
+// Step of the dry run, and the share of the run's steps that it represents: the first steps, then
+// one of each kind (step_kinds()). The last of the first steps represents a single kind.
 struct Rehearsed {
   int64_t step = 0;
   double share = 0;

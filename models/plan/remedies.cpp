@@ -67,9 +67,8 @@ Strengths offload(const RunConfig& config, MemoryPool pool) {
   return {{"--offload optimizer", [](auto& c) { c.offload = OffloadKind::kOptimizer; }}};
 }
 
-// Returns divisors of the micro-batch, from the largest that can fit. If any divisor fits, the
-// samples of the micro-batch need at least the bytes beyond the limit. `size` samples then need at
-// least size / micro-batch of these bytes, which must not exceed the limit.
+// Returns divisors of the micro-batch, from the largest that can fit: its samples need at least the
+// bytes beyond the limit, so `size` samples need size / micro-batch of these, at most the limit.
 Strengths micro_batches(const RunConfig& config, int64_t planned_bytes, int64_t limit_bytes) {
   const double beyond = static_cast<double>(planned_bytes - limit_bytes);
   const double most = static_cast<double>(config.micro_batch) * static_cast<double>(limit_bytes);

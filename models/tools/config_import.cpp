@@ -60,8 +60,7 @@ std::optional<Json> ConfigImport::take(const std::string& key) {
   taken_.insert(key);
   if (it->second.is_null()) return std::nullopt;
   if (it->second == "auto") {
-    notes_.push_back(
-        cat(key, ": left out; \"auto\" leaves the value to the command that starts the run"));
+    notes_.push_back(cat(key, ": left out; the command that starts the run sets \"auto\" values"));
     return std::nullopt;
   }
   return it->second;

@@ -32,8 +32,7 @@ void import_lamb_and_bits(ConfigImport& in, const std::string& name) {
   if (name == "lamb") {
     in.refuse_unless(params + "min_coeff", 0.0, "Shale's least ratio is 0");
     in.refuse_unless(params + "max_coeff", 10.0, "Shale's largest ratio is 10");
-    if (!in.has(params + "min_coeff"))
-      in.lacks(params + "min_coeff", "DeepSpeed's default is 0.01, Shale's least ratio is 0");
+    if (!in.has(params + "min_coeff")) in.lacks(params + "min_coeff", "DeepSpeed: 0.01, Shale: 0");
     in.refuse_unless(params + "eps_inside_sqrt", false, "Shale adds eps to the root");
   }
   in.refuse_unless(params + "max_grad_norm", 0.0,

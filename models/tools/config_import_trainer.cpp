@@ -141,8 +141,7 @@ void import_optimizer(ConfigImport& in) {
 void import_warmup(ConfigImport& in) {
   if (in.text("lr_scheduler_type") == "constant") {
     in.set("warmup_steps", 0, "lr_scheduler_type");
-    return in.leave_out({"warmup_steps", "warmup_ratio"},
-                        "the constant schedule of transformers has no warm-up");
+    return in.leave_out({"warmup_steps", "warmup_ratio"}, "schedule constant has no warm-up");
   }
   double steps = in.number("warmup_steps").value_or(0);
   std::string key = "warmup_steps";

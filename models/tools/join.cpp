@@ -48,8 +48,7 @@ int run_join(int argc, const char* const* argv) {
   const char* const* const end = argv + argc;
   const char* const* const dashes = std::find(argv + 1, end, std::string_view("--"));
   JoinOptions options;
-  ConfigSpec spec("shale join",
-                  "starts ranks on this host for a run that another host leads, without ssh");
+  ConfigSpec spec("shale join", "starts ranks on this host for a run that another host leads");
   describe(spec, options);
   if (parse_or_print(spec, static_cast<int>(dashes - argv), argv)) return 0;
   NodeOptions node{.limit_s = options.limit_s};

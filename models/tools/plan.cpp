@@ -90,8 +90,7 @@ void describe(ConfigSpec& spec, PlanOptions& options, const PlannedProgram& prog
   spec.add("cluster", options.cluster,
            cat("clusters to compare: names (", cluster_names(),
                "), files (docs/explanation/planning.md), or the word here, to measure this machine "
-               "with --ranks processes; also prints whether the run fits and the parts of the step "
-               "time"),
+               "with --ranks processes; also prints if the run fits, and its step time and parts"),
            {.is_path = true, .help = {.metavar = "NAME|FILE,...|here", .default_text = "none"}});
   spec.add("tokens", options.tokens,
            "tokens (or samples) of the whole run, such as 15T; also prints the run's days, and "
@@ -297,8 +296,7 @@ int compare_clusters(const PlanOptions& options, const ConfigSpec& spec,
 
 // ---- Layouts ----
 
-// Makes tasks with fewer layers. Null if those would not represent the whole model: with stored
-// weights, or with --dtype fp8, which keeps some blocks in bf16.
+// Makes tasks with fewer layers; null if they do not represent the whole model (--init, fp8).
 MakeShorterTask shorter_tasks(const TrainConfig& config) {
   if (!config.language.init.empty() || config.run.dtype == Precision::kFp8) return {};
   return [config](int64_t layers) {

@@ -21,9 +21,8 @@ struct PlanFit {
   std::vector<std::string> changes;  // options that would make the run fit; each is enough
 };
 
-// Compares the planned ranks with the memory of a device, and plans changes if they do not fit.
-// program: its options are resolved, without a memory limit. planned: the ranks of the run.
-// keeps_batch: the micro-batch must divide the run's global batch.
+// Checks if the `planned` ranks fit, and plans changes if not. program: has resolved options
+// without a memory limit. keeps_batch: the micro-batch must divide the run's global batch.
 PlanFit plan_fit(const PlannedProgram& program, int ranks, std::span<const TimedRank> planned,
                  int64_t most_bytes, bool keeps_batch);
 

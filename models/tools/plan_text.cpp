@@ -144,8 +144,7 @@ std::string describe(const FoundLayouts& found, int64_t most_bytes) {
 
 namespace {
 
-// Returns the relative error that most plans of step times stay below
-// (bench/results/planned_runs.md).
+// Returns the relative error of most planned step times (bench/results/planned_runs.md).
 double usual_error(const Cluster& cluster) {
   return cluster.is_gpu ? 0.15 : 0.1;
 }

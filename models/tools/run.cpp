@@ -124,9 +124,7 @@ std::unique_ptr<Head> make_head(const RunOptions& options) {
   Head::Options head{.listen = options.listen, .limit_s = options.join_timeout_s};
   if (options.nodes == "env") {
     const auto place = torch_place([](const char* name) { return std::getenv(name); });
-    if (!place)
-      throw ConfigError(
-          "--nodes env: expected MASTER_ADDR, RANK and WORLD_SIZE in the environment");
+    if (!place) throw ConfigError("--nodes env needs MASTER_ADDR, RANK and WORLD_SIZE to be set");
     head.count = place->processes;
     head.processes = true;
     if (head.listen.empty()) head.listen = cat(":", place->port);
@@ -143,8 +141,7 @@ std::unique_ptr<Head> make_head(const RunOptions& options) {
   return std::make_unique<Head>(head);
 }
 
-// Runs the command, and restarts it after failures. slots: ranks on each node of the head; 0: one
-// per GPU or, on nodes without GPUs, per CPU.
+// Runs and restarts the command. slots: ranks per node of the head; 0: one per GPU, else per CPU.
 int supervise(const LaunchCommand& given, const RunOptions& options, SupervisedProcess& process,
               Head* head = nullptr, int64_t slots = 0) {
   RestartPolicy policy(options.policy);

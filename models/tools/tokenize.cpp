@@ -25,8 +25,7 @@ void check_stop(bool is_pipe) {
   if (StopSignals::received() == 0) return;
   throw ErrorWithCode<ExitCode::kInterrupted>(cat(
       "shale tokenize: stopped by a signal; the same command ",
-      is_pipe ? "starts again, because a pipe is read only once"
-              : "continues after the last whole shard"));
+      is_pipe ? "starts again: a pipe is read only once" : "continues after the last whole shard"));
 }
 
 // Reports progress: on a terminal one line that changes, otherwise a new line from time to time.

@@ -61,8 +61,7 @@ inline std::string option_text(bool uses, std::string_view flag) {
 template <typename Config, typename Field>
 Config config_of(Field Config::*);
 
-// Functions for OptionUse::text, which return the option if the field is above kMost, set, or not
-// empty.
+// Functions for OptionUse::text: the option if its field is above kMost, set, or not empty.
 template <auto kField, int kMost>
 std::string above(const decltype(config_of(kField))& config, const char* flag) {
   return option_text(config.*kField > kMost, flag, config.*kField);

@@ -16,8 +16,7 @@
 namespace shale::models {
 namespace {
 
-// Returns "pipeline of 2 stages on 2 ranks: embedding to h.1, h.2 to head; ranks are idle for at
-// least 20% of a step".
+// Returns "pipeline of 2 stages on 2 ranks: embedding to h.1, h.2 to head; ranks are idle for ...".
 std::string describe(const StepPipeline& pipeline) {
   const comm::StagePlacement& place = pipeline.plan.placement();
   std::vector<comm::StageTimes> times;

@@ -63,9 +63,8 @@ int64_t start_of(int64_t pid) {
   return ticks;
 }
 
-// Returns true if the owner is alive, false if it has ended; nullopt: this process cannot see
-// processes of the owner's host. A process with the same pid but another start time is a different
-// one.
+// Returns true if the owner is alive; nullopt: processes of its host are not visible here. A
+// process with the same pid but another start time is a different one.
 std::optional<bool> is_alive(const LockOwner& owner) {
   const LockOwner self = this_process();
   if (owner.boot.empty() || owner.boot != self.boot) return std::nullopt;

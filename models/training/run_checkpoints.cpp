@@ -379,8 +379,7 @@ void RunCheckpoints::keep_with(RunReport& report) {
   schedule_.set_failures(std::max<int64_t>(std::ssize(starts) - 1, 0), elapsed_s, group_.size());
 }
 
-// Removes leftovers of failed saves, which take disk space. Errors are only logged: the next save
-// fails if they matter.
+// Removes leftovers of failed saves, to free disk space. Errors are only logged.
 void RunCheckpoints::clean_up() {
   if (!owners_.is_owner) return;
   try {
@@ -418,8 +417,7 @@ void RunCheckpoints::check_after_save() {
   comm::throw_problem(comm::first_problem(group_, "--after-save", packed(problem)));
 }
 
-// Returns true if the checkpoint of this step must be kept. Runs on the writer thread, as do
-// sync_report() and committed().
+// Returns true if the step's checkpoint must be kept. Runs on the writer thread, like the next two.
 bool RunCheckpoints::spares(int64_t step) {
   if (config_.keep_every > 0 && step % config_.keep_every == 0) return true;
   if (after_save_ != nullptr && after_save_->uses(step)) return true;
@@ -427,8 +425,7 @@ bool RunCheckpoints::spares(int64_t step) {
   return config_.keep_best && step == best_step_;
 }
 
-// Syncs the report before a commit: without the losses up to the checkpoint, the report of a
-// resumed run would have a gap.
+// Syncs the report, so that a resumed run's report has the losses up to the checkpoint.
 void RunCheckpoints::sync_report() {
   if (check_) check_();
   if (report_ != nullptr) report_->sync();

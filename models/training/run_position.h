@@ -29,8 +29,7 @@ struct RunPosition {
 // Returns the manifest's `state`. hosts: the ranks' hosts, if each host has its own files
 // (comm/checkpoint/spread.h); else empty.
 std::string to_json(const RunPosition& position, const std::vector<std::string>& hosts);
-// Reads the position that to_json() wrote. source names the checkpoint in messages. Throws
-// DataError.
+// Reads the position that to_json() wrote; messages name `source`. Throws DataError.
 RunPosition read_position(const CheckpointManifest& manifest, const std::string& source);
 
 }  // namespace shale::models

@@ -54,8 +54,7 @@ class SaveSchedule {
 
   // ---- For automatic minutes ----
 
-  // Sets the number of failures in the `elapsed_s` seconds before this start, for a run on `ranks`
-  // devices.
+  // Sets the failures in the `elapsed_s` seconds before this start, for a run on `ranks` devices.
   void set_failures(int64_t failures, double elapsed_s, int ranks) {
     failures_ = static_cast<double>(failures);
     elapsed_s_ = elapsed_s;
@@ -68,10 +67,9 @@ class SaveSchedule {
     const double elapsed_s = std::max(elapsed_s_ + seconds(started_, now), 60.);
     return 1 / (ranks_ / kOfDevice_s + failures_ / elapsed_s);
   }
-  // Call it when the last save is on the disk. Derives automatic minutes by J. Young, "A first
-  // order approximation to the optimum checkpoint interval" (1974): sqrt(2 C M), with C the pause
-  // of training and M the time between failures; but at least a minute and twice the time of
-  // writing.
+  // Call it when a save is on the disk. Derives automatic minutes by J. Young, "A first order
+  // approximation to the optimum checkpoint interval" (1974): sqrt(2 C M), with C the pause of
+  // training and M the time between failures; at least a minute and twice the time of writing.
   void written(Time now) {
     delay_ = {};
     if (!is_auto_) return;

@@ -229,9 +229,8 @@ class TrainStep {
   void sum_tally();
   bool steps_during_backward() const;
 
-  // Detaches the parameters from their memory on destruction, because the model may outlive the
-  // context, and frees the memory, because a group that owns it may be destroyed before the
-  // context.
+  // Detaches the parameters, which may outlive the context, from their memory, and frees it,
+  // because a group that owns it may be destroyed before the context.
   struct Unbind {
     Context& context;
     Module& module;

@@ -157,8 +157,7 @@ void HfWeights::read_rows(const Item& item, int64_t first_row, int64_t rows,
   }
 }
 
-// Reads the heads that contain these rows in the file's order, then copies each row from its place
-// there.
+// Reads the heads that contain these rows, as stored, then copies each row from its place there.
 void HfWeights::read_paired(const Item& item, int64_t first_row, int64_t rows,
                             const View& dst) const {
   const int64_t size = item.tensor.shape[0] / item.tensor.paired_heads;  // rows of a head

@@ -273,9 +273,8 @@ double LayoutBounds::least_seconds(const RunConfig& layout, const Work& all,
   const bool offloads = layout.offload != OffloadKind::kNone;
   const double update = offloads ? 0 : all.update_s / stages / shared;
   const double computing = micros * all.micro_s * part + update;
-  // With ZeRO-0 and 1, reductions overlap only the last micro-batch and the update; all-gathers of
-  // parameters overlap only the update and the first micro-batch. In pipelines both also overlap
-  // other stages' work.
+  // With ZeRO-0 and 1, reductions overlap only the last micro-batch and the update, all-gathers
+  // only the update and the first micro-batch. In pipelines both also overlap work of other stages.
   const bool is_late = layout.zero <= 1 && layout.pipeline == 1;
   const auto waits = [&](double seconds) {
     return is_late ? std::max(seconds - all.micro_s - update, 0.0) : 0.0;

@@ -26,12 +26,11 @@ using MakeShorterTask = std::function<std::unique_ptr<Task>(int64_t layers)>;
 // pipeline stage and no data parallelism except that of expert-parallel ranks. If there are shorter
 // tasks, models of one and of two layers are run, whose difference stands for each further layer.
 //
-// Fine bound: the dry run's time divided by the number of stages is a lower bound for every layout
-// with the same --tensor, --context, --expert, --micro-batch and --recompute. Its parameters and
-// states, divided by their shards, bound memory in the same way. The coarse bound uses a single dry
-// run for all micro-batch sizes and recomputation modes: the time per sample is least in the
-// largest micro-batch, as larger kernels are no less efficient, and recomputation only adds
-// kernels.
+// Fine bound: the dry run's time divided by the number of stages bounds the time of every layout
+// with the same --tensor, --context, --expert, --micro-batch and --recompute; parameters and states
+// divided by their shards bound its memory. The coarse bound uses a single dry run for all
+// micro-batch sizes and recomputation modes: the time per sample is least in the largest
+// micro-batch, as larger kernels are no less efficient, and recomputation only adds kernels.
 //
 // Estimates: the same parts for the most loaded stage, and in addition the pipeline's bubble
 // (Narayanan et al., arXiv:2104.04473, section 2.2), the activations of its micro-batches in

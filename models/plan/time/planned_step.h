@@ -41,8 +41,7 @@ void check_times(const RunConfig& config, const Cluster& cluster);
 PlannedStep planned_step(const RunConfig& config, const SampleUnit& unit, const Cluster& cluster,
                          std::span<const TimedRank> stages, int ranks);
 
-// Returns one line of JSON: seconds ("products_s") and basis ("products_known") of each part, and
-// shares.
+// Returns JSON in one line: seconds ("products_s") and basis ("products_known") of parts; shares.
 std::string to_json(const PlannedStep& step);
 
 // Describes the time and cost of the step in lines for people: its parts, and how well each is

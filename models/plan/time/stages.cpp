@@ -27,9 +27,9 @@ std::vector<double> place_of_stage(const RunConfig& config, int ranks, int of_no
           rank < of_stage ? 0.0 : is_beside(rank - of_stage)};
 }
 
-// Appends the work of a stage to its key: by chunk, the costs of its pieces and whether it has the
-// model's first and last piece. In a schedule whose chunks return (zbv), every stage has its own
-// key, because stages hold different numbers of activations.
+// Appends a stage's work to its key: by chunk, the costs of its pieces and whether it has the
+// model's first and last piece; with zbv also the stage, as stages hold unequal numbers of
+// activations.
 void add_work(std::vector<double>& key, const std::vector<nn::Piece>& pieces,
               const comm::StagePlan& plan, int stage) {
   if (plan.placement().returns) key.push_back(stage);

@@ -117,8 +117,7 @@ TimeParts StepClock::reading() const {
   return parts;
 }
 
-// Advances the clock by `seconds` of kernels, and by the slowdown if a collective runs
-// concurrently.
+// Advances the clock by `seconds` of kernels, plus their slowdown by concurrent collectives.
 void StepClock::advance(double seconds) {
   const double busy_until = *std::max_element(free_.begin(), free_.end());
   const double beside = std::clamp(busy_until - now_, 0.0, seconds);

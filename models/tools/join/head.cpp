@@ -300,9 +300,8 @@ std::string Head::missing() const {
   }
   return cat(count(), " of ", options_.count, options_.processes ? " processes" : " nodes",
              " are there (", names, "); ",
-             options_.processes
-                 ? cat("missing: ranks ", absent)
-                 : cat("run on each other node, with the same SHALE_TOKEN: ", command));
+             options_.processes ? cat("missing: ranks ", absent)
+                                : cat("run with the same SHALE_TOKEN on other nodes: ", command));
 }
 
 void Head::wait_for_nodes(SupervisedProcess& process) {

@@ -220,8 +220,7 @@ bool shake_hands(FrameStream& head, const std::string& token, const Hello& hello
     return false;
   }
   if (!same_digest(reply->payload, own.secrets.head_proof)) {
-    throw ConfigError(
-        "the head does not know this node's SHALE_TOKEN; use the same SHALE_TOKEN on all nodes");
+    throw ConfigError("the head does not know this node's SHALE_TOKEN; set the same on all nodes");
   }
   head.set_keys(own.secrets.to_head, own.secrets.to_node);
   return true;

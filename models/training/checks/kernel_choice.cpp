@@ -49,8 +49,7 @@ std::optional<CheckedDevice> device_of(const Device& device) {
   }
 }
 
-// Checks the kernels of the device, and stores the result. `earlier`: stored check that a failing
-// kernel ended; kernels that failed in it are left out.
+// Checks the kernels, except those that failed in the `earlier` check, and stores the result.
 CheckReport check(Context& context, const std::optional<CheckedDevice>& device,
                   const std::optional<StoredCheck>& earlier, double timeout_s) {
   constexpr double kLimit_s = 20;

@@ -317,8 +317,7 @@ int64_t drop_metrics_after(const std::string& path, int64_t last_step) {
     dropped += is_row ? 1 : 0;
     kept.remove_suffix(line.size() + 1);
   }
-  // Rows after the last step may be damaged, because they were not synced. Damage in other rows is
-  // an error.
+  // Rows after the last step may be damaged, because they were not synced; other rows may not.
   if (damaged.data() != nullptr) {
     const bool has_last = !kept.empty() && step_of(last_line(kept)) == last_step;
     const auto before = std::count(old.text().data(), damaged.data(), '\n');

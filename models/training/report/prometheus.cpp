@@ -78,11 +78,9 @@ void add_step(Page& page, const StepMetrics& m) {
   page.gauge("shale_learning_rate", "Learning rate of the step.", m.lr);
   page.family(cat("shale_", m.item, "_total"), "counter", "Number used so far by all ranks.");
   page.sample(m.items);
-  page.gauge(cat("shale_", m.item, "_per_second"), "Throughput of all ranks in the step.",
-             m.items_per_s);
+  page.gauge(cat("shale_", m.item, "_per_second"), "Throughput of all ranks.", m.items_per_s);
   page.gauge("shale_step_seconds", "Time of the step.", seconds(m.step_ms));
-  page.gauge("shale_comm_exposed_seconds",
-             "Part of the step that rank 0 only waited for communication.",
+  page.gauge("shale_comm_exposed_seconds", "Part of the step spent waiting for other ranks.",
              seconds(m.comm_exposed_ms));
   page.gauge("shale_mfu_ratio", "Model FLOP/s divided by the peak FLOP/s of the devices.", m.mfu);
   page.family("shale_memory_peak_bytes", "gauge", "Peak memory of rank 0 so far.");
@@ -107,8 +105,7 @@ void add_ranks(Page& page, const RanksMetrics& m) {
   page.gauge("shale_ranks", "Ranks of the run.", static_cast<double>(m.ranks));
   for (const auto& [name, spread] : m.figures) {
     if (!spread) continue;
-    page.family(cat("shale_rank_", name), "gauge",
-                "Spread over all ranks since the previous report.");
+    page.family(cat("shale_rank_", name), "gauge", "Over all ranks since the previous report.");
     page.sample(spread->least, "of=\"min\"");
     page.sample(spread->median, "of=\"median\"");
     page.sample(spread->most, "of=\"max\"");
@@ -123,10 +120,8 @@ std::string prometheus_text(const RunGauges& gauges) {
   if (gauges.eval) {
     page.gauge("shale_validation_step", "Steps done at the newest validation.",
                static_cast<double>(gauges.eval->step));
-    page.gauge("shale_validation_loss", "Mean loss of the newest validation.",
-               double{gauges.eval->val_loss});
-    page.gauge("shale_validation_seconds", "Time of the newest validation.",
-               seconds(gauges.eval->ms));
+    page.gauge("shale_validation_loss", "Mean validation loss.", double{gauges.eval->val_loss});
+    page.gauge("shale_validation_seconds", "Time of the validation.", seconds(gauges.eval->ms));
   }
   if (gauges.ranks) add_ranks(page, *gauges.ranks);
   return page.text();

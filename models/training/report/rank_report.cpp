@@ -116,7 +116,7 @@ std::vector<std::pair<std::string, double>> RankReport::figures(const Mark& from
       {"host_peak_bytes", static_cast<double>(peak_resident_bytes())},
       {"device_busy_share", (to.busy - from.busy) / passed}};
   if (sensors_ != nullptr || context_.device().type == DeviceType::kCuda) {
-    // Without sensors, `readings` is 0, and figures divided by it are NaN, which means unknown.
+    // Without sensors, `readings` is 0, so these figures are NaN, which means unknown.
     const double readings = to.gpu.readings - from.gpu.readings;
     figures.back().second = (to.gpu.busy - from.gpu.busy) / readings;
     figures.emplace_back("device_watts", (to.gpu.watts - from.gpu.watts) / readings);

@@ -135,8 +135,7 @@ TEST_CASE("files of blocks that cannot be are one line that names the row") {
   CHECK(contains(message(R"({"block": 128, "rows": [0]})"), "a list of lists of integers"));
   CHECK(contains(message(R"({"pattern": "window"})"), "local, fixed, strided, longformer"));
   CHECK(contains(message(R"({"pattern": "local", "block": 100})"), "expected a multiple of 128"));
-  CHECK(
-      contains(message(R"({"pattern": "local", "random": 1})"), "0: this pattern does not use it"));
+  CHECK(contains(message(R"({"pattern": "local", "random": 1})"), "0: the pattern has none"));
   CHECK(contains(message(R"({"pattern": "fixed", "global": 5})"), "at most 4, the size of local"));
   const AttentionPattern open = [&] {
     std::ofstream(file, std::ios::trunc) << R"({"block": 128, "rows": [[0], [0]]})";
