@@ -19,7 +19,8 @@ void check_name(const std::string& name) {
       !name.empty() && name[0] != '-' && std::all_of(name.begin(), name.end(), [](char c) {
         return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-';
       });
-  if (!valid) throw InternalError(cat("config: '", name, "' is not a flag name: a-z, 0-9 and '-'"));
+  if (!valid)
+    throw InternalError(cat("config: expected a flag of a-z, 0-9 and '-', found '", name, "'"));
 }
 
 std::vector<std::string_view> split(std::string_view text, std::string_view between) {
@@ -32,7 +33,7 @@ std::vector<std::string_view> split(std::string_view text, std::string_view betw
   return parts;
 }
 
-// True for text that begins with a dash and is longer. Negative numbers ("-1", "-.5") are values.
+// Returns true for a dash with text after it, except for a negative number ("-1", "-.5").
 bool looks_like_flag(std::string_view argument) {
   if (argument.size() < 2 || argument[0] != '-') return false;
   return !parse_real(argument);
@@ -276,7 +277,7 @@ ConfigSpec::ConfigSpec(std::string program, std::string summary)
       "read options from a JSON file (keys are flag names with '_' for '-'); flags override it",
       file));
   list.push_back(make_bool_field("print-config", builtin.print_config,
-                                 "print all options as such a JSON file and exit"));
+                                 "print all options as a file for --config and exit"));
   list.push_back(make_bool_field("version", builtin.version, "print the version and exit"));
   list.push_back(make_text_field(
       "help", builtin.help,

@@ -131,7 +131,7 @@ class ConfigSpec {
   void read_json(std::string_view text, const std::string& source);
   // Flag names and their current values as JSON, in the order of declaration.
   std::vector<std::pair<std::string, std::string>> values() const;
-  // Options whose default is found at run time, each with the JSON value that it has until then.
+  // Options whose default is found at run time, each with its field's initial value as JSON.
   std::map<std::string, std::string> open_values() const;
   // Names of the options that may change when a run resumes, see ConfigOption::may_change().
   std::vector<std::string> changeable() const;

@@ -23,8 +23,8 @@ std::string unbroken(std::string text) {
 
 constexpr size_t kMostJoined = 44;
 
-// Returns the end of the first word, together with a flag that follows it: no line should begin
-// with a flag that it does not describe.
+// Returns the end of the first word and the flags that follow it: a line that begins with a flag
+// would look like the description of that flag.
 size_t end_of_word(std::string_view text) {
   size_t end = std::min(text.find(' '), text.size());
   while (text.substr(end).starts_with(" --")) {

@@ -54,8 +54,8 @@ class ConfigField {
   bool positional = false;
   bool required = false;
   bool is_set = false;
-  bool may_change = false;  // see ConfigOption::may_change(); for `brief`, basic()
-  std::string brief;
+  bool may_change = false;  // see ConfigOption::may_change()
+  std::string brief;        // see ConfigOption::basic()
 };
 
 using FieldPtr = std::unique_ptr<ConfigField>;

@@ -20,8 +20,8 @@ JsonValue scalar_of(const Json& value) {
   return {{}, "null"};
 }
 
-// Returns null for a removed option whose value in the file is null or the one that --print-config
-// wrote for runs that did not use the option.
+// Finds the field of a key. Returns null for a removed option that the run of the file did not use:
+// its value is null or the default that --print-config wrote.
 ConfigField* field_of(const ConfigState& state, const std::string& source, const std::string& key,
                       const Json& value) {
   std::vector<std::string> keys;

@@ -81,8 +81,8 @@ ThreadPlan plan_threads(int requested, int local_ranks, const CpuCounts& cpus) {
                         " threads, found ", requested, ": this rank may use ", cpus.bound,
                         " of the node's ", cpus.node, " CPUs, and ", local_ranks,
                         local_ranks == 1 ? " rank is" : " ranks are",
-                        " on the node; if the launcher bound it to these CPUs, as mpirun does for "
-                        "1 or 2 ranks, start with mpirun --bind-to none"));
+                        " on the node; if the launcher bound the rank to these CPUs, as mpirun "
+                        "does for 1 or 2 ranks, start with mpirun --bind-to none"));
 }
 
 bool bind_to_cpus(const std::vector<int>& cpus, int ranks_beside, int local_ranks) {

@@ -38,7 +38,7 @@ class ErrorWithCode : public Error {  // an error with a fixed exit code
   explicit ErrorWithCode(const std::string& message) : Error(kCode, message) {}
 };
 
-class ConfigError : public ErrorWithCode<ExitCode::kUsage> {  // same name as its ExitCode
+class ConfigError : public ErrorWithCode<ExitCode::kUsage> {  // ExitCode explains each error
   using ErrorWithCode::ErrorWithCode;
 };
 class DataError : public ErrorWithCode<ExitCode::kData> {

@@ -17,7 +17,7 @@ class CallObserver;
 struct LossScale {
   float value = 1;             // loss scale: backward() starts from this gradient of the loss
   uint32_t good_steps = 0;     // number of steps since the value last changed
-  uint32_t tolerance = 1;      // number of further overflows after which the value is lowered
+  uint32_t tolerance = 1;      // each overflow counts it down; at 0, overflows lower `value`
   uint32_t skipped_steps = 0;  // total number of skipped steps
 };
 
@@ -42,7 +42,7 @@ struct StepState {
 
 // Counters in device memory that the blocks of a kernel share, for the kernels of one stream. They
 // are 0 between kernels: the last block that counts resets them, so that no launch has to clear
-// them, not even a dependent launch or one of a graph.
+// them. This holds for dependent launches and for CUDA graphs, too.
 struct BlockCounters {
   uint32_t next_tile = 0;  // see kernels/cuda/tile_queue.cuh
   // For tiles that several blocks share (kernels/cuda/gemm/gemm90_shares.cuh): for each slab of 64

@@ -18,7 +18,7 @@ Failure file_failure(const std::filesystem::filesystem_error& error) {
   const std::string place = cat(error.path1().string(), second);
   return {is_missing ? ExitCode::kMissingInput : ExitCode::kDisk,
           cat(place.empty() ? "a file" : place,
-              ": cannot be looked at or changed: ", error.code().message())};
+              ": cannot be accessed: ", error.code().message())};
 }
 
 }  // namespace
@@ -37,8 +37,8 @@ Failure failure_of(std::exception_ptr error) {
       return {ExitCode::kInternal, e.what()};
     }
     // The user's limit of threads is reached, or there is no memory for another one.
-    return {ExitCode::kOutOfMemory, cat("a thread could not be made: ", e.what(),
-                                        "; ulimit -v and ulimit -u bound memory and threads")};
+    return {ExitCode::kOutOfMemory, cat("a thread could not be started: ", e.what(),
+                                        "; raise ulimit -u (threads) or ulimit -v (memory)")};
   } catch (const std::exception& e) {
     return {ExitCode::kInternal, e.what()};
   } catch (...) {

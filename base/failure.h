@@ -19,8 +19,8 @@ struct Failure {
 // kOutOfMemory; any other exception is kInternal.
 Failure failure_of(std::exception_ptr error);
 
-// Returns a message that is safe to print: printable(), except that the lines of a table in it,
-// which begin with two spaces, stay lines. Text quoted in it cannot look like another message.
+// Returns the message with control characters escaped by printable(). Only newlines before two
+// spaces (table rows) stay, so that text quoted in a message cannot look like another message.
 std::string printable_message(std::string_view message);
 
 // Flushes standard output, then writes "error: " and printable_message() to standard error in one

@@ -111,7 +111,7 @@ struct Fibers::Run {
 };
 
 namespace {
-// The Fibers object that starts a fiber on this thread: tells main() which one it belongs to.
+// The Fibers object that is starting a fiber on this thread. main() has no parameter to receive it.
 constinit thread_local void* t_beginning = nullptr;
 }  // namespace
 
@@ -218,7 +218,7 @@ void Fibers::run(const Body& body, const Body& swap) {
 void Fibers::park(std::string_view what, const std::function<bool()>& is_open) {
   Fiber* const self = run_->current;
   if (self == nullptr)
-    throw InternalError(cat("fibers: ", what, " waits outside the body of a fiber"));
+    throw InternalError(cat("fibers: ", what, " was called outside a fiber, expected inside"));
   if (run_->error == nullptr && is_open()) return;
   if (run_->error == nullptr) {
     self->waits_for = what;

@@ -26,8 +26,8 @@ struct GpuMachine {
 // access (`0,1`, or `-`), and name. Throws ConfigError, which names the line.
 GpuMachine read_gpu_machine(const std::string& folder);
 
-// Returns the machine that SHALE_MACHINE names, or nothing if it is not set. Emulated GPUs get the
-// PCI positions of its GPUs, and `shale doctor` reports it in place of the driver's GPUs.
+// Returns the machine in the folder SHALE_MACHINE, or nothing if that is not set. Emulated GPUs get
+// the PCI positions of its GPUs, and `shale doctor` reports its GPUs instead of the driver's.
 std::optional<GpuMachine> simulated_machine();
 
 }  // namespace shale

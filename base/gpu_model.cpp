@@ -61,16 +61,16 @@ std::string kernels_text(const Device& gpu, int kernel_arch) {
     const std::string examples = gpu_model(gpu.arch).examples;
     return cat("no kernels for ", gpu, " of compute capability ", capability_text(gpu.arch),
                examples == kUnknown ? "" : cat(" (", examples, ")"), ", expected ",
-               capability_text(kOldestArch), " or later: it has no products of 16 x 8 x 8");
+               capability_text(kOldestArch), " or later, which has the instruction mma.m16n8k8");
   }
   if (driver_compiles(gpu, kernel_arch)) {
-    return cat("the driver compiles the kernels, of PTX for ", capability_text(kernel_arch),
-               ", for ", gpu, " of compute capability ", capability_text(gpu.arch),
-               ", when a program first runs; machine code for it comes with a build with ",
+    return cat("the driver compiles the PTX of the kernels (", capability_text(kernel_arch),
+               ") for ", gpu, " of compute capability ", capability_text(gpu.arch),
+               " when a program first runs; to avoid this wait, build with ",
                "-DSHALE_CUDA_ARCHITECTURES=\"", gpu.arch, "-real;", kernel_arch, "-virtual\"");
   }
   return cat("machine code for ", capability_text(kernel_arch),
-             gpu.arch == 90 && kernel_arch == 90 ? ", Hopper's own kernels included" : "");
+             gpu.arch == 90 && kernel_arch == 90 ? ", with the kernels for Hopper" : "");
 }
 
 std::string capability_text(int arch) {
@@ -95,7 +95,7 @@ Device emulated_device(std::string_view name) {
   for (const std::string& emulated : emulated_names()) {
     known += cat(known.empty() ? "" : ", ", emulated);
   }
-  throw ConfigError(cat("device: '", name, "', expected one of ", known));
+  throw ConfigError(cat("device: expected one of ", known, ", found '", name, "'"));
 }
 
 std::vector<std::string> device_choices() {

@@ -27,8 +27,8 @@ inline constexpr int kOldestArch = 75;
 // First compute capability with bf16 and with asynchronous copies from global to shared memory.
 inline constexpr int kFirstWithBF16 = 80;
 
-// Maximum shared memory of a block on graphics GPUs, the smallest of all GPUs: kernels that run on
-// every GPU must not need more.
+// Maximum shared memory of a block on graphics GPUs of compute capability 8.0 and later, and on
+// GPUs of 7.5, which have least. Kernels that run on all GPUs have a variant for each.
 inline constexpr size_t kGraphicsBlockShared = size_t{99} << 10;
 inline constexpr size_t kLeastBlockShared = size_t{64} << 10;
 

@@ -18,8 +18,8 @@ std::vector<std::string> cgroup_folders(std::string_view controller);
 // Returns the smallest memory limit of this process's control groups, in bytes; nullopt: no limit.
 std::optional<int64_t> cgroup_memory_limit();
 
-// Returns how many processes of this process's control groups the kernel has killed because memory
-// ran out. Only a change of it has a meaning.
+// Returns how many processes of this process's control groups the kernel has killed for lack of
+// memory, since the groups were made. Compare two calls.
 int64_t oom_kills();
 
 // Returns the bytes that processes of this host can still allocate: MemAvailable, or what a control

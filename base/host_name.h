@@ -5,7 +5,7 @@
 
 namespace shale {
 
-// Begins the place of a GPU whose hardware fails, in messages: "broken GPU 0000:17:00.0 of host a".
+// Parts of messages about a GPU whose hardware fails: "broken GPU 0000:17:00.0 of host a".
 inline constexpr std::string_view kBrokenGpu = "broken GPU ", kOfHost = " of host ";
 
 // Name of this host.

@@ -103,7 +103,8 @@ class TreeBuilder final : public JsonVisitor {
     throw DataError(cat(source_, ": ", problem));
   }
   void count() {
-    if (++values_ > limits_.max_values) fail(cat("more than ", limits_.max_values, " values"));
+    if (++values_ > limits_.max_values)
+      fail(cat("JSON has more than ", limits_.max_values, " values"));
   }
   void open(bool is_object) {
     count();

@@ -158,8 +158,8 @@ struct Logger::State {
     lowest = lowest_level(options);
     logger.set_level(spdlog_level(lowest));
   }
-  // A text below warnings may have several lines, such as a table; a warning or error is one
-  // message. spdlog catches exceptions of its sinks. The text is an argument, not a format string.
+  // Debug and info texts may have several lines; a warning or error is one message. spdlog catches
+  // exceptions of its sinks. The text is passed as an argument: it is not a format string.
   void log(LogLevel level, std::string_view text) noexcept try {
     if (level < lowest) return;
     const std::string shown =

@@ -167,7 +167,7 @@ double host_bytes_per_second(const std::vector<PciPlace>& places, size_t index) 
 
 std::string link_text(const PciPlace& place) {
   if (place.links.empty() || place.links.back().bytes_per_second() == 0) {
-    return "PCIe, its width and speed unknown";
+    return "PCIe of unknown width and speed";
   }
   const PciLink& link = place.links.back();
   int generation = 1;

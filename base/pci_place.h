@@ -50,7 +50,7 @@ std::string_view name_of(PciPath path);  // "one switch"
 // all devices of `places` do so: the bandwidth of a shared link is divided. 0: unknown.
 double host_bytes_per_second(const std::vector<PciPlace>& places, size_t index);
 
-// Describes the link into the device: "PCIe 4.0 x16", or "PCIe, its width and speed unknown".
+// Describes the link into the device: "PCIe 4.0 x16", or "PCIe of unknown width and speed".
 std::string link_text(const PciPlace& place);
 
 }  // namespace shale

@@ -111,7 +111,9 @@ std::optional<ProtoField> ProtoReader::next() {
     case kFixed64: field.kind = Kind::kFixed64, field.value = little_endian(8); break;
     case kBytes: field.kind = Kind::kBytes, field.bytes = take(varint()); break;
     case kFixed32: field.kind = Kind::kFixed32, field.value = little_endian(4); break;
-    default: throw DataError(cat(source_, ": field ", field.number, " has wire type ", key & 7));
+    default:
+      throw DataError(cat(source_, ": field ", field.number, " has wire type ", key & 7,
+                          ", expected 0, 1, 2 or 5"));
   }
   return field;
 }

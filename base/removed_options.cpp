@@ -7,8 +7,8 @@ namespace shale {
 namespace {
 
 constexpr std::string_view kPlan = "use shale plan --layouts --write FILE, and --config FILE";
-constexpr std::string_view kPattern = "use --attention-pattern with a file that has it";
-constexpr std::string_view kSample = "use shale generate, which has it";
+constexpr std::string_view kPattern = "describe the pattern in a file for --attention-pattern";
+constexpr std::string_view kSample = "use this flag with shale generate";
 
 }  // namespace
 
@@ -25,8 +25,8 @@ std::span<const RemovedOption> removed_options() {
       {"parallel", "", kPlan, "\"none\"", true},
       {"cluster", "", kPlan, "\"\"", true},
       {"search-dry-runs", "", kPlan, "0", true},
-      {"micro-batches", "", "use --global-batch, of ranks x --micro-batch x that number", "0",
-       true},
+      {"micro-batches", "", "use --global-batch = this number x --micro-batch x data ranks",
+       "0", true},
       {"attention-block", "", kPattern, "0", true},
       {"attention-local", "", kPattern, "0", true},
       {"attention-global", "", kPattern, "0", true},
@@ -42,10 +42,10 @@ std::span<const RemovedOption> removed_options() {
       {"reshard", "", "leave it out, or use --zero 2 to keep parameters gathered", "\"auto\"",
        true},
       {"persist-below", "", "leave it out: --zero 3 shards all parameters", "0", true},
-      {"clip-replica", "", "leave it out: --optimizer 1bit-adam always does", "false", true},
+      {"clip-replica", "", "leave it out: --optimizer 1bit-adam clips per replica", "false", true},
       {"tensor-pieces", "", "leave it out: it is the number of ranks of --tensor", "0", true},
       {"context-group", "", "leave it out: it is chosen from --context and the heads", "0", true},
-      {"pipeline-split", "", "leave it out: stages have equal costs", "\"\"", true},
+      {"pipeline-split", "", "leave it out: pipeline stages get equal costs", "\"\"", true},
       {"loss-scale-window", "", "leave it out: it is 2000 steps", "2000", true},
       {"loss-scale-hysteresis", "", "leave it out: each overflow lowers the scale", "1", true},
       {"tf32", "", "use --dtype tf32", "false", true},
@@ -53,7 +53,7 @@ std::span<const RemovedOption> removed_options() {
       {"evaluate-ema", "", "leave it out: with --ema, validation includes the average", "false",
        true},
       {"warn-exposed", "", "use shale report, which shows what ranks wait for", "0", true},
-      {"measure-peak", "", "leave it out: GPUs are always measured", "false", true},
+      {"measure-peak", "", "leave it out: the peak rate of GPUs is always measured", "false", true},
       {"prometheus-listen", "", "use --prometheus with that port", "\"\"", true},
       {"replay", "", "use python3 -m shale.track OUT --mlflow"},
       {"temperature", "", kSample, "0.8", true},
@@ -64,7 +64,7 @@ std::span<const RemovedOption> removed_options() {
       {"attention-softcap", "", "leave it out: no model family has one", "0"},
       {"logit-softcap", "", "leave it out: no model family has one", "0"},
       {"memory-profile", "", "use --trace with that file", "\"\"", true},
-      {"start-timeout", "", "use --timeout, of which the start has ten times, up to 600 s", "600",
+      {"start-timeout", "", "use --timeout; the start may take ten times that, up to 600 s", "600",
        true},
       {"data-format", "raw", "use --data-format u8, u16 or u32", {}, true},
       {"data-dtype", "", "use --data-format with that value", "\"auto\"", true},

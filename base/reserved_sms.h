@@ -19,8 +19,8 @@ class ReservedSms {
   class Hold {
    public:
     Hold() = default;
-    // Collectives of one `stream` run one by one, those of several streams together. planned: what
-    // the stream's collectives will reserve, for plans, instead of a collective's reservation.
+    // Collectives of one `stream` run one after another, so only their largest `count` matters;
+    // counts of several streams are added. `planned`: counts for planned() instead of for most().
     Hold(ReservedSms& all, int count, const void* stream = nullptr, bool planned = false)
         : all_(&all), counts_(planned ? &all.planned_ : &all.now_), stream_(stream), count_(count) {
       const std::lock_guard lock(all.mutex_);
@@ -47,13 +47,13 @@ class ReservedSms {
     int count_ = 0;
   };
 
-  // Number of SMs that collectives reserve now, at most: of all streams together.
+  // Maximum number of SMs that the collectives now in flight reserve, added over all streams.
   int most() const { return sum_of(now_); }
-  // Number of SMs that collectives may reserve in this run, which plans leave free. It changes only
-  // when groups and links are made.
+  // Maximum number of SMs that collectives of this run will reserve; plans of kernels leave them
+  // free. It changes only when groups and links are made.
   int planned() const { return sum_of(planned_); }
 
-  // Number of the GPU's multiprocessors, the smallest of all ranks' GPUs; 0: that of its model.
+  // Minimum number of SMs over all ranks' GPUs; 0: not set, use the number of the GPU model.
   int total() const {
     const std::lock_guard lock(mutex_);
     return total_;

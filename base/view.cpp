@@ -13,14 +13,14 @@ bool View::contiguous() const {
 
 View View::flat(int64_t offset, int64_t count) const {
   if (!contiguous() || offset < 0 || count < 0 || offset + count > numel()) {
-    throw ShapeError(cat("flat: [", offset, ", ", offset + count, ") of ", *this,
-                         contiguous() ? "" : ", which is not contiguous"));
+    throw ShapeError(cat("flat: expected a range within a contiguous view, found [", offset, ", ",
+                         offset + count, ") of ", *this, contiguous() ? "" : ", not contiguous"));
   }
   return make_view(static_cast<std::byte*>(data) + offset * dtype_size(dtype), dtype, {count});
 }
 
 void View::throw_dtype(DType wanted) const {
-  throw DTypeError(cat("a kernel takes ", dtype_name(wanted), ", the view is ", *this));
+  throw DTypeError(cat("kernel argument: expected ", dtype_name(wanted), ", found ", *this));
 }
 
 View make_view(void* data, DType dtype, const Shape& shape) {

@@ -9,8 +9,8 @@ void read_config_file(ConfigState& state, const std::string& path) {
 }
 
 void read_config_text(ConfigState&, std::string_view, const std::string& source) {
-  throw ConfigError(cat("--config: ", source, " cannot be read: this build, which has the kernels ",
-                        "alone, has no JSON library"));
+  throw ConfigError(cat("--config: ", source, " cannot be read: this build has no JSON library ",
+                        "(SHALE_KERNELS_ONLY); give the options as flags"));
 }
 
 }  // namespace shale

@@ -54,7 +54,7 @@ TEST_CASE("help lists sections, values, ranges, units and defaults in columns", 
       "Configuration\n"
       "  --config FILE         read options from a JSON file (keys are flag names with\n"
       "                        '_' for '-'); flags override it\n"
-      "  --print-config        print all options as such a JSON file and exit\n"
+      "  --print-config        print all options as a file for --config and exit\n"
       "  --version             print the version and exit\n"
       "  --help [GROUP]        print help and exit; all: every flag; GROUP: one group;\n"
       "                        table: tab-separated\n";

@@ -140,7 +140,7 @@ TEST_CASE("what is wrong below /sys is unknown", "[topology]") {
        {"", "Unknown", "Unknown speed", "fast GT/s", "-8 GT/s", "inf GT/s", "8.0GT/s"}) {
     CAPTURE(speed);
     Sys::put(device / "max_link_speed", speed);
-    CHECK(link_text(place()) == "PCIe, its width and speed unknown");
+    CHECK(link_text(place()) == "PCIe of unknown width and speed");
     CHECK(host_bytes_per_second({place()}, 0) == 0);
   }
   Sys::put(device / "max_link_speed", "8.0 GT/s");

@@ -94,7 +94,7 @@ has 'to 1: one switch, peer access; to 2: two NUMA nodes, no peer access' \
 echo 'no number' >"$work/switch/sys/devices/pci0000:ac/0000:ac:01.0/0000:ad:00.0/numa_node"
 rm -r "$work/switch/sys/bus/pci/devices/0000:19:00.0"
 run 0 doctor --quick
-has '0000:19:00.0, NUMA node unknown' 'its width and speed unknown' 'to 1: unknown, peer access' \
+has '0000:19:00.0, NUMA node unknown' 'PCIe of unknown width and speed' 'to 1: unknown, peer access' \
   'the NUMA nodes of some GPUs are unknown'
 # Simulates a GPU for which the build has no kernels, next to one without bf16.
 add_gpu "$work/old" pci0000:16/0000:16:01.0/0000:17:00.0 0 0-3 16 - 'Tesla V100' 70

@@ -62,7 +62,7 @@ refused 'use --zero 0 or 1' --zero 2
 refused 'expected a multiple of the 2 stages' --pipeline-chunks 2 --micro-batch 1 --global-batch 3
 refused 'expected at least one for each of 6 stages' --pipeline-chunks 3 --micro-batch 1 --global-batch 2
 refused 'use 1f1b or interleaved, or --recompute selective' --pipeline-schedule zb-h1 --recompute full
-refused '--pipeline-split was removed; leave it out: stages have equal costs' --pipeline-split 2,2
+refused '--pipeline-split was removed; leave it out: pipeline stages get equal costs' --pipeline-split 2,2
 refused '--sample-tokens 5 is incompatible with --pipeline 2' --sample-tokens 5
 run_training 1 refused --pipeline 2
 [[ $code -eq 64 ]] && grep -qF -- '--pipeline 2: one copy of the model needs 2 ranks, found 1' \

@@ -147,10 +147,10 @@ TEST_CASE(
   const Device b200{.type = DeviceType::kCuda, .arch = 100};
   CHECK(kernels_text(b200, 100) == "machine code for 10.0");
   const std::string text = kernels_text(b200, 80);
-  CHECK(test::contains(text, "the driver compiles the kernels, of PTX for 8.0"));
+  CHECK(test::contains(text, "the driver compiles the PTX of the kernels (8.0)"));
   CHECK(test::contains(text, "-DSHALE_CUDA_ARCHITECTURES=\"100-real;80-virtual\""));
   CHECK(kernels_text({.type = DeviceType::kCuda, .arch = 90}, 90) ==
-        "machine code for 9.0, Hopper's own kernels included");
+        "machine code for 9.0, with the kernels for Hopper");
   CHECK(kernels_text({.type = DeviceType::kCuda, .arch = 89}, 80) == "machine code for 8.0");
 }
 
