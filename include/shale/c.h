@@ -65,7 +65,7 @@ enum {
   SHALE_U8 = 6, SHALE_U16 = 7, SHALE_U32 = 8
 };
 
-/* Handles that calls work with. */
+/* Handles of the objects that calls create. */
 typedef struct shale_runtime_handle* shale_runtime;
 typedef struct shale_tensor_handle* shale_tensor;
 typedef struct shale_module_handle* shale_module;
@@ -96,7 +96,7 @@ typedef struct shale_runtime_options {
   int32_t threads;        /* CPU threads of this rank; 0: 1 */
   int32_t deterministic;  /* not 0: use GPU kernels without atomics */
   uint64_t seed;          /* seed of the random numbers in forward */
-  double timeout_s;       /* longest silence of a rank; 0: 600, negative: no limit */
+  double timeout_s;       /* longest wait for another rank; 0: 600, negative: no limit */
   int32_t has_communicator; /* not 0: use the communicator in the next field */
   int32_t communicator;   /* MPI_Comm_c2f() of a communicator that the program owns */
 } shale_runtime_options;
@@ -121,7 +121,7 @@ SHALE_API shale_status shale_runtime_device(shale_runtime runtime, char* text, s
 /* 1 if the device's kernels support SHALE_BF16, else 0. CPUs always do, GPUs from compute
  * capability 8.0 on. Since 1.1. */
 SHALE_API shale_status shale_runtime_supports_bf16(shale_runtime runtime, int32_t* out);
-/* Index of the next forward's first sample among all samples of the step over all ranks. Dropout
+/* Sets the index of the next forward's first sample among the step's samples of all ranks. Dropout
  * masks depend on this index, which makes them independent of the number of ranks and
  * micro-batches. Until the first call, each rank and each forward after a backward has its own
  * masks. Since 1.1. */
@@ -138,7 +138,7 @@ SHALE_API shale_status shale_runtime_fail(shale_runtime runtime, shale_status wh
 /* Waits until the device has finished all queued work. */
 SHALE_API shale_status shale_runtime_synchronize(shale_runtime runtime);
 
-/* Resources that this rank has used, in bytes of its device. */
+/* Bytes of device memory that this rank uses or has used, and bytes that it has sent. */
 typedef struct shale_runtime_usage_info {
   size_t size;
   int64_t allocated, peak_allocated, reserved, peak_reserved;
@@ -183,7 +183,8 @@ SHALE_API shale_status shale_randn(shale_runtime runtime, shale_dtype dtype, int
 SHALE_API shale_status shale_uniform(shale_runtime runtime, shale_dtype dtype, int32_t ndim,
                                      const int64_t* shape, float low, float high,
                                      const uint64_t* seed, shale_tensor* out);
-/* begin, begin + step, ..., before end; count numbers from first to last (since 1.3). */
+/* arange: begin, begin + step, ..., without end. linspace: `count` evenly spaced numbers from first
+ * to last. Since 1.3. */
 SHALE_API shale_status shale_arange(shale_runtime runtime, shale_dtype dtype, double begin,
                                     double end, double step, shale_tensor* out);
 SHALE_API shale_status shale_linspace(shale_runtime runtime, shale_dtype dtype, double first,
@@ -218,11 +219,11 @@ SHALE_API shale_status shale_tensor_write(shale_tensor x, const void* from, size
  * makes a dense copy. Autograd records neither. */
 SHALE_API shale_status shale_tensor_copy(shale_tensor to, shale_tensor x);
 SHALE_API shale_status shale_tensor_clone(shale_tensor x, shale_tensor* out);
-/* Copies x into `to`, a tensor or a view of one, with its gradient (since 1.3). `to` must not be a
- * leaf that requires a gradient. */
+/* Copies x into `to`, a tensor or a view; gradients flow through the copy. `to` must not be a leaf
+ * that requires a gradient. Since 1.3. */
 SHALE_API shale_status shale_assign(shale_tensor to, shale_tensor x);
-/* A copy on the host (host not 0) or on the runtime's device, or another handle to x if it is
- * there; with its gradient (since 1.3). Functions take tensors of one side. */
+/* A copy of x on the host (host not 0) or on the runtime's device, through which gradients flow; or
+ * another handle to x if x is there already. A call must not mix both places. Since 1.3. */
 SHALE_API shale_status shale_tensor_to(shale_tensor x, int32_t host, shale_tensor* out);
 /* A tensor that shares x's memory but has no autograd history. */
 SHALE_API shale_status shale_tensor_detach(shale_tensor x, shale_tensor* out);
@@ -238,13 +239,13 @@ SHALE_API shale_status shale_tensor_zero_grad(shale_tensor x);
  * thread, even after the runtime has ended. Waits for the device. The memory of parameters cannot
  * be exported; use shale_tensor_clone() first. */
 SHALE_API shale_status shale_tensor_to_dlpack(shale_tensor x, int32_t legacy, void** out);
-/* Imports the memory of such a struct without a copy. Calls its deleter when the memory is no
- * longer needed, but never if this call fails. The memory must be on the runtime's device. */
+/* Imports the memory of a DLPack struct (`legacy`: see above) without a copy; it must be on the
+ * runtime's device. Calls the deleter when nothing needs the memory, but not if this call fails. */
 SHALE_API shale_status shale_tensor_from_dlpack(shale_runtime runtime, void* managed,
                                                 int32_t legacy, shale_tensor* out);
 
-/* ---- Differentiable functions ---- Shapes, dtypes and formulas are those of the functions of the
- * same name in docs/reference/c.md. */
+/* ---- Differentiable functions ---- docs/reference/c.md says which header explains the shapes,
+ * dtypes and formulas of each. */
 
 /* Elementwise functions. */
 typedef int32_t shale_unary_op;
@@ -295,7 +296,8 @@ SHALE_API shale_status shale_concat(int32_t count, const shale_tensor* tensors, 
 SHALE_API shale_status shale_gather(shale_tensor x, int32_t dim, shale_tensor index,
                                     shale_tensor* out);
 
-/* Sums, and copies of x with elements of source put in or added along a dimension (since 1.3). */
+/* Cumulative sums along a dimension. Copies of x, with elements of `source` written (scatter) or
+ * added (scatter_add) at `index` along a dimension. Since 1.3. */
 SHALE_API shale_status shale_cumsum(shale_tensor x, int32_t dim, shale_tensor* out);
 SHALE_API shale_status shale_scatter(shale_tensor x, int32_t dim, shale_tensor index,
                                      shale_tensor source, shale_tensor* out);
@@ -321,7 +323,7 @@ SHALE_API shale_status shale_rope(shale_tensor x, double theta, shale_tensor* ou
 SHALE_API shale_status shale_attention(shale_tensor q, shale_tensor k, shale_tensor v,
                                        int32_t causal, float scale, int64_t window,
                                        shale_tensor* out);
-/* Zeroes a share p of the elements and scales the others. Masks depend on the runtime's seed, the
+/* Zeroes elements with probability p and scales the others. Masks depend on the runtime's seed, the
  * step, the sample (shale_runtime_set_sample), the element and `site`. Give each dropout of a model
  * its own site: dropouts of equal size and site have equal masks. No effect under
  * shale_set_inference(). */
@@ -353,7 +355,7 @@ SHALE_API shale_status shale_set_inference(shale_runtime runtime, int32_t infere
 
 /* ---- Modules ---- */
 
-/* A module defined by the program: a name in the tree below `parent`, or a root if `parent` is
+/* Creates a module of the program: a child `name` of `parent`, or the root of a tree if `parent` is
  * NULL. A tree is destroyed with its last handle; no call accepts the modules of a destroyed tree.
  * */
 SHALE_API shale_status shale_module_create(shale_runtime runtime, shale_module parent,
@@ -379,19 +381,19 @@ SHALE_API shale_status shale_module_declare(shale_module module, const char* nam
  * */
 typedef shale_status (*shale_body)(void* user, const shale_tensor* inputs, int32_t input_count,
                                    shale_tensor* outputs, int32_t output_count);
-/* Calls the body of a module. From stage 1 on, code that uses a module's parameters must be inside
- * such a body: the call all-gathers them before it and reduces their gradients over the ranks.
+/* Calls the body of a module. From ZeRO stage 1 on, code that uses the parameters must be in the
+ * body: the call all-gathers them before the body and reduces their gradients over the ranks.
  * Collective for sharded modules. */
 SHALE_API shale_status shale_module_run(shale_module module, shale_body body, void* user,
                                         int32_t input_count, const shale_tensor* inputs,
                                         int32_t output_count, shale_tensor* outputs);
-/* Runs the body of a module up to four times in inference mode, with `inputs` and with these
- * repeated along the first dimension, and writes what it computes to an ONNX file, with inputs
- * "input", "input_0" and so on, and outputs alike. Ops of this interface are recorded; ops without
- * a counterpart in ONNX, and values that the body reads, give SHALE_ERROR_CONFIG. Needs float32
- * parameters, and stage 0 to 2. An empty path writes nothing: of several ranks one should write.
- * `text`: empty if the file is for any batch size, else why it is for that of the inputs.
- * Collective for sharded modules. Since 1.2. */
+/* Writes the computation of a module's body to an ONNX file. Its inputs are named "input", or
+ * "input_0" and so on, and its outputs likewise. To record the ops, runs the body up to four times
+ * in inference mode, with `inputs` and with repetitions of them along the first dimension. Ops that
+ * ONNX lacks, and values that the body reads, give SHALE_ERROR_CONFIG. Needs float32 parameters and
+ * stage 0 to 2. Of several ranks one should write; the others pass an empty path. `text`: empty if
+ * the file takes any batch size, else why it takes only the inputs' batch size. Collective for
+ * sharded modules. Since 1.2. */
 SHALE_API shale_status shale_module_export_onnx(shale_module module, shale_body body, void* user,
                                                 int32_t input_count, const shale_tensor* inputs,
                                                 int32_t output_count, const char* path, char* text,
@@ -436,8 +438,8 @@ typedef struct shale_shard_options {
  * tree have the same options, except the dtypes. Collective. */
 SHALE_API shale_status shale_module_shard(shale_module module, const shale_shard_options* options);
 /* Call before every backward of a step with several micro-batches; unnecessary with one. last: not
- * 0 for the step's last micro-batch, in which gradients are reduced over the ranks. If it never is,
- * the step returns SHALE_ERROR_CONFIG. */
+ * 0 for the step's last micro-batch, whose backward reduces the gradients over the ranks. Without
+ * it, clipping and the optimizer step return SHALE_ERROR_CONFIG. */
 SHALE_API shale_status shale_module_begin_backward(shale_module root, int32_t last);
 /* A loss whose gradients, reduced over the ranks, are those of the mean over all samples. loss:
  * mean over this rank's `weight` samples. Collective. */
@@ -463,8 +465,8 @@ typedef struct shale_parameter_info {
 SHALE_API shale_status shale_module_parameter_count(shale_module module, int64_t* out);
 SHALE_API shale_status shale_module_parameter(shale_module module, int64_t index,
                                               shale_parameter_info* out);
-/* The parameter as functions use it, found by its name in its own module. In stage 3 it has memory
- * only while that module runs. */
+/* The parameter as a tensor for functions, found by its name within `module`. In stage 3 it has
+ * memory only while that module runs. */
 SHALE_API shale_status shale_module_value(shale_module module, const char* name,
                                           shale_tensor* out);
 /* All elements of a parameter as f32 in row-major host memory, found by its name in the tree.
