@@ -8,7 +8,7 @@ namespace shale {
 
 void HostTensor::check_dtype(DType wanted) const {
   if (dtype == wanted) return;
-  throw InternalError(cat("batch: the field '", name, "' is of ", dtype_name(dtype), ", not ",
+  throw InternalError(cat("batch: the field '", name, "' is ", dtype_name(dtype), ", expected ",
                           dtype_name(wanted)));
 }
 

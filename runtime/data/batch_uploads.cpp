@@ -10,7 +10,7 @@
 namespace shale {
 namespace {
 
-// Returns the bytes of a field in a slot, so that the next one is aligned for the copy engine.
+// Rounds the bytes of a field up, so that the next field in a slot is aligned for the copy engine.
 int64_t room_of(const BatchUploads::Field& field) {
   constexpr int64_t kAlignment = 64;
   return (field.bytes + kAlignment - 1) / kAlignment * kAlignment;
@@ -38,8 +38,8 @@ void BatchUploads::grow(Slot& slot, int64_t bytes) {
   if (slot.pinned != nullptr) host.free(slot.pinned, static_cast<size_t>(slot.bytes));
   slot.pinned = static_cast<std::byte*>(host.allocate(static_cast<size_t>(bytes)));
   slot.bytes = bytes;
-  slot.landing = context_.allocate(bytes, MemoryTag::kData, "batch on its way");
-  // The compute stream may still use the memory for what it was before.
+  slot.landing = context_.allocate(bytes, MemoryTag::kData, "batch upload buffer");
+  // The compute stream may still use this memory, which another tensor has freed.
   slot.taken = Event(context_.backend(), context_.exec().stream);
 }
 
@@ -47,7 +47,7 @@ void BatchUploads::upload(const std::vector<Field>& fields) {
   Slot& slot = slots_[next_++ % slots_.size()];
   int64_t bytes = 0;
   for (const Field& field : fields) bytes += room_of(field);
-  // Both slots, so that the first upload takes all the memory.
+  // Grows both slots, so that the first upload allocates all the memory.
   for (Slot& any : slots_) grow(any, bytes);
   slot.landed.synchronize();
   slot.taken.hold_back(stream_.handle());

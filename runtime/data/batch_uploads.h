@@ -11,16 +11,16 @@
 
 namespace shale {
 
-// Uploads batches while the device computes: a batch is copied to pinned memory, from there by a
-// separate stream to a buffer of the device, and from there by the compute stream, in its turn,
-// to the tensors. So the compute stream waits for the device's memory only. Two batches can be on
-// the way; a third waits for the first one's copy. Use from one thread.
+// Uploads batches while the device computes. The host copies a batch to pinned memory, a separate
+// stream copies it to a device buffer, and the compute stream copies the buffer to the tensors, at
+// the speed of device memory. Two batches can be in flight; a third waits until the first is in its
+// device buffer. Use from one thread.
 class BatchUploads {
  public:
   struct Field {
     void* to;  // device memory, used on the compute stream
     int64_t bytes;
-    // Any host memory, which has been read when upload() returns; shorter than `bytes` in dry runs.
+    // Host memory, not used after upload() returns. In dry runs it may be shorter than `bytes`.
     std::span<const std::byte> from;
   };
 
@@ -34,7 +34,7 @@ class BatchUploads {
  private:
   struct Slot {
     std::byte* pinned = nullptr;
-    std::shared_ptr<Storage> landing{};  // of the device
+    std::shared_ptr<Storage> landing{};  // the device buffer
     int64_t bytes = 0;
     Event landed{};  // the device has read `pinned`
     Event taken{};   // the compute stream has read `landing`

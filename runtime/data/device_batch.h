@@ -24,7 +24,7 @@ class DeviceBatch {
   DeviceBatch(Context& context, const Batch& batch) { upload(context, batch, Memory::kFresh); }
 
   // Throws ShapeError with Memory::kSame if the fields, dtypes or shapes differ from the first
-  // batch's. uploads: copies beside the device's work; null: in turn with it, as on the CPU.
+  // batch's. uploads: copies while the device computes; null: copies on the compute stream.
   void upload(Context& context, const Batch& batch, Memory memory, BatchUploads* uploads = nullptr);
 
   // Throws InternalError, with the existing names, if there is no such field.

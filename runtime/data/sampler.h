@@ -103,9 +103,9 @@ struct BatchLayout {
   int64_t begin(int64_t step) const {
     return origin + samples_before(step) + (step >= skips_at ? skipped : 0);
   }
-  // Leaves out samples `first` to `last`, counted from 1: of the steps from `from` to `steps`, the
-  // first one that would use a sample from `first` on begins after `last`. Returns it, or nothing
-  // if no step is affected.
+  // Leaves out samples `first` to `last`, counted from 1: the first of the steps in [from, steps)
+  // that would use sample `first` or a later one begins after sample `last` instead. Returns this
+  // step, or nothing if no step is affected.
   std::optional<int64_t> skip(int64_t first, int64_t last, int64_t from, int64_t steps);
   int64_t micro_batches(int64_t step) const { return batch_at(step) / (micro_batch * ranks); }
   int64_t first_position(int64_t step, int64_t rank, int64_t micro) const {

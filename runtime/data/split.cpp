@@ -61,7 +61,7 @@ std::vector<FileUse> divide_files(const std::vector<std::string>& names,
   if (!names.empty() && !has(FileUse::kTrain)) {
     throw DataError(cat(source, ": no files for training; the names of all ", names.size(),
                         " files, such as ", names.front(),
-                        ", are for validation or test; use the folder above, or name one file"));
+                        ", mark validation or test data; pass the parent folder or a single file"));
   }
   if (!has(FileUse::kValidation)) {
     std::replace(uses.begin(), uses.end(), FileUse::kNone, FileUse::kValidation);

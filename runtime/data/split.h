@@ -17,8 +17,8 @@ enum class FileUse {
 // of letters; case does not matter. The words val, valid, validation and dev mean validation, else
 // test means no use. A file that is the --data path itself has the name "", which means training.
 FileUse use_of_name(std::string_view name);
-// Returns the folder itself, and those of its folders that are named `train` or with a word that
-// use_of_name() knows.
+// Returns the folder itself, and those of its subfolders whose name is `train` or has one of the
+// words of use_of_name().
 std::vector<std::string> folders_by_use(const std::string& folder);
 // Returns the use of each file by its name. Files marked `test` are never used for training: they
 // become validation files if there are no others. Throws DataError, which begins with `source`, if

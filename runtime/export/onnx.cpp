@@ -16,8 +16,8 @@ namespace {
 using onnx::Graph;
 using onnx::Recording;
 
-// Copies the inputs, `count` times those that have the batch size of the first input. Copies differ
-// from each other, from parameters, and from tensors that forward uses without being given them.
+// Copies the inputs. Those with the batch size of the first input are repeated `count` times along
+// the batch. Copies share memory neither with each other nor with other tensors that forward uses.
 std::vector<Tensor> copies(const std::vector<Tensor>& inputs, int count) {
   const auto rows = [](const Tensor& x) { return x.ndim() > 0 ? x.size(0) : -1; };
   std::vector<Tensor> results;
@@ -30,7 +30,7 @@ std::vector<Tensor> copies(const std::vector<Tensor>& inputs, int count) {
   return results;
 }
 
-// Names for values of the graph, given or made.
+// Returns the given names, or makes names if none are given: "input", or "input_0", "input_1", ...
 std::vector<std::string> names_of(std::vector<std::string> given, const std::string& what,
                                   size_t count) {
   if (given.empty()) {
@@ -86,10 +86,10 @@ OnnxExport export_onnx(const Module& module, const onnx::Forward& forward,
     if (parameter->value.impl().storage != nullptr) continue;
     throw ConfigError(cat("export_onnx: ", parameter->full_name(),
                           " has no memory outside its "
-                          "module's forward, expected materialize(), or ZeRO stage 0 to 2"));
+                          "module's forward; call materialize(), or use ZeRO stage 0 to 2"));
   }
   const Inference inference(inputs.front().context());
-  forward(inputs);  // makes what is made on first use, such as tables
+  forward(inputs);  // creates tensors that are created on first use, such as tables
   OnnxExport result;
   OnnxOptions names;
   std::optional<Recording> recording;
@@ -104,7 +104,7 @@ OnnxExport export_onnx(const Module& module, const onnx::Forward& forward,
   };
   try {
     const int64_t batch = inputs.front().ndim() > 0 ? inputs.front().size(0) : 0;
-    if (!options.free_batch || batch == 0) throw onnx::BatchError("a free batch was not asked for");
+    if (!options.free_batch || batch == 0) throw onnx::BatchError("free_batch is off, or no rows");
     recording =
         onnx::merge_batches(onnx::record_forward(module, forward, copies(inputs, 2)),
                             onnx::record_forward(module, forward, copies(inputs, 3)), batch);

@@ -38,9 +38,9 @@ struct OnnxExport {
 // tensors must be f32, i32 or u8 on one device, and layouts stay Shale's: images are [N, H, W, C].
 // The file has the control flow of the recorded call.
 //
-// The file appears complete or not at all; with an empty path there is none, for ranks that share
-// a module's forward with a rank that writes. A parameter must have memory outside its module's
-// forward, so ZeRO stage 3 is refused. Throws ConfigError for an op or a dtype that cannot be
+// The file appears complete or not at all. With an empty path nothing is written: for ranks that
+// only run forward together with the rank that writes. A parameter must have memory outside its
+// module's forward: no ZeRO stage 3. Throws ConfigError for an op or a dtype that cannot be
 // exported, for values that forward reads on the host, and for tensors whose origin is unknown;
 // DataError for weights that are NaN; DiskError.
 OnnxExport export_onnx(

@@ -35,9 +35,9 @@ enum : uint32_t { kDims = 1, kType, kName = 8, kRaw, kExternal = 13, kLocation }
 }
 
 constexpr int64_t kIr = 8, kOpset = 17;
-constexpr int64_t kMaxMessage = (int64_t{1} << 31) - (int64_t{1} << 20);  // with room for heads
+constexpr int64_t kMaxMessage = (int64_t{1} << 31) - (int64_t{1} << 20);  // 2 GiB without headers
 
-// A StringStringEntryProto, or a type with one text.
+// A message of two strings, such as StringStringEntryProto: field 1 is the key, 2 the value.
 ProtoMessage pair(std::string_view key, std::string_view value) {
   return ProtoMessage().text(1, key).text(2, value);
 }
@@ -229,7 +229,7 @@ std::string Graph::shape(const std::vector<int64_t>& dims) {
     } else if (-size % of_input == 0) {
       parts.push_back(node("Mul", {batch, integers({-size / of_input})}));
     } else {
-      throw BatchError("a tensor's size is a part of the batch size");
+      throw BatchError("a tensor's size is a fraction of the batch size");
     }
   }
   return node("Concat", parts, {attribute("axis", int64_t{0})});
@@ -288,7 +288,7 @@ void write_graph(const Graph& graph, const std::string& path, const OnnxOptions&
   std::optional<Output> data;
   if (is_external) data.emplace(data_path);
 
-  // Heads first, because a message begins with its size.
+  // Makes the headers of all tensors first, because the graph's message begins with its size.
   std::vector<std::string> heads;
   int64_t offset = 0;
   size_t graph_size = nodes.size();

@@ -17,10 +17,10 @@ using Sizes = std::vector<int64_t>;
 struct Op {
   Graph& g;
   const RecordedOp& op;
-  const char* type;  // node of ONNX, for ops that are one
+  const char* type;  // ONNX node type of an op that becomes a single node
 
   bool has(size_t i) const { return op.inputs[i].value >= 0; }
-  // Name of an input; of a scalar if it is a number.
+  // Returns the name of an input, or of a scalar constant if the input is a number.
   std::string in(size_t i) const {
     const Operand& x = op.inputs[i];
     return has(i) ? g.name_of(x.value) : g.number(x.number);
@@ -39,7 +39,7 @@ struct Op {
   [[noreturn]] void refuse(std::string_view what) const {
     throw ConfigError(cat("export_onnx: the op ", op.name, " cannot be exported with ", what));
   }
-  // An input in the dtype of the result, as elementwise ops convert masks.
+  // Returns an input converted to `dtype`, because elementwise ops convert masks.
   std::string converted(size_t i, DType dtype) const {
     const bool is_other = has(i) && value(op.inputs[i].value).dtype != dtype;
     return is_other ? g.cast(in(i), onnx_type(dtype, op.name)) : in(i);
@@ -72,7 +72,7 @@ std::string sigmoid_times(Graph& g, const std::string& x) {
   return g.node("Mul", {x, g.node("Sigmoid", {x})});
 }
 
-// GELU by parts: operator set 17 has none.
+// GELU from several nodes, because operator set 17 has no GELU node.
 std::string gelu_of(const Op& o, const std::string& x) {
   Graph& g = o.g;
   const auto times = [&](const std::string& a, float b) { return g.node("Mul", {a, g.number(b)}); };
@@ -87,9 +87,9 @@ std::string gelu_of(const Op& o, const std::string& x) {
   return g.node("Mul", {times(x, 0.5f), g.node("Add", {inner, g.number(1)})});
 }
 
-// 0 where a query attends to a key, else -inf: [queries, keys].
+// Constant [queries, keys]: 0 where the query attends to the key, else -inf.
 std::string causal_mask(const Op& o, int64_t queries, int64_t keys) {
-  if (queries < 0 || keys < 0) throw BatchError("the length of causal attention");
+  if (queries < 0 || keys < 0) throw BatchError("causal attention has a batch-dependent length");
   if (queries > keys) o.refuse("more queries than keys under the causal mask");
   std::vector<float> mask;
   const int64_t window = o.integer("window");
@@ -223,7 +223,7 @@ void slice(const Op& o) {
   const int64_t dim = o.integer("dim"), begin = o.integer("begin");
   const int64_t size = o.result().dims[size_t(dim)], all = o.dims(0)[size_t(dim)];
   if (size == all) return o.set(o.in(0));
-  if (size < 0 || all < 0) throw BatchError("a slice of the batch");
+  if (size < 0 || all < 0) throw BatchError("a slice cuts a batch-dependent size");
   o.set(o.g.slice(o.in(0), dim, begin, begin + size));
 }
 
@@ -247,7 +247,7 @@ void embedding(const Op& o) {
   std::string y = o.g.node("Gather", {o.in(1), o.in(0)});
   if (o.has(2)) {
     const int64_t first = o.integer("first_position"), count = o.result().dims[1];
-    if (count < 0) throw BatchError("the number of positions");
+    if (count < 0) throw BatchError("the number of positions depends on the batch size");
     y = o.g.node("Add", {y, o.g.slice(o.in(2), 0, first, first + count)});
   }
   o.set(y);
@@ -335,7 +335,7 @@ void silu(const Op& o) {
   o.set(sigmoid_times(o.g, o.converted(0, DType::kF32)));
 }
 
-// How an op is exported. type: the node of ONNX, if the op is one.
+// Conversion of an op to ONNX. type: the ONNX node type, if the op becomes a single node.
 struct Conversion {
   const char* op;
   void (*add)(const Op& op);

@@ -68,7 +68,7 @@ class ForwardRecorder : public OpRecorder {
           {.value = x.tensor.defined() ? find(op, x.tensor) : -1, .number = x.value});
     }
     if (op == std::string_view("cast") && value(added.inputs[0].value).is_constant) {
-      // A constant too, such as the result of arange(), which begins in f64.
+      // A cast constant is a constant, too; arange(), for example, casts its numbers from f64.
       add_value(outputs[0],
                 {.producer = op, .is_constant = true, .checksum = checksum(outputs[0])});
       return;
@@ -89,7 +89,7 @@ class ForwardRecorder : public OpRecorder {
     for (const Tensor& y : outputs) {
       const auto known = known_.find(key_of(y));
       const bool is_own = known != known_.end() && value(known->second).producer == std::string(op);
-      // A module's hooks pass views of tensors on.
+      // A module's hooks may return an input, or a view of all its elements, as a new tensor.
       const bool passes_on = std::ranges::any_of(inputs, [&](const Tensor& x) {
         return x.defined() && x.impl().storage != nullptr && &x.impl() != &y.impl() &&
                key_of(x) == key_of(y);
@@ -142,7 +142,7 @@ class ForwardRecorder : public OpRecorder {
 class RecorderScope {
  public:
   RecorderScope(Context& context, OpRecorder& recorder) : place_(context.autograd().recorder) {
-    if (place_ != nullptr) throw InternalError("export_onnx: called by the forward of another");
+    if (place_ != nullptr) throw InternalError("export_onnx: called inside another export_onnx()");
     place_ = &recorder;
   }
   ~RecorderScope() { place_ = nullptr; }

@@ -121,7 +121,7 @@ run_training 1 torn "${vit[@]}"
 grep -q 'b/3.png: neither a PNG nor a JPEG file; 1 image is damaged, expected at most 0' \
   "$work/stderr" || fail "torn: no word of the file"
 runs left_out 1 "${vit[@]}" --max-damaged 1
-grep -q 'b/3.png: .*; left out' "$work/stderr" || fail "left_out: no word of the file"
+grep -q 'b/3.png: .*; this image is left out' "$work/stderr" || fail "left_out: no word of the file"
 
 # ---- The same images in a tar file, with a damaged one and one without a class ----
 mkdir "$work/members"

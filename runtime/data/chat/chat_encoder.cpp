@@ -52,7 +52,7 @@ constexpr const char* kQwenSystem =
 
 constexpr const char* kLlama3Turns =
     "{{ '<|begin_of_text|>' }}{% for message in messages %}"
-    "{% if message.role == 'tool' %}{{ raise_exception('llama3 has no messages of tools; "
+    "{% if message.role == 'tool' %}{{ raise_exception('llama3 has no tool messages; "
     "use the chat template of the model, such as Llama 3.1') }}{% endif %}"
     "{{ '<|start_header_id|>' ~ message.role ~ '<|end_header_id|>\\n\\n' }}"
     "{% if message.role == 'assistant' %}{% generation %}"
@@ -76,8 +76,8 @@ std::shared_ptr<const JinjaTemplate> template_of(const StoredTokenizer& stored,
       chat_template_text(resolve_chat_template(stored, style)), "built-in chat template");
 }
 
-// Returns the added tokens, which the tokenizer cuts from text. are_spelled: only special tokens,
-// at any position where the tokenizer could cut them; message content must not spell these.
+// Returns the added tokens, which the tokenizer cuts from text. are_spelled: returns only special
+// tokens, and they match anywhere, to find them in message content, which must not spell them.
 AddedTokens added_tokens(const Tokenizer& tokenizer, bool are_spelled) {
   std::vector<AddedToken> added;
   for (AddedToken token : tokenizer.spec().added) {
@@ -269,7 +269,8 @@ std::string ChatEncoder::guarded(const std::string& content) const {
     // Moves on to the end of a UTF-8 character.
     while (end < content.size() && (content[end] & 0xc0) == 0x80) ++end;
     if (match.token != nullptr && end >= match.end) {
-      throw DataError(cat("a message has the special token '", match.token->text, "'"));
+      throw DataError(cat("a message has the special token '", match.token->text,
+                          "', a single character, which is not supported"));
     }
     out += content.substr(at, end - at);
     if (match.token != nullptr) out += kGuard;
@@ -339,7 +340,8 @@ void ChatEncoder::check_written(Messages messages, const Json& tools) const {
 }
 
 bool ChatEncoder::writes(std::string_view key, Messages messages, const Json& tools) const {
-  // Templates may omit the reasoning of earlier turns, so the last message with `key` must be last.
+  // Templates may omit the reasoning of earlier turns, so this renders only up to the last message
+  // that has `key`.
   size_t count = messages.size();
   const auto has = [key](const ChatMessage& message) {
     return message.more.is_object() && message.more.contains(key) && !is_nothing(message.more[key]);

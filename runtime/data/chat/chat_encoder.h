@@ -69,8 +69,8 @@ struct MaskedTokens {
 // exactly once, whether or not the template writes them.
 class ChatEncoder {
  public:
-  // text() needs no template: if missing_chat_token() names a token, conversation() and prompt()
-  // throw DataError, with the tokenizer's path and that token.
+  // If missing_chat_token() names a token, conversation() and prompt() throw DataError, with the
+  // tokenizer's path and that token. text() works, because it needs no template.
   ChatEncoder(std::shared_ptr<const StoredTokenizer> tokenizer, ChatTemplate style);
   // Uses a model's own template. Its variables are messages, add_generation_prompt, tools and
   // documents (null), and bos_token, eos_token and so on if the tokenizer has them. Throws
@@ -94,7 +94,8 @@ class ChatEncoder {
   bool writes(std::string_view key, std::span<const ChatMessage> messages, const Json& tools) const;
   // Tokenizes plain text without special tokens, followed by the answer.
   MaskedTokens text(const std::string& before, const std::string& answer);
-  // Returns the first special token that a text spells; it is encoded as text. Empty: none.
+  // Returns the first special token that `text` spells, which is encoded as ordinary text. Empty:
+  // none.
   std::string_view spelled(std::string_view text) const;
 
   // Token that ends a turn; nullopt without a template.

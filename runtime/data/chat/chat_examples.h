@@ -63,10 +63,10 @@ struct ExampleSplits {
 };
 
 // Reads examples, one per line:
-//   answers      {"messages": [{"role": ..., "content": ...}, ...]}: trains on the assistant's
-//   turns
-//                {"prompt": TEXT, "completion": TEXT}: on the completion, and a token that ends it
-//                {"text": TEXT}: on all of it, and a token that ends it
+//   answers      {"messages": [{"role": ..., "content": ...}, ...]}: trains on the assistant turns
+//                {"prompt": TEXT, "completion": TEXT}: trains on the completion and the token that
+//                ends it
+//                {"text": TEXT}: trains on all of the text and the token that ends it
 //   preferences  {"prompt": TEXT or messages, "chosen": TEXT or messages, "rejected": same type};
 //                prompt and answer messages together form a conversation; answers that begin with
 //                the same messages need no prompt

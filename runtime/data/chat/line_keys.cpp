@@ -24,12 +24,12 @@ struct KnownKey {
 
 constexpr const char* kOneOfThem = "keep one of them";
 constexpr const char* kAsMessage = "put it into the messages";
-constexpr const char* kInMessages = "conversations have it ('messages', or lists of messages)";
-constexpr const char* kTextOnly = "models of text have no use for it: remove the key or the line";
+constexpr const char* kInMessages = "it needs a conversation ('messages', or lists of messages)";
+constexpr const char* kTextOnly = "only text is supported: remove the key or the line";
 constexpr const char* kByTemplate = "remove it, and write what it asks for into the messages";
 constexpr const char* kByMessage =
     "give messages of the assistant a 'weight' of 0 or 1, or remove the line";
-constexpr const char* kTokens = "tokens and masks are made from text: remove it";
+constexpr const char* kTokens = "remove it: Shale makes tokens and masks from the text";
 
 // Keys that trl, axolotl, LLaMA-Factory, ms-swift and OpenAI's fine-tuning read next to a
 // conversation.
@@ -43,11 +43,11 @@ constexpr KnownKey kKnownKeys[] = {
     {"system_prompt", Meaning::kPrompt, kAsMessage},
     {"system_message", Meaning::kPrompt, kAsMessage},
     {"tools", Meaning::kPrompt, kInMessages},
-    {"functions", Meaning::kPrompt, "name it 'tools'"},
+    {"functions", Meaning::kPrompt, "rename it to 'tools'"},
     {"tool_choice", Meaning::kPrompt, kByTemplate},
     {"parallel_tool_calls", Meaning::kFlag, kByTemplate},
     {"documents", Meaning::kPrompt, kByTemplate},
-    {"chat_template", Meaning::kPrompt, "--chat-template or the model's folder has it"},
+    {"chat_template", Meaning::kPrompt, "remove it: --chat-template or the model's folder sets it"},
     {"chat_template_kwargs", Meaning::kPrompt, kByTemplate},
     {"enable_thinking", Meaning::kPrompt, kByTemplate},
     {"image", Meaning::kPrompt, kTextOnly},

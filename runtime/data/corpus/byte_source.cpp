@@ -73,7 +73,7 @@ bool is_pipe(const std::string& path) {
 PipeSource::PipeSource(const std::string& path, OnReading on_reading)
     : name_(path == "-" ? "standard input" : path),
       on_reading_(std::move(on_reading)),
-      // Otherwise opening a pipe would wait for its writer, and no signal would end that.
+      // Without O_NONBLOCK, opening a pipe would wait for its writer, and ignore signals meanwhile.
       file_(path == "-" ? ::dup(STDIN_FILENO)
                         : ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
   if (!file_.is_open()) throw DataError(cat(name_, ": ", std::strerror(errno)));

@@ -36,8 +36,8 @@ class PipeSource final : public ByteSource {
   size_t read(std::span<char> to) override;
   int64_t taken() const override { return taken_; }
   const std::string& name() const { return name_; }  // for messages
-  // Makes the next read() begin with the first byte again. Only for the first call: later reads
-  // are not kept.
+  // Makes the next read() begin with the first byte again. Can be called once, because what is read
+  // after it is not kept.
   void rewind();
 
  private:

@@ -49,7 +49,7 @@ DatasetSplits open_corpus(const DataSource& source, const DataOptions& options) 
         options.tokenizer->path,
         ": no end-of-document token found; set eos_token in a tokenizer_config.json beside it"));
   }
-  if (options.cache.empty()) throw InternalError("corpus: no folder for its tokens");
+  if (options.cache.empty()) throw InternalError("corpus: expected a folder as DataOptions::cache");
   SkippedFiles skipped;
   std::vector<CorpusFile> inputs = list_corpus(
       source.is_folder ? std::vector{source.path} : source.files, options.field, &skipped);
@@ -76,7 +76,7 @@ DatasetSplits open_corpus(const DataSource& source, const DataOptions& options) 
   splits.format = DataFormat::kCorpus;
   const auto size = [](const auto& stream) { return stream == nullptr ? 0 : stream->size(); };
   const std::string rule = splits.val == nullptr     ? "none is held out"
-                           : done.val_documents == 0 ? "the end of all"
+                           : done.val_documents == 0 ? "the end of the corpus"
                            : by_name                 ? "by name"
                                                      : "by a hash of each document";
   splits.summary = cat("corpus ", source.path, ", ", done.documents, " documents in ", job.out,

@@ -180,8 +180,8 @@ void for_each_line(
     const std::string place = cat(file.path, ":", number);
     if (line == kStreamBegin) {
       throw DataError(cat(place,
-                          ": the first line of another stream of shale.data, expected one "
-                          "stream; give shale.data several paths, and keep its order of lines"));
+                          ": a second stream of shale.data begins here, expected one stream; run "
+                          "shale.data once with all paths, and keep its order of lines"));
     }
     if (line.size() > BatchReader::kMaxLineBytes) {
       throw DataError(cat(place, ": the line has more than ",

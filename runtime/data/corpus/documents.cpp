@@ -49,7 +49,7 @@ std::shared_ptr<ByteSource> open_source(const CorpusFile& file) {
   return open_byte_source(file.path);
 }
 
-// Sets the kind of a file by its beginning, and returns that if it has a 0 byte (binary), else "".
+// Sets the kind of a file from its first bytes. Returns these if one is 0 (binary file), else "".
 std::string look_into(CorpusFile& file, std::string_view field, bool is_named) {
   const std::string plain = plain_name(file.path);
   file.is_jsonl = plain.ends_with(".jsonl") || plain.ends_with(".ndjson");
@@ -143,8 +143,8 @@ CorpusFile corpus_of_pipe(std::shared_ptr<PipeSource> pipe, std::string_view fie
   const data_internal::BinaryKind kind = data_internal::binary_kind(look_into(file, field, true));
   if (!kind.instead.empty()) {
     throw DataError(cat(file.path, ": expected text or jsonl, found ", kind.name, "; ",
-                        kind.is_data ? "write it with python3 -m shale.data FILE"
-                                     : "pipe the text of it, as zcat and zstdcat write it"));
+                        kind.is_data ? "convert it with python3 -m shale.data FILE"
+                                     : "pipe the decompressed text, such as zcat's output"));
   }
   pipe->rewind();
   return file;

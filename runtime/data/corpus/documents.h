@@ -42,8 +42,8 @@ std::vector<CorpusFile> list_corpus(const std::vector<std::string>& paths,
 // Recognises the contents of a pipe like those of a named file. Throws DataError like
 // find_corpus().
 CorpusFile corpus_of_pipe(std::shared_ptr<PipeSource> pipe, std::string_view field = "text");
-// Returns list_corpus(), or corpus_of_pipe() if the only path is a pipe. Throws ConfigError if one
-// of several paths is. on_reading: see PipeSource.
+// Returns list_corpus(), or corpus_of_pipe() if the only path is a pipe. Throws ConfigError if a
+// pipe is among several paths. on_reading: see PipeSource.
 std::vector<CorpusFile> list_inputs(const std::vector<std::string>& paths, std::string_view field,
                                     data_internal::SkippedFiles& skipped, OnReading on_reading);
 // Marks files for validation by their names, and removes unused ones, which it counts. Throws
@@ -120,14 +120,14 @@ class BatchReader {
   int64_t taken_before_ = 0;            // bytes consumed from previous files
 };
 
-// Calls on_line for the non-blank lines of a JSONL batch, each with its position, "a.jsonl:3", for
-// messages, without the first and last line of a stream of shale.data. Throws DataError for a line
-// that exceeds the limit, and for such a first line anywhere else.
+// Calls on_line for the non-blank lines of a JSONL batch, each with its position for messages,
+// "a.jsonl:3". Leaves out the first and last line of a stream of shale.data. Throws DataError for a
+// line above the limit, and for kStreamBegin in another line than a file's first.
 void for_each_line(
     const DocumentBatch& batch, const CorpusFile& file,
     const std::function<void(std::string_view line, const std::string& place)>& on_line);
 
-// Calls on_document for each document of a batch; for text, for the part in the batch. Throws
+// Calls on_document for each document of a batch, or for the batch's part of a text. Throws
 // DataError, with file and line or byte, for text that is not UTF-8 or contains a 0 byte, and for
 // lines without a string under the key `field`. Skips empty lines and documents.
 void for_each_document(const DocumentBatch& batch, const CorpusFile& file, std::string_view field,

@@ -89,7 +89,7 @@ void hold_out_files(TokenizeJob& job) {
   for (const CorpusFile* file : documents) hashes.push_back(hash_of(*file));
   std::vector<bool> chosen = data_internal::hold_out(hashes, job.val_fraction);
   for (size_t i = 0; i < documents.size(); ++i) {
-    // If the job also has JSON lines, some of these are held out, so no file must be.
+    // If the job also has JSON lines, some of these are held out, so a file need not be.
     const bool among_lines = documents.size() < job.inputs.size();
     documents[i]->is_validation =
         among_lines ? is_held_out(hashes[i], job.val_fraction) : chosen[i];
@@ -187,8 +187,8 @@ class FolderLock {
     const std::string who =
         cat(folder, ": process ", pid, ", which makes these tokens, is stopped");
     if (seconds >= patience_s) {
-      throw UnavailableError(cat(who, ", since ", static_cast<int64_t>(seconds),
-                                 " s or longer; continue it (kill -CONT ", pid,
+      throw UnavailableError(cat(who, ", for at least ", static_cast<int64_t>(seconds),
+                                 " s; continue it (kill -CONT ", pid,
                                  ") or end it, then run this again"));
     }
     if (seconds < patience_s / 20 || std::exchange(warned_, true)) return;

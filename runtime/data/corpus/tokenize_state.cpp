@@ -116,7 +116,7 @@ void require_same_job(const TokenizeState& state, const std::string& job,
     if (is_there && was[key] == value) continue;
     throw ConfigError(cat(folder, " belongs to another job: its ", key, " is ",
                           is_there ? was[key].dump() : "unknown", ", now ", value.dump(),
-                          "; use the same, another --out, or remove that folder"));
+                          "; use the same value or another --out, or remove that folder"));
   }
   throw ConfigError(cat(folder, " belongs to another job; use another --out"));
 }

@@ -66,7 +66,7 @@ void DamagedImages::add(int64_t index, const std::string& what) {
     throw DataError(cat(what, "; ", found_.size(), found_.size() == 1 ? " image is" : " images are",
                         " damaged, expected at most ", limit_, " (--max-damaged)"));
   }
-  log_warning(what, "; left out");
+  log_warning(what, "; this image is left out");
 }
 
 int64_t DamagedImages::count() const {

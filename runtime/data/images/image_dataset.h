@@ -50,7 +50,7 @@ struct ImageDataOptions {
   int64_t made_images = 8192;
   int64_t made_pixels = 64;
   uint64_t seed = 0;
-  int64_t max_damaged = 0;  // limit when kWebdataset's archives are opened
+  int64_t max_damaged = 0;  // maximum number of damaged samples in kWebdataset's archives
   OnReading on_reading = {};
   // As in DataOptions, for kFolder and kWebdataset; other formats have few files.
   OncePerHost once = {};

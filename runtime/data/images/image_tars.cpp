@@ -52,7 +52,7 @@ class TarImages final : public ImageDataset {
     const std::string problem =
         index_tar(file_->bytes(), [&](const TarMember& member) { add_member(member, open); });
     close(open);
-    if (!problem.empty()) add_damaged(cat(path, ": ", problem, "; what follows is not there"));
+    if (!problem.empty()) add_damaged(cat(path, ": ", problem, "; later samples are missing"));
     std::exchange(file_, nullptr)->check();
   }
 
@@ -67,7 +67,7 @@ class TarImages final : public ImageDataset {
   }
 
  private:
-  // Place of a sample. If it is damaged, bytes is kDamaged and begin an index in damaged_.
+  // Place of a sample. If it is damaged, `bytes` is kDamaged and `begin` is an index in damaged_.
   struct Sample {
     int64_t begin = 0, bytes = 0;
     size_t file = 0;
@@ -223,7 +223,7 @@ void check_damage(const TarImages& train, const TarImages& val, int64_t limit) {
                       " damaged, expected at most ", limit, " (--max-damaged)"));
 }
 
-// What one process finds for all of its host.
+// Archives that one process of a host finds, for all processes of the host.
 struct FoundTars {
   std::shared_ptr<TarImages> train = std::make_shared<TarImages>(),
                              val = std::make_shared<TarImages>();
@@ -295,7 +295,7 @@ ImageSplits open_webdataset(const ImageDataOptions& options) {
   splits.summary = cat("webdataset: ", splits.train->size(), " training and ",
                        splits.val == nullptr ? 0 : splits.val->size(), " validation images of ",
                        splits.classes.size(), " classes in ", tars, " tars",
-                       unused > 0 ? cat("; skipped ", unused, " tars of test") : "");
+                       unused > 0 ? cat("; skipped ", unused, " test tars") : "");
   return splits;
 }
 

@@ -8,10 +8,10 @@ namespace shale {
 
 // Mixing of training samples in pairs, and label smoothing.
 struct MixOptions {
-  // Parameters a of the Beta distributions (a, a) from which a sample's own share is drawn. mixup:
-  // average two images (arXiv:1710.09412); cutmix: paste a box of the other image
-  // (arXiv:1905.04899), where the share is the exact area. 0: off; if both are on, each is used
-  // with probability 1/2.
+  // Parameter a of the distribution Beta(a, a) from which the sample's own share is drawn; 0: off.
+  // mixup averages two images (arXiv:1710.09412). cutmix pastes a box of the other image
+  // (arXiv:1905.04899); the share is then the exact area. If both are on, each is used with
+  // probability 1/2.
   double mixup = 0;
   double cutmix = 0;
   // Part of each target that is spread evenly over all classes (arXiv:1512.00567).

@@ -57,7 +57,7 @@ bool read_rows(Reader& reader, uint8_t* pixels, size_t row_bytes, int64_t rows) 
   const int passes = png_set_interlace_handling(reader.png);
   png_read_update_info(reader.png, reader.info);
   if (png_get_rowbytes(reader.png, reader.info) != row_bytes) {
-    png_error(reader.png, "rows of another size");
+    png_error(reader.png, "rows have an unexpected size");
   }
   for (int pass = 0; pass < passes; ++pass) {
     for (int64_t row = 0; row < rows; ++row) {

@@ -188,7 +188,8 @@ IdxHeader idx_header(const MappedFile& file, int dimensions) {
     if (__builtin_mul_overflow(elements, result.sizes.back(), &elements)) fail("sizes overflow");
   }
   if (elements == 0 || elements != std::ssize(bytes) - result.bytes) {
-    fail(cat(elements, " elements, and ", std::ssize(bytes) - result.bytes, " bytes of them"));
+    fail(cat("sizes of ", elements, " elements, with ", std::ssize(bytes) - result.bytes,
+             " bytes"));
   }
   return result;
 }

@@ -117,7 +117,7 @@ std::string index_tar(std::span<const std::byte> archive,
         if (!records->path.empty()) next_name = records->path;
         next_bytes = records->bytes;
       } else if (!records->path.empty() || records->bytes >= 0) {
-        return cat("a pax header of all members with a path or a size, at byte ", at);
+        return cat("expected a global pax header without path and size, found them at byte ", at);
       }
     }
     if (type == '0' || type == '\0') visit({.name = name, .begin = begin, .bytes = bytes});
@@ -127,7 +127,7 @@ std::string index_tar(std::span<const std::byte> archive,
     }
     at = begin + (bytes + kBlock - 1) / kBlock * kBlock;
   }
-  return "it has no end, which is a block of zeros";
+  return "expected a block of zeros at the end, found the end of the file";
 }
 
 }  // namespace shale::image_internal

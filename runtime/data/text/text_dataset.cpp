@@ -29,7 +29,7 @@ TextScan read_file(const MappedFile& file, const OnReading& on_reading) {
   return scan_text(file, on_reading);
 }
 
-// files: where the document stays; null: its bytes are copied.
+// Makes a document of a file. files: table that keeps the file mapped; null: copies its bytes.
 TokenPiece make_document(MappedFile file, std::string name, uint32_t crc,
                          const std::shared_ptr<FileMaps>& files) {
   TokenPiece document{.files = files,
@@ -48,7 +48,7 @@ TokenPiece make_document(MappedFile file, std::string name, uint32_t crc,
   return document;
 }
 
-// Files of at least this size are mapped, others are copied; 0 if all can stay mapped.
+// Returns the minimum size of the files to map; smaller files are copied. 0: all can be mapped.
 int64_t smallest_mapped(const std::vector<ListedFile>& files, size_t most) {
   if (files.size() <= most) return 0;
   std::vector<int64_t> sizes;

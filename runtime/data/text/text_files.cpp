@@ -131,10 +131,10 @@ std::string SkippedFiles::describe() const {
   add(unreadable, cat("unreadable (", problem, ")"));
   add(empty, "empty");
   add(repeated, "repeated");
-  add(records, "JSON not in lines (python3 -m shale.data makes lines of an array)");
+  add(records, "JSON not in lines (python3 -m shale.data converts an array)");
   add(not_utf8, "not UTF-8");
   add(no_lines, "without lines of JSON");
-  add(test, "of test");
+  add(test, "for test");
   return text;
 }
 

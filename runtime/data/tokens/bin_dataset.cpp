@@ -152,7 +152,7 @@ DatasetSplits make_splits(BinData data, DataFormat format, const DataOptions& op
   const int64_t bound = check_all(data, options);
   const char* rule = " (by name)";
   if (data.val.empty()) {
-    rule = options.val_fraction > 0 ? " (the end of all)" : "";
+    rule = options.val_fraction > 0 ? " (the end of the data)" : "";
     const int64_t total = count_tokens(data.train);
     const auto held_out = static_cast<int64_t>(static_cast<double>(total) * options.val_fraction);
     std::tie(data.train, data.val) =
@@ -202,7 +202,8 @@ DatasetSplits open_llmc(const DataSource& source, const DataOptions& options) {
       source.is_folder ? files_ending(source.path, ".bin") : source.files;
   size_t skipped = 0;
   if (source.is_folder) {
-    // A folder may contain evaluation files too. A file given by name is kept: its error says more.
+    // A folder may contain evaluation files too. A file given by name is kept, because opening it
+    // reports a more precise error.
     skipped = std::erase_if(
         files, [](const std::string& file) { return file_magic(file) == kLlmcEvalMagic; });
   }

@@ -95,7 +95,7 @@ struct BinData {
   void add(MappedFile file, int64_t offset, int64_t tokens, bool is_validation);
 };
 
-// Returns an empty table of the files of one of options.sources.
+// Returns an empty FileMaps for the files of one of several sources (options.sources).
 std::shared_ptr<FileMaps> make_files(const DataOptions& options);
 MappedFile map_tokens(const std::string& path, bool will_scan);
 // Checks data, computes checksums, and divides the data unless file names mark validation data.

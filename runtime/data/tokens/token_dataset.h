@@ -96,32 +96,30 @@ struct DatasetSplits {
 // is the path itself is not judged by its name. If no name marks any, text is divided by documents,
 // and for tokens the end of all of them is for validation.
 //
-// text: a token is a byte. With a tokenizer, for which text must be UTF-8, all tokens are made here
-// and
-//   kept in memory, and its end-of-document token separates files. In a folder, uses all regular
+// text: a token is a byte, or, with a tokenizer, one of its tokens. In a folder, uses all regular
 //   files below it, in order of their relative paths, except names that begin with '.', files with
-//   a NUL byte (binaries), unreadable ones, invalid UTF-8 where UTF-8 is required, and second names
-//   of the same file; links to files are followed, links to folders are not. Without a tokenizer
-//   one NUL token, which appears nowhere else, separates files, so that a model learns where files
-//   end. Validation consists of whole files, chosen by a hash of their contents, so adding files
-//   does not move other files. For a single file it is the end, from the first line that begins in
-//   the last `val_fraction`.
+//   a NUL byte (binaries), unreadable files, invalid UTF-8 if there is a tokenizer, and second
+//   names of the same file. Links to files are followed, links to folders are not.
+//   - Without a tokenizer one NUL token, which appears nowhere else, separates files, so that a
+//     model learns where files end. With one, its end-of-document token separates them, and
+//     open_dataset() makes all tokens and keeps them in memory.
+//   - Validation consists of whole files, chosen by a hash of their contents, so adding files does
+//     not move other files. Of a single file it is the end, from the first line that begins in the
+//     last `val_fraction`.
 // llmc: shards *.bin directly in the folder, sorted by name.
 // nanogpt: train.bin of a folder, and *.bin files marked for validation or test; or one file.
-// megatron: files *.bin, each with its *.idx, of u8, u16 or i32, whose sequences are contiguous; a
-// pair
-//   can also be given by its name without an ending.
+// megatron: files *.bin, each with its *.idx, of u8, u16 or i32, whose sequences are contiguous.
+//   A pair can also be given by its name without an ending.
 // raw: files *.bin and *.npy of `width`; NumPy headers give the width themselves.
 // corpus: input of tokenize() (runtime/data/corpus/tokenize.h). The first process writes shards to
-// a
-//   folder of `cache`, named after inputs and tokenizer; other processes and later runs reuse them.
-//   Validation is chosen by a hash of each document.
-// auto: files with llmc's magic number are llmc; those with an index are megatron; a folder with
-// another
-//   train.bin is nanogpt; *.npy is raw, and so is other *.bin if `width` is given, else *.bin, or a
-//   mixture of formats, is ambiguous. Files with JSON lines (corpus/documents.h), with a tokenizer
-//   also
-//   *.gz and *.zst, and folders that contain such files, are corpus; everything else is text.
+//   a folder in `cache`, named after inputs and tokenizer; other processes and later runs reuse
+//   them. Validation is chosen by a hash of each document.
+// auto: picks the first format that fits.
+//   - Files with llm.c's magic number are llmc; files with an index are megatron; a folder with a
+//     train.bin is nanogpt; *.npy is raw.
+//   - Other *.bin files are raw if `width` is given, else ambiguous, like a mixture of formats.
+//   - Files with JSON lines (corpus/documents.h), with a tokenizer also *.gz and *.zst, and folders
+//     with such files are corpus. Everything else is text.
 //
 // Throws MissingInputError if a file does not exist; ConfigError if `auto` is ambiguous, or an
 // option is out of range or missing, such as a tokenizer for a corpus; DataError if the tokenizer

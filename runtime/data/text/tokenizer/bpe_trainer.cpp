@@ -140,7 +140,7 @@ class Trainer {
     put_all(places);
   }
 
-  // Returns the merges; of repeated merges of a pair only the last merge.
+  // Returns the merges without repetitions: of several merges of the same pair only the last one.
   std::vector<MergeRule> distinct_merges() const {
     std::unordered_map<Pair, uint32_t, PairHash> last;
     for (const MergeRule& merge : merges_) last[{merge.left, merge.right}] = merge.rank;

@@ -87,7 +87,7 @@ def combining_runs():
 
 
 def decompositions(composing):
-    """Canonical ones, of which composing makes the character again, or does not."""
+    """Canonical decompositions; composing: those that NFC composes again, else the others."""
     rows = []
     for code in range(CODE_POINTS):
         mapping = unicodedata.decomposition(chr(code))

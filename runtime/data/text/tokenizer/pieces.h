@@ -14,7 +14,7 @@ namespace shale::tokenizer_internal {
 void append_normalized(std::span<const NormalizeStep> steps, std::string_view text,
                        std::string& out);
 
-// Splits text by steps, one after another. is_first: the text begins the whole text.
+// Splits text by steps, one after another. is_first: `text` is the beginning of the whole text.
 class Splitter {
  public:
   using OnPiece = std::function<void(std::string_view piece)>;

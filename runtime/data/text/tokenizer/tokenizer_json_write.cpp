@@ -63,7 +63,8 @@ Json pre_tokenizer(const TokenizerSpec& spec) {
   const auto* split =
       spec.splits.size() == 1 ? std::get_if<PatternSplit>(&spec.splits[0]) : nullptr;
   if (split == nullptr || !spec.of_bytes) {
-    throw InternalError(cat(spec.source, ": this tokenizer cannot be written"));
+    throw InternalError(
+        cat(spec.source, ": cannot be written, expected bytes with one split pattern"));
   }
   if (split->pattern == tokenizer_internal::SplitPattern::kGpt2) return byte_level(true);
   const Json pattern = {{"type", "Split"},
@@ -130,7 +131,7 @@ void check_size(const TokenizerSpec& spec) {
   throw DataError(cat(spec.source, ": its tokenizer.json would have more than ",
                       format_bytes(double(bytes)), ", expected at most ",
                       format_bytes(double(kMaxTokenizerBytes)),
-                      ", which is a vocabulary of fewer or shorter tokens"));
+                      "; use a vocabulary with fewer or shorter tokens"));
 }
 
 std::string model(const TokenizerSpec& spec) {

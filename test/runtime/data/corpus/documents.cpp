@@ -242,7 +242,7 @@ TEST_CASE("a pipe is read once, from its beginning", "[data]") {
   CHECK_FALSE(is_jsonl);
   CHECK(through_pipe("").empty());
   CHECK(contains(message_of<DataError>([&] { through_pipe(gzipped(lines)); }),
-                 "expected text or jsonl, found gzip; pipe the text of it"));
+                 "expected text or jsonl, found gzip; pipe the decompressed text"));
   CHECK(is_pipe("-"));
   CHECK_FALSE(is_pipe(dir.write("file", "")));
   CHECK_FALSE(is_pipe(dir.file("none")));

@@ -194,7 +194,7 @@ TEST_CASE("IDX files of images and labels are read, and must agree") {
   write(path + "/train-labels-idx1-ubyte", idx({2}, "\1\1"));
   CHECK(contains(error_of({.path = path}), "2 labels"));
   write(path + "/train-labels-idx1-ubyte", idx({3}, "\1\1"));
-  CHECK(contains(error_of({.path = path}), "3 elements, and 2 bytes of them"));
+  CHECK(contains(error_of({.path = path}), "sizes of 3 elements, with 2 bytes"));
   write(path + "/train-labels-idx1-ubyte", "\x1f\x8b" + idx({3}, "\1\1\1"));
   CHECK(contains(error_of({.path = path}), "magic number"));
 }

@@ -83,7 +83,7 @@ TEST_CASE("a folder's tars whose names say it are for validation") {
   CHECK(splits.train->size() == 2);
   REQUIRE(splits.val != nullptr);
   CHECK(splits.val->size() == 1);
-  CHECK(contains(splits.summary, "skipped 1 tars of test"));
+  CHECK(contains(splits.summary, "skipped 1 test tars"));
   CHECK(splits.fingerprint == open(dir.path()).fingerprint);
   CHECK(open(dir.file("x-val-0.tar")).train->size() == 1);
   dir.write("x-train-0.tar", sample("another", 1, "1") + kEnd);
@@ -119,7 +119,7 @@ TEST_CASE("damaged samples of tars are counted and named, and one by one cannot 
   CHECK(contains(message(good + sample("b", 1, "cat") + kEnd), "b has the class cat"));
   CHECK(contains(message(good + sample("b", 1, "1") + tar_member("b.cls", "1") + kEnd),
                  "b has .cls twice"));
-  CHECK(contains(message(good + sample("b", 1, "1")), "it has no end"));
+  CHECK(contains(message(good + sample("b", 1, "1")), "expected a block of zeros at the end"));
   const std::string cut = good + tar_member("c.png", std::string(5000, 'x'));
   CHECK(contains(message(cut.substr(0, cut.size() - 3000)), "c.png of 5000 bytes is cut after"));
   std::string flipped = good + sample("b", 1, "1") + kEnd;
@@ -155,7 +155,7 @@ TEST_CASE("pax headers say how large a member is, and which extensions belong to
                 tar_member("cut", "1") + tar_member("b", "2") + kEnd) == "long 1; b 1; ");
   CHECK(contains(members(tar_member("p", pax("-1", "size"), 'x') + kEnd), "malformed pax records"));
   CHECK(contains(members(tar_member("p", "5 path=a\n", 'x') + kEnd), "malformed pax records"));
-  CHECK(contains(members(tar_member("g", pax("7", "size"), 'g') + kEnd), "a pax header of all"));
+  CHECK(contains(members(tar_member("g", pax("7", "size"), 'g') + kEnd), "found them at byte"));
   CHECK(members(tar_member("g", pax("a commit", "comment"), 'g') + kEnd).empty());
 }
 
