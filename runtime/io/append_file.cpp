@@ -52,7 +52,7 @@ void AppendFile::write(std::string_view bytes) {
   } catch (const DiskError& error) {
     if (writes_ > kMostKept) throw;
     if (pause_.count() == 0) {
-      log_warning(error.what(), "; up to ", kMostKept, " rows are kept in memory until it can");
+      log_warning(error.what(), "; up to ", kMostKept, " rows are kept in memory until it works");
     }
     pause_ = std::clamp(2 * pause_, kFirstPause, kLongestPause);
     next_try_ = now + pause_;

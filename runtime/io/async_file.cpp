@@ -89,7 +89,7 @@ void AsyncFile::piece_done(AsyncFile& file, const Piece& piece, int64_t result) 
                           ": ", std::strerror(static_cast<int>(-result)));
   } else if (static_cast<size_t>(result) < piece.bytes) {
     request.problem = cat(file.path_, ": ", what, " of ", piece.bytes, " bytes at ", piece.offset,
-                          " moved ", result);
+                          " transferred only ", result);
   }
   --request.pieces;
 }

@@ -55,8 +55,8 @@ void convert(const Source& source, int64_t first, const Target& target, int64_t 
 
 namespace {
 
-// Merges dimensions that are one run in source and target, and moves the one that is innermost in
-// the target to the end.
+// Merges dimensions that are contiguous in both source and target, and moves the innermost
+// dimension of the target to the end.
 std::vector<CopyDim> simplified(std::vector<CopyDim> dims) {
   std::erase_if(dims, [](const CopyDim& dim) { return dim.size == 1; });
   std::sort(dims.begin(), dims.end(),

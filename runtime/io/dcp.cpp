@@ -22,7 +22,7 @@ constexpr std::string_view kTensorClass =
     "torch.distributed.checkpoint.metadata.TensorStorageMetadata";
 constexpr std::string_view kBytesClass =
     "torch.distributed.checkpoint.metadata.BytesStorageMetadata";
-constexpr int64_t kMaxParts = 8192;  // of a tensor: they are compared in pairs
+constexpr int64_t kMaxParts = 8192;  // maximum parts of a tensor, which are compared in pairs
 
 // Classes that PyTorch 2.0 to 2.15 write.
 bool is_known_class(std::string_view name) {
@@ -208,7 +208,7 @@ class Reader {
   StoredTensors& tensors_;
   Slices slices_;
   std::map<std::string_view, PickleValue> paths_;
-  std::string_view model_key_;  // of the outermost dict; empty: it has the tensors itself
+  std::string_view model_key_;  // key of the model in the outermost dict; empty: it is the model
   std::map<std::string, const MappedFile*> files_;
 };
 

@@ -106,7 +106,7 @@ DcpWriter::DcpWriter(std::string folder, std::vector<SafetensorsSpec> tensors,
   const Folder opened = Folder::open(folder_);
   for (const char* name : {kSafetensorsSingleFile, kSafetensorsIndexFile}) {
     if (!opened.has(name)) continue;
-    throw ConfigError(cat(folder_, ": has a model in ", name, ", expected another folder"));
+    throw ConfigError(cat(folder_, ": already has a model in ", name, "; use another folder"));
   }
   for (const SafetensorsSpec& spec : tensors_) {
     Place place{.begin = file_bytes_};

@@ -52,7 +52,7 @@ std::shared_ptr<const MappedFile> FileMaps::map(size_t file) const {
   return map;
 }
 
-// Takes the first file that was not used since the hand passed it.
+// Before mapping too many files, unmaps those that were not used since the hand last passed them.
 void FileMaps::keep(Slot& slot, std::shared_ptr<const MappedFile> map) const {
   while (mapped_ >= most_) {
     Slot& other = slots_[hand_];

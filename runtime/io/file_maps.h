@@ -42,7 +42,7 @@ class FileMaps {
   struct Slot {
     Entry file;
     std::shared_ptr<const MappedFile> map = {};  // null: not mapped
-    bool is_used = false;                        // since the hand passed
+    bool is_used = false;                        // used since the hand last passed this slot
   };
   void keep(Slot& slot, std::shared_ptr<const MappedFile> map) const;
 
@@ -50,7 +50,7 @@ class FileMaps {
   mutable std::mutex mutex_;  // protects what follows, except the entries
   mutable std::vector<Slot> slots_;
   mutable size_t mapped_ = 0;
-  mutable size_t hand_ = 0;  // slot at which the search for a file to unmap goes on
+  mutable size_t hand_ = 0;  // slot where the next search for a file to unmap begins (CLOCK)
 };
 
 }  // namespace shale

@@ -289,9 +289,9 @@ void PickleReader::extend(PickleKind kind, size_t first) {
 void PickleReader::push_global(std::string_view module, std::string_view name) {
   std::string joined = cat(module, ".", name);
   if (rules_.may_name == nullptr || !rules_.may_name(joined)) {
-    throw DataError(cat(pickle_.source_, ": the pickle asks for ", excerpt(joined),
-                        ", expected tensors, dicts, lists, texts and numbers alone, as nothing in "
-                        "it is executed",
+    throw DataError(cat(pickle_.source_, ": the pickle uses ", excerpt(joined),
+                        ", expected only tensors, dicts, lists, texts and numbers, because Shale "
+                        "executes nothing in a pickle",
                         rules_.advice.empty() ? "" : "; ", rules_.advice));
   }
   push_text(pickle_.names_.emplace_back(std::move(joined)), PickleKind::kGlobal);
@@ -463,7 +463,7 @@ std::optional<PickleValue> PickleValue::find(std::string_view key) const {
 
 PickleValue PickleValue::get(std::string_view key) const {
   if (const auto found = find(key)) return *found;
-  fail(cat("a dict without '", key, "'"), "that key");
+  fail(cat("a value without '", key, "'"), "a dict with that key");
 }
 
 PickleValue PickleValue::state() const {

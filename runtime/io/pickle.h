@@ -40,23 +40,23 @@ class PickleValue {
 
   bool flag() const;
   int64_t integer() const;
-  double real() const;                    // of integers too
-  std::string_view text() const;          // of kString, kBytes
-  std::string_view name() const;          // of kGlobal; of kObject, the class or function
+  double real() const;                    // also accepts integers
+  std::string_view text() const;          // accepts kString and kBytes
+  std::string_view name() const;          // accepts kGlobal, and kObject: what the object calls
   std::vector<int64_t> integers() const;  // a list or tuple of integers, or a torch.Size
 
   // Number of elements of lists, tuples and dicts, and of arguments of objects.
   size_t size() const;
   PickleValue at(size_t i) const;   // element or argument; of a dict, value i
   PickleValue key(size_t i) const;  // of a dict
-  // Value of a key that is a text; of equal keys the last. nullopt: none.
+  // Value of a text key in a dict; of repeated keys the last. nullopt: no such key.
   std::optional<PickleValue> find(std::string_view key) const;
   PickleValue get(std::string_view key) const;  // DataError if there is none
 
-  // State of an object, which classes without __setstate__ take as a dict of attributes; None if it
-  // was not given one.
+  // State that the pickle sets in an object: for classes without __setstate__ a dict of attributes.
+  // None if there is no state.
   PickleValue state() const;
-  PickleValue reference() const;  // of kPersistent: what identifies the data
+  PickleValue reference() const;  // accepts kPersistent: returns what identifies the data
 
   // DataError: "<source>: <what> is a <kind>, expected <expected>".
   [[noreturn]] void fail(std::string_view what, std::string_view expected) const;
@@ -82,7 +82,7 @@ struct PickleNode {
 struct PickleRules {
   // Returns true for classes and functions that may be named: "torch.Size".
   bool (*may_name)(std::string_view name) = nullptr;
-  // How to make a file without other classes, for messages.
+  // Advice for the message about a class that is not allowed, such as how to save without it.
   std::string_view advice;
   int64_t max_bytes = int64_t{256} << 20;
   int64_t max_values = int64_t{8} << 20;  // take up to 100 bytes of memory each
@@ -99,7 +99,7 @@ class Pickle {
 
   PickleValue root() const { return {this, root_}; }
   std::vector<PickleValue> references() const;  // all values of kPersistent
-  size_t bytes() const { return bytes_; }       // of this pickle; more may follow
+  size_t bytes() const { return bytes_; }       // size of this pickle; other data may follow it
   const std::string& source() const { return source_; }
 
  private:

@@ -112,7 +112,7 @@ StoredTensors::StoredTensors(const std::string& path, std::string_view preferred
   std::error_code error;
   if (!fs::exists(path, error)) {
     throw MissingInputError(cat(
-        path, ": no such file or folder; weights must be on this machine, as none are downloaded"));
+        path, ": no such file or folder; download the weights first: Shale does not download any"));
   }
   if (fs::is_directory(path, error)) {
     add_folder(path);

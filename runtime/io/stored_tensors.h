@@ -75,7 +75,7 @@ class StoredTensors {
   //   torch.save                 .pt, .pth, .bin; the tensors of its dict, or of the dict below
   //                              `preferred_key`, else below a key of a model
   //   a folder                   model.safetensors or its index; else pytorch_model.bin or its
-  //                              index, model.pth, consolidated.00.pth; else .metadata, which is of
+  //                              index, model.pth, consolidated.00.pth; else the .metadata of
   //                              torch.distributed.checkpoint
   // Prefixes that wrappers add to names, such as "_orig_mod.", are left out. Throws
   // MissingInputError, DataError.

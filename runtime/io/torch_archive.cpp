@@ -81,7 +81,7 @@ void check_extent(const TorchTensor& tensor, int64_t begin, int64_t storage_byte
   fits = fits && begin <= storage_bytes / size;  // for a pointer to it
   if (!is_empty) fits = fits && last < storage_bytes / size;
   if (!fits)
-    value.fail("a tensor whose shape, strides and offset leave its storage", "them inside");
+    value.fail("a tensor whose shape, strides and offset leave its storage", "one inside it");
 }
 
 }  // namespace
@@ -233,12 +233,13 @@ std::optional<TorchTensor> TorchArchive::tensor(const PickleValue& value) const 
   TorchTensor tensor{.type = has_dtype ? find_torch_dtype(value.at(6).name()) : from.type,
                      .shape = value.at(2).integers(),
                      .strides = value.at(3).integers()};
-  if (tensor.type == nullptr) value.fail("a tensor without a dtype", "one");
+  if (tensor.type == nullptr) value.fail("a tensor without a dtype", "one with a dtype");
   // Flags that elements are to be negated or conjugated.
   const size_t flags = has_dtype ? 7 : 6;
   if (value.size() > flags && !value.at(flags).is(PickleKind::kNone) &&
       value.at(flags).size() > 0) {
-    value.fail("a tensor with the bits of a lazy negation or conjugation", "its values");
+    value.fail("a tensor with lazy negation or conjugation",
+               "one after resolve_neg() and resolve_conj()");
   }
   const int64_t begin = value.at(1).integer();
   check_extent(tensor, begin, from.bytes, value);

@@ -15,8 +15,8 @@ constexpr uint32_t kLocal = 0x04034b50, kCentral = 0x02014b50, kEnd = 0x06054b50
 constexpr uint32_t kEnd64 = 0x06064b50, kLocator64 = 0x07064b50;
 constexpr uint64_t kLocalBytes = 30, kCentralBytes = 46, kEndBytes = 22;
 constexpr uint64_t kEnd64Bytes = 56, kLocator64Bytes = 20;
-constexpr uint16_t kExtra64 = 1;        // of 64-bit sizes
-constexpr uint32_t kIn64 = 0xffffffff;  // the size is in that extra field
+constexpr uint16_t kExtra64 = 1;        // type of the extra field with 64-bit sizes
+constexpr uint32_t kIn64 = 0xffffffff;  // marks a size that is in that extra field
 constexpr uint16_t kEncrypted = 1;      // flag
 constexpr size_t kMaxComment = 0xffff;
 
@@ -50,19 +50,19 @@ class ZipReader {
     return {reinterpret_cast<const char*>(bytes_.data()) + at, static_cast<size_t>(count)};
   }
 
-  // Position of the record that ends the archive, behind which only a comment stands.
+  // Returns the position of the archive's end record, which only a comment can follow.
   uint64_t find_end() const {
     if (bytes_.size() < kEndBytes) fail("shorter than an empty archive");
     const uint64_t last = bytes_.size() - kEndBytes;
     for (uint64_t at = last;; --at) {
       if (number<uint32_t>(at) == kEnd && number<uint16_t>(at + 20) == last - at) return at;
-      if (at == 0 || last - at == kMaxComment) fail("no directory at its end: cut off?");
+      if (at == 0 || last - at == kMaxComment) fail("no directory at its end; it may be truncated");
     }
   }
 
   void find_directory() {
     const uint64_t end = find_end();
-    if (number<uint16_t>(end + 4) != 0) fail("a part of several files");
+    if (number<uint16_t>(end + 4) != 0) fail("split into several files, expected one");
     count_ = number<uint16_t>(end + 10);
     directory_bytes_ = number<uint32_t>(end + 12);
     directory_ = number<uint32_t>(end + 16);
@@ -102,7 +102,7 @@ class ZipReader {
       }
       field += 4 + uint64_t{size};
     }
-    return place;  // a member of exactly that size
+    return place;  // no such field: the value is not a marker, but exactly kIn64
   }
 
   // Returns the position of the next record.

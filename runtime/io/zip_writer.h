@@ -7,8 +7,8 @@
 
 namespace shale {
 
-// Makes the bytes around the members of a zip archive whose members are stored, all with 64-bit
-// sizes, so that archives of any size have one form.
+// Makes the headers and the directory of a zip archive of uncompressed members. All sizes have 64
+// bits, so that archives of any size have the same format.
 class ZipLayout {
  public:
   // Returns a member with its header.
@@ -16,9 +16,9 @@ class ZipLayout {
   // Returns the header of a member whose data follows and begins at a multiple of `alignment` bytes
   // in the archive. set_crc() must follow before directory().
   std::string add_header(const std::string& name, uint64_t data_bytes, uint64_t alignment);
-  // Sets the checksum of the last member (zip_crc32) and returns where its header has it.
+  // Sets the checksum of the last member (zip_crc32). Returns the checksum's offset in the archive.
   uint64_t set_crc(uint32_t crc);
-  // Returns what follows the members.
+  // Returns the archive's directory, which follows the members.
   std::string directory() const;
   // Bytes of members and headers.
   uint64_t bytes() const { return bytes_; }

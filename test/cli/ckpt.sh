@@ -82,7 +82,7 @@ expect 0 "wrote" -- ckpt export "$last" --out "$work/split" --shard-size 300KiB 
 
 # A folder for torch.distributed.checkpoint starts a run with the same weights.
 expect 0 "wrote" -- ckpt export "$last" --out "$work/dcp" --to dcp
-expect 64 "has a model in model.safetensors" -- ckpt export "$last" --out "$work/model" --to dcp
+expect 64 "already has a model in model.safetensors" -- ckpt export "$last" --out "$work/model" --to dcp
 "$train" --data "$work/text.txt" --init "$work/dcp" --steps 0 --seq-len 32 --micro-batch 2 --device cpu \
   --threads 1 --out "$work/of_dcp" --export "$work/from_dcp" >"$work/log" 2>&1 ||
   { failures=$((failures + 1)); echo "FAILED: --init of a DCP folder"; tail -n 3 "$work/log"; }

@@ -72,7 +72,7 @@ TEST_CASE("a pickle's dicts, lists, texts and numbers are read", "[io]") {
   CHECK(root.get("none").is(PickleKind::kNone));
   CHECK(root.get("size").integers() == std::vector<int64_t>{3, 4});
   CHECK_FALSE(root.find("other"));
-  CHECK(contains(message_of<DataError>([&] { root.get("other"); }), "a dict without 'other'"));
+  CHECK(contains(message_of<DataError>([&] { root.get("other"); }), "a value without 'other'"));
   CHECK(contains(message_of<DataError>([&] { root.get("int").text(); }),
                  "a value is an integer, expected a text"));
 }
@@ -84,7 +84,7 @@ TEST_CASE("of equal keys the last counts, as in Python", "[io]") {
 
 TEST_CASE("a class or function is refused by its name", "[io]") {
   CHECK(contains(complaint(pickled("cos\nsystem\nX\2\0\0\0ls\x85R"s)),
-                 "the pickle asks for os.system"));
+                 "the pickle uses os.system"));
   CHECK(contains(complaint(pickled("X\2\0\0\0osX\6\0\0\0system\x93"s)), "os.system"));
   CHECK(contains(complaint(pickled("cbuiltins\neval\n")), "; save tensors alone"));
   // What a name is made of does not hide it, nor reaches the terminal.

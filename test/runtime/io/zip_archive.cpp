@@ -70,7 +70,7 @@ TEST_CASE("a malformed archive is an error", "[io]") {
       {changed<uint16_t>(text, directory + 8, 1), "is encrypted"},
       {changed<uint32_t>(text, directory + 20, 9), "has two sizes"},
       {changed<uint32_t>(text, directory, 0), "its directory is malformed"},
-      {changed<uint16_t>(text, end + 4, 1), "a part of several files"},
+      {changed<uint16_t>(text, end + 4, 1), "split into several files"},
       {changed<uint64_t>(text, end64 + 32, 1), "another size than it claims"},
       {changed<uint64_t>(text, end64 + 32, uint64_t{1} << 40), "more members than"},
       {changed<uint64_t>(text, end64 + 40, ~uint64_t{0}), "its directory is cut off"},
