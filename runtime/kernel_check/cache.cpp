@@ -77,7 +77,7 @@ std::optional<StoredCheck> load_check(const CheckedDevice& device) {
     if (stored.device == device) return stored;
     throw DataError(cat(file, ": a check of ", stored.device.gpu, ", expected ", device.gpu));
   } catch (const Error& error) {
-    log_warning("checks the GPU kernels again: ", error.what());
+    log_warning("the GPU kernels are checked again: ", error.what());
     return {};
   }
 }

@@ -19,7 +19,7 @@ struct StoredCheck {
   std::string file;
   CheckedDevice device;
   CheckReport report;
-  std::vector<FailedKernel> failed = {};  // kernels that ended checks
+  std::vector<FailedKernel> failed = {};  // kernels that made the GPU fail or hang in a check
   bool finished = true;                   // false: the last check failed, the report is empty
 };
 

@@ -149,8 +149,8 @@ void Cases::add_attention() {
   });
 }
 
-// Adds cases of 16384 tokens in which queries see an eighth of the pairs, except the window, whose
-// time depends only on the tokens.
+// Adds plain causal attention, and three sparse cases that reduce its (query, key) pairs by block
+// masks or documents, for long sequences.
 void Cases::add_long_attention() {
   add_attention_case({.name = "causal"});
   add_attention_case({.name = "every_8th_block", .every = 8});

@@ -39,9 +39,9 @@ bool holds_floats(DType dtype) {
   return dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF16;
 }
 
-// Relative error that a case's results may have: several roundings, and functions that a GPU
-// approximates. A kernel that is wrong in this way only is not found, but a right one must not end
-// a run.
+// Relative error that a case's results may have, because of several roundings and of functions that
+// a GPU approximates. The check misses kernels with smaller errors, but must not reject a correct
+// one.
 double tolerance_of(DType dtype, bool tf32) {
   switch (dtype) {
     case DType::kBF16: return 0x1p-5;
@@ -266,11 +266,11 @@ class Checker {
       const KernelParts before = slot.out;
       replace_slow(slot, fewer);
       if (slot.out == before) continue;
-      slot.reason += cat(slot.reason.empty() ? "" : "; ", "slower than what replaces it");
+      slot.reason += cat(slot.reason.empty() ? "" : "; ", "slower than its substitute");
     }
   }
 
-  // Leaves out `fewer` parts if the rest is right.
+  // Leaves out the parts `fewer` if the kernels that replace them give correct results.
   void replace_slow(SlotCheck& slot, KernelParts fewer) {
     slot.tried.push_back(fewer);
     leave_out(gpu_.device(), slot.slot, fewer);

@@ -19,14 +19,14 @@ struct LeftOut {
   std::string reason;  // "wrong: attention_fwd/causal/...: ..."
 };
 
-// A slot whose remaining parts made a GPU fail or hang, and the parts that were left out then.
+// A slot that made a GPU fail or hang, and the parts of the slot that were left out at that time.
 struct FailedKernel {
   std::string slot;
   kernels::KernelParts out = 0;
   friend bool operator==(const FailedKernel&, const FailedKernel&) = default;
 };
 
-// A kernel makes the GPU fail or hang: this process can use it no more.
+// Thrown for a kernel that makes the GPU fail or hang. This process can no longer use the GPU.
 class KernelFailure : public UnavailableError {
  public:
   KernelFailure(FailedKernel failed, const std::string& message)
@@ -43,34 +43,34 @@ struct CheckReport {
 
 struct CheckOptions {
   double limit_s = 20;  // no case begins later than this
-  // Also runs one case of the sizes of GPT-2's layers of each kernel. Kernels with a substitute
-  // that needs much less time there are left out.
+  // Also runs one case of each kernel with the sizes of GPT-2's layers, and leaves out a kernel if
+  // its substitute needs much less time for that case.
   bool real_sizes = true;
   std::vector<std::string> slots = {};  // check only these; empty: all
-  // Kernels that ended earlier checks: they are not run, and are left out as if they were wrong.
+  // Kernels that made the GPU fail or hang in earlier checks. They are left out without running.
   std::vector<FailedKernel> failed = {};
   // For tests: seconds of a case with these parts left out, in place of measured ones.
   std::function<double(const KernelCase&, kernels::KernelParts out)> seconds = {};
 };
 
-// Runs every kernel of a GPU on small shapes and on those of a real model, and compares all that it
-// writes with the same call on the CPU. The parts of a slot's kernels (kernels/registry.h) with
-// which it is wrong are left out, as few as possible; a slot that stays wrong throws
-// UnavailableError from then on. exec: with the backend's device and a stream; its tf32 counts.
-// Waits for the stream. Throws KernelFailure for a kernel that cannot be replaced in this process.
+// Runs every kernel of a GPU on small shapes and on those of a real model, and compares its outputs
+// with those of the same call on the CPU. If a slot's outputs are wrong, leaves out as few of its
+// parts (kernels/registry.h) as possible; a slot that stays wrong throws UnavailableError from then
+// on. exec: with the backend's device, a stream and the run's tf32 setting. Waits for the stream.
+// Throws KernelFailure for a kernel after which this process cannot use the GPU.
 CheckReport check_kernels(DeviceBackend& backend, const Exec& exec, const CheckOptions& options);
 
 // The cases of check_kernels() for a device of this capability, small ones or those of real sizes.
 std::vector<KernelCase> check_cases(int arch, bool real_sizes);
 
-// Returns how `got`, the bytes of `want`'s elements on another device, differ, such as "element 17
-// is 0.5, expected 0.25"; empty if they agree: integers exactly, u8 codes but for one in a hundred,
-// which rounding may change, and floats within `tolerance` of their value and of the root mean
-// square of all.
+// Compares `want` with `got`, the bytes of its elements from another device. Returns the first
+// difference, such as "element 17 is 0.5, expected 0.25"; empty if there is none. Integers must be
+// equal; 1% of u8 codes may differ, by rounding; a float may differ by `tolerance` times the sum of
+// its magnitude and the root mean square of all.
 std::string difference(const View& want, std::span<const std::byte> got, double tolerance);
 
-// Returns true if kernels are so much slower than a substitute that it is used in their place.
-// Seconds of the same cases with both. Only cases count in which the two differ.
+// Returns true if kernels are so much slower than their substitutes that these should replace them.
+// Both lists have the seconds of the same cases. Cases with about equal times do not count.
 bool is_much_slower(std::span<const double> ours, std::span<const double> substitute);
 
 }  // namespace shale::kernel_check

@@ -9,7 +9,8 @@
 
 namespace shale::kernel_check {
 
-// kernels::parts_of() and leave_out() of the device's type; 0 and nothing on the CPU.
+// Call the functions of the same names in kernels:: for the device's type. On the CPU, whose
+// kernels have no parts, return 0 and do nothing.
 kernels::KernelParts parts_of(const Device& device, std::string_view slot);
 void leave_out(const Device& device, std::string_view slot, kernels::KernelParts parts);
 

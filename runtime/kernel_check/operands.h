@@ -67,7 +67,7 @@ class KernelBench {
   // rotation_bytes: total size of the operand copies that calls use in turn, so that caches are
   // cold (copies()); 0: chosen by the size of the device's caches.
   explicit KernelBench(KernelDevice& device, int64_t rotation_bytes = 0);
-  // Uses what `exec` has, such as a context's counters, but workspace and StepState of its own.
+  // Takes all fields of `exec`, such as a context's counters, except workspace and StepState.
   KernelBench(KernelDevice& device, const Exec& exec);
   KernelBench(const KernelBench&) = delete;  // no copies: exec() points into the object
   KernelBench& operator=(const KernelBench&) = delete;

@@ -92,8 +92,8 @@ void* DiskMemory::allocate(size_t bytes) {
   const size_t size = align_up(bytes);
   const int64_t offset = end_;
   if (const int error = posix_fallocate(file_.handle(), offset, static_cast<off_t>(size))) {
-    throw DiskError(cat("offload: ", path_, ": no room for ", format_bytes(double(size)),
-                        " besides ", format_bytes(double(end_)), ": ", std::strerror(error)));
+    throw DiskError(cat("offload: ", path_, ": no space for ", format_bytes(double(size)),
+                        " more after ", format_bytes(double(end_)), ": ", std::strerror(error)));
   }
   void* const memory = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, file_.handle(),
                             static_cast<off_t>(offset));

@@ -65,7 +65,7 @@ has 'kernels left out on the GPUs were ["gemm/fused"] in' 'are none now; losses 
 # A damaged file is ignored, and replaced.
 echo '{' >"${files[0]}"
 run 0 --steps 1 --out "$work/fourth"
-has 'checks the GPU kernels again' 'checked the kernels of emu:90'
+has 'the GPU kernels are checked again' 'checked the kernels of emu:90'
 SHALE_KERNEL_CHECK=never run 64 --steps 1 --out "$work/fourth"
 has 'SHALE_KERNEL_CHECK: never, expected on or off'
 

@@ -143,7 +143,7 @@ TEST_CASE("kernels that others beat by far are replaced, if those are right") {
   leave_out(kHopper, "grouped_gemm", 0);
   REQUIRE(report.left_out.size() == 1);
   CHECK(report.left_out[0].kernel == "grouped_gemm/hopper");
-  CHECK(report.left_out[0].reason == "slower than what replaces it");
+  CHECK(report.left_out[0].reason == "slower than its substitute");
 }
 
 TEST_CASE("kernels that ended an earlier check are not run again") {

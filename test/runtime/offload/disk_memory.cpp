@@ -198,7 +198,7 @@ TEST_CASE("memory on a disk that cannot be names the folder", "[offload]") {
                      [&] { DiskMemory memory(folder.write("file", "x") + "/none"); }),
                  "no such folder"));
   DiskMemory memory(folder.path());
-  CHECK(contains(message_of<DiskError>([&] { memory.allocate(size_t{1} << 60); }), "no room for"));
+  CHECK(contains(message_of<DiskError>([&] { memory.allocate(size_t{1} << 60); }), "no space for"));
   std::vector<std::byte> elsewhere(4 * kPage);
   CHECK_THROWS_AS(memory.acquire(elsewhere), InternalError);
 }
