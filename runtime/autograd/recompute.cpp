@@ -39,8 +39,8 @@ struct Slot {
   Tensor tensor;
 };
 
-// An input that looks to fn as it did in the first run: it has a history (here an empty one) if it
-// had one, and is a leaf if it was one.
+// Returns an input that looks to fn as in the first run: with a history (here an empty one) if it
+// had one then, or a leaf if it was one.
 Tensor replayed_input(const SavedTensor& saved, bool requires_grad) {
   if (!saved.defined()) return {};
   Tensor x = saved.get();

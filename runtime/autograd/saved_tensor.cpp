@@ -26,9 +26,9 @@ SavedTensor::SavedTensor(const char* op, const Tensor& x) : op_(op) {
 Tensor SavedTensor::get() const {
   if (counter_ != nullptr && *counter_ != version_) {
     throw AutogradError(cat(op_, ": ", argument_text("a tensor", tensor_),
-                            " that backward needs was changed in place: it was saved "
-                            "at version ",
-                            version_, ", it is at version ", *counter_));
+                            " that backward needs was changed in place: expected "
+                            "version ",
+                            version_, ", at which it was saved, found ", *counter_));
   }
   if (recipe_ != nullptr) return recipe_->make();
   return packed_ != nullptr ? hooks_->unpack(packed_) : tensor_;

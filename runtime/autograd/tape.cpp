@@ -341,7 +341,7 @@ void run_backward(Context& context, const Body& body) {
 
 }  // namespace
 
-// In backward, the context that x moved to has finished its forward.
+// Also advances the samples of y's context: its forward is over when the backward begins.
 void record_move(const char* op, const Tensor& x, Tensor& y, BackwardFn backward) {
   AutogradState &from = x.context().autograd(), &to = y.context().autograd();
   if (!from.enabled || !to.enabled || !x.requires_grad()) return;
@@ -380,7 +380,7 @@ BackwardHooksScope::BackwardHooksScope(Context& context, BackwardHooks hooks)
 }
 
 BackwardHooksScope::~BackwardHooksScope() {
-  // A context that has ended has taken its hooks along.
+  // The hooks were destroyed together with their context, if that no longer exists.
   if (memory_->context != nullptr) memory_->context->autograd().backward_hooks.erase(place_);
 }
 

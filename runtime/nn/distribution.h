@@ -27,9 +27,9 @@ class Distribution {
   // reduce-scatters the sum over ranks, plus `residual` (may be undefined). Between such layers
   // each rank holds its slice of the rows. x, residual, result: [..., T, C] of this rank; rows:
   // [..., T of all ranks, C]. body must pass its `residual` argument to the op that makes its
-  // result, or add it if it is defined. With several ranks `residual` is undefined, and makes the
-  // op send rows while it computes other rows. Rows that body reads may also still be in transfer:
-  // a GEMM processes them piece by piece, other ops wait.
+  // result, or add it if it is defined. With several ranks the argument is an undefined tensor that
+  // makes the op send finished rows while it computes others. Rows that body reads may also still
+  // be in transfer: a GEMM processes them piece by piece, other ops wait.
   using Body = std::function<Tensor(const Tensor& rows, const Tensor& residual)>;
   virtual Tensor across(const Tensor& x, const Tensor& residual, const Body& body) const {
     return body(x, residual);

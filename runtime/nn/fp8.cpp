@@ -8,7 +8,7 @@
 namespace shale::nn {
 namespace {
 
-// Throws ConfigError for a layer whose GEMMs, or those of its gradients, the device does not have.
+// Throws ConfigError unless the device supports the sizes of the layer's GEMMs and their gradients.
 void check_sizes(const LinearWeights& layer, const Device& device) {
   const int64_t unit = kernels::fp8_lines_unit(device);
   Shape shape = layer.weight.shape;

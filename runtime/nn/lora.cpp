@@ -56,7 +56,7 @@ Lora::Lora(LinearWeights& layer, const LoraOptions& options, uint32_t dropout_si
       b(&layer, "lora_B", options.rank, layer.weight_shape()[0], Init::zeros(), Bias::kNo),
       options_(options),
       dropout_site_(dropout_site) {
-  // Of A and B, the matrix with the dimension along which the layer's weight is sharded is sharded.
+  // Shards the matrix that has the sharded dimension of the layer's weight; replicates the other.
   replicate({&a, &b});
   const Split& split = layer.weight.split;
   if (split.share == Share::kShard) (split.dim == 0 ? b : a).weight.split = split;
@@ -85,7 +85,7 @@ std::vector<LinearWeights*> add_adapters(Module& root, const LoraOptions& option
     if (is_there) continue;
     throw ConfigError(cat("lora: no layer is called '", target, "', expected ", kAllLinear,
                           " or some of ",
-                          known.empty() ? "none: the model has no layer that takes one" : known));
+                          known.empty() ? "its layers (but none supports an adapter)" : known));
   }
   for (LinearWeights* layer : all) {
     const bool is_target = std::any_of(
@@ -118,7 +118,7 @@ bool is_of_adapter(const Parameter& parameter) {
 void merge_adapter(const View& weight, const View& a, const View& b, double scale) {
   const int64_t out = weight.size(0), in = weight.size(1), rank = a.size(0);
   if (a.size(1) != in || b.size(0) != out || b.size(1) != rank) {
-    throw ShapeError(cat("adapter: A is ", a, " and B ", b, ", the weight ", weight));
+    throw ShapeError(cat("adapter: A is ", a, " and B ", b, ", which do not fit ", weight));
   }
   float* const values = weight.as<float>();
   const float* const as = a.as<float>();

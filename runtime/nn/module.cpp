@@ -21,8 +21,8 @@ std::string join(const std::string& prefix, const std::string& name) {
 }
 
 // Adds a backward node to the defined tensors that calls `hook` before it passes their gradients
-// on. Uniquely owned tensors are hooked in place, others through a view. use: a leaf of which this
-// call is a use; may be undefined.
+// on. Uniquely owned tensors are hooked in place, others through a view. use: a leaf that the node
+// takes as a further input, so that backward counts this use of it; may be undefined.
 std::vector<Tensor> with_backward_hook(const char* op, std::vector<Tensor> tensors,
                                        std::function<void()> hook, const Tensor& use = {}) {
   std::vector<Tensor> from;

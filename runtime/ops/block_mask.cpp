@@ -48,7 +48,7 @@ BlockMask::Lists BlockMask::lists(Context& context, const Call& call) const {
                      (call.keys - 1) / kAttentionBlock != first)) {
     throw ShapeError(cat("attention: ", call.queries, " queries of a block mask begin at token ",
                          before, ", expected a multiple of ", kAttentionBlock,
-                         ", or all in one such block"));
+                         ", or queries in a single block"));
   }
   const int64_t patterns = options_.by_head ? call.heads : 1;
   const int64_t first_head = options_.by_head ? call.first_head : 0;

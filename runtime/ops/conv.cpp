@@ -60,7 +60,7 @@ kernels::PackedWeight* packed_weight(const Tensor& leaf, uint64_t version,
     if (!mine.memory.defined() || mine.memory.numel() != int64_t(bytes)) {
       mine.memory = Tensor();
       mine.memory = empty(*context, {int64_t(bytes)}, DType::kU8, MemoryTag::kWorkspace,
-                          "a weight in the order of convolutions");
+                          "a weight packed for convolutions");
     }
     return mine.memory.view().data;
   };

@@ -13,8 +13,8 @@ namespace shale {
 // Random numbers: normal with mean 0 and variance 1; uniform in [low, high). With a seed they
 // depend on the seed and the element only. Otherwise they depend on ContextOptions::seed, the
 // optimizer step and the number of random tensors made in this step, so that a resumed run and a
-// recomputed segment make the same; ranks that need different ones have different seeds. The bits
-// are the same on every device.
+// recomputed segment make the same numbers. Ranks that need different numbers must have different
+// seeds. The bits are the same on every device.
 Tensor randn(Context& context, const Shape& shape, DType dtype = DType::kF32,
              std::optional<uint64_t> seed = {});
 Tensor uniform(Context& context, const Shape& shape, float low = 0, float high = 1,

@@ -19,10 +19,10 @@ Tensor mul(const Tensor& a, const Tensor& b);           // a * b; keeps both for
 Tensor scale(const Tensor& x, float factor);            // factor * x
 void scale_(Tensor& x, float factor);                   // x *= factor
 Tensor gelu(const Tensor& x, Gelu kind = Gelu::kTanh);  // keeps x for backward
-// Converts to any dtype; returns x itself if that is its own. Floats are rounded to nearest, for
-// integers towards zero and into their range; integers that do not fit wrap around. Recorded
-// between floats. fp64 tensors can be converted, but no other op computes with them; their
-// gradients are f32.
+// Converts to any dtype; returns x itself if x has it. Rounds to nearest. A float that becomes an
+// integer is rounded towards zero and clamped to the range; an integer that does not fit wraps
+// around. Autograd records casts between floats. fp64 tensors can be converted, but no other op
+// computes with them; their gradients are f32.
 Tensor cast(const Tensor& x, DType dtype);
 
 // y = x * keep / (1 - p) + residual. The mask depends only on seed, step, site, global sample index

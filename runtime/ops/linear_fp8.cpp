@@ -158,7 +158,7 @@ Fp8Blocks fp8_weight_blocks(Operands operands) {
 Fp8Tensor Fp8Tensor::make(Context& context, int64_t lines, int64_t length, const Kind& kind,
                           MemoryTag tag, const Tensor& given) {
   const auto make = [&](const Shape& shape, DType dtype) {
-    return empty(context, shape, dtype, tag, "an operand of fp8");
+    return empty(context, shape, dtype, tag, "an fp8 operand");
   };
   return {.codes = given.defined() ? given
                                    : make({lines, kernels::fp8_codes_stride(length)}, DType::kU8),

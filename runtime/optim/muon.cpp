@@ -299,8 +299,8 @@ void Muon::orthogonalize_batch(const Batch& batch, const Tensor& x) const {
                               ? x.alias({count, rows, cols}, {rows * cols, cols, 1})
                               : x.alias({rows, cols}, {cols, 1});
   const ScaledMatrix result = orthogonalize(matrices, options_.method, options_.eps);
-  // Other ranks receive the update in bf16. Scaling it here, before it is rounded, is done once
-  // for all ranks.
+  // Scales the update here, once for all ranks, because it is then rounded to bf16 for the other
+  // ranks.
   kernels::axpby(x.exec(),
                  {.a = result.value.alias({x.numel()}, {1}), .y = x, .alpha = result.factor});
 }

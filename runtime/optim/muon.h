@@ -10,8 +10,8 @@ namespace shale::optim {
 
 // Scale factor of the step of a matrix [out, in].
 enum class MuonScale {
-  kMatchRmsAdamW,  // 0.2 sqrt(max(out, in)) (arXiv:2502.16982, equation 4): AdamW's rate and decay
-  kOriginal,       // sqrt(max(1, out / in)) (kellerjordan.github.io/posts/muon): rates near 0.02
+  kMatchRmsAdamW,  // 0.2 sqrt(max(out, in)) (arXiv:2502.16982, eq. 4): use AdamW's lr and decay
+  kOriginal,       // sqrt(max(1, out / in)) (kellerjordan.github.io/posts/muon): use lr near 0.02
   kSpectral,       // sqrt(out / in) (arXiv:2409.20325)
 };
 

@@ -145,7 +145,7 @@ TEST_CASE("what cannot be fused is an error that says why") {
         "of it");
   CHECK(contains(message_of<InternalError>(
                      [&] { fused([](const Tensor& in) { return softmax(exp(in)); }, x); }),
-                 "inside fused() only elementwise ops take their results"));
+                 "inside fused() only elementwise ops can use results of ops"));
   // After an error, the context still works.
   CHECK(to_host<float>(exp(x)).size() == 12);
   CHECK(message_of<ShapeError>([&] {
