@@ -405,7 +405,7 @@ std::string CachingAllocator::summary_locked() const {
   }
   text += row("sum of parts", stats_.allocated, stats_.peak_allocated);
   text += row("reserved", stats_.reserved, stats_.peak_reserved);
-  text += row("free of it", stats_.reserved - stats_.allocated,
+  text += row("reserved, free", stats_.reserved - stats_.allocated,
               stats_.peak_reserved - stats_.peak_allocated);
   int64_t largest = 0;
   for (const auto& [key, pool] : pools_) {

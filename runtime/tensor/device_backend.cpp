@@ -11,7 +11,7 @@ void DeviceBackend::begin_capture(void*) {
 }
 
 std::unique_ptr<DeviceGraph> DeviceBackend::end_capture(void*) {
-  throw InternalError(cat("capture: none began on ", device()));
+  throw InternalError(cat("capture: end_capture() without begin_capture() on ", device()));
 }
 
 bool DeviceBackend::captures(void*) const {

@@ -288,9 +288,9 @@ class CudaBackend final : public DeviceBackend {
   UploadRing uploads_;  // destroyed first, because it uses events
 };
 
-// Streams share the GPU's hardware queues, 8 by default, and work waits for all work before it in
-// its queue: a message that waits for another rank would hold back that rank's own. 32 is the most.
-// CUDA reads the variable at its first call; a user's value stays.
+// Requests the maximum of 32 hardware queues, which streams share (default: 8). Work waits for all
+// earlier work in its queue: a message that waits for another rank would block the message that the
+// other rank waits for. CUDA reads the variable at its first call; a user's value stays.
 void ask_for_queues() {
   setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*overwrite=*/0);
 }
@@ -315,7 +315,7 @@ GpuList visible_cuda_gpus() {
       check(cudaDeviceGetPCIBusId(bus.data(), bus.size(), index), "cudaDeviceGetPCIBusId");
       list.ids.emplace_back(bus.data());
     }
-    if (count == 0) list.why_none = "the driver shows none; is CUDA_VISIBLE_DEVICES empty?";
+    if (count == 0) list.why_none = "the driver shows no GPU; check CUDA_VISIBLE_DEVICES";
   } catch (const UnavailableError& error) {
     list.why_none = error.what();
   }

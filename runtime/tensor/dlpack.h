@@ -25,8 +25,8 @@ struct DlpackOptions {
 DLManagedTensorVersioned* to_dlpack(const Tensor& x, const DlpackOptions& options = {});
 DLManagedTensor* to_dlpack_legacy(const Tensor& x, const DlpackOptions& options = {});
 
-// Tensors over the memory of such a struct, without a copy. They call its deleter when nothing uses
-// the memory any more, but not if this function throws. The other library's work on the memory must
+// Return a tensor over a DLPack struct's memory, without a copy. The deleter is called when nothing
+// uses the memory any more, but not if these throw. The other library's work on the memory must
 // be done. read_only receives true if the memory must not be written; null: that is an error.
 // Throws DTypeError, and ShapeError for memory of another device.
 Tensor from_dlpack(Context& context, DLManagedTensorVersioned* managed,

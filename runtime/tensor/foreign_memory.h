@@ -20,7 +20,7 @@ std::shared_ptr<Storage> adopt_memory(Context& context, void* memory, int64_t by
 struct BlobOptions {
   std::optional<Shape> strides = {};  // in elements, 0 or more; default: dense and row-major
   // A stream (cudaStream_t) of the caller that writes the memory: the compute stream waits for the
-  // work that it has now. Null is CUDA's default stream. Default: the memory is ready.
+  // work now queued on it. Null is CUDA's default stream. Default: the memory is ready.
   std::optional<void*> stream = {};
   // Called once, when nothing uses the memory any more; it must not throw. Default: the memory
   // outlives the context.

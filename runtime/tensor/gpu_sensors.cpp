@@ -82,7 +82,7 @@ std::unique_ptr<GpuSensors> GpuSensors::of(const Device& device) {
   try {
     return std::make_unique<GpuSensors>(visible_gpus().ids.at(static_cast<size_t>(device.index)));
   } catch (const std::exception& error) {
-    log_info("the GPU's use, power and temperature are not known: ", error.what());
+    log_info("the GPU's utilization, power and temperature cannot be read: ", error.what());
     return nullptr;
   }
 }

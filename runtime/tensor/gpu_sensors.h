@@ -39,7 +39,7 @@ class GpuSensors {
   GpuSensors(const GpuSensors&) = delete;
   GpuSensors& operator=(const GpuSensors&) = delete;
 
-  Totals read();  // with a reading of now
+  Totals read();  // takes a reading now and includes it
 
  private:
   void take_reading();

@@ -29,8 +29,8 @@ struct OpAttribute {
   std::vector<double> values;
 };
 
-// Receives every op of a context while it is AutogradState::recorder, with all that determines its
-// result: the tape lacks attributes, and inputs without gradients. An op reports itself with
+// Receives every op of a context while it is AutogradState::recorder, with all that determines the
+// op's result; the tape has neither attributes nor inputs without gradients. An op reports itself:
 //
 //   if (OpRecorder* to = recorder_of(y)) to->add("softmax", {x}, {y}, {{"log", log}});
 //

@@ -80,9 +80,9 @@ View Tensor::view() const {
     throw InternalError(
         cat("tensor: ", impl.leaf ? impl.leaf->name : "a tensor", " ", dtype_name(impl.dtype),
             impl.shape,
-            " has no memory: materialise or shard its module first, and use it while "
-            "that module runs, its forward being a call of Module::run; inside "
-            "fused() only elementwise ops take their results"));
+            " has no memory: materialise or shard its module first, and use it only "
+            "inside the forward (Module::run) of that module; inside fused() only "
+            "elementwise ops can use results of ops"));
   }
   if (RowPieces* const rows = impl.storage->rows()) rows->wait();
   return {
@@ -183,7 +183,7 @@ template <typename T>
 Tensor from_host(Context& context, std::span<const T> values, const Shape& shape, MemoryTag tag) {
   if (static_cast<int64_t>(values.size()) != shape.numel()) {
     throw ShapeError(
-        cat("from_host: ", values.size(), " values, expected the elements of ", shape));
+        cat("from_host: ", values.size(), " values, expected as many as in ", shape));
   }
   Tensor x = empty(context, shape, dtype_of<T>, tag);
   context.copy(x.data(), values.data(), x.bytes());

@@ -68,7 +68,8 @@ struct TensorImpl {
   std::shared_ptr<Sharing> sharing = std::make_shared<Sharing>(Sharing::kNone);  // of all views
   // Dense tensor of which this one is a recorded view; null: none.
   std::shared_ptr<TensorImpl> base;
-  // Changes in place that the history includes: of a base, all; of a view, those up to its making.
+  // Number of in-place changes that the history includes. A view is recorded again (update_view())
+  // if its base has more.
   uint64_t edition = 0;
 
   bool requires_grad = false;

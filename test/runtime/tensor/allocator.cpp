@@ -164,7 +164,7 @@ TEST_CASE("statistics divide the peak by tags") {
   // 6 MiB are in use in two segments; the freed block's segment has 4 MiB left.
   const std::string summary = f.allocator.memory_summary();
   CHECK(contains(summary, "sum of parts          6.0 MiB     10.0 MiB"));
-  CHECK(contains(summary, "free of it            4.0 MiB          0 B"));
+  CHECK(contains(summary, "reserved, free        4.0 MiB          0 B"));
   CHECK(contains(summary, "largest free block 4.0 MiB"));
   f.allocator.reset_peak();
   CHECK(f.allocator.stats().peak_allocated == 6 * kMiB);

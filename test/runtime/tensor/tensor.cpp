@@ -52,7 +52,7 @@ TEST_CASE("host values that do not fit the shape, or the dtype, are refused") {
   CHECK(contains(message_of<ShapeError>([&] {
                    from_host<int64_t>(context, three, {2, 2});
                  }),
-                 "3 values, expected the elements of [2,2]"));
+                 "3 values, expected as many as in [2,2]"));
   const Tensor x = from_host<int64_t>(context, three, {3});
   CHECK(contains(message_of<DTypeError>([&] { to_host<int32_t>(x); }), "expected int32"));
 }
