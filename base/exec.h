@@ -37,7 +37,7 @@ struct StepState {
   // Kernels write the fields below; the host resets them when a step begins.
   float grad_norm = 0;      // norm of the whole gradient, written by kernels::clip_factor
   float clip_factor = 1;    // factor that optimizers apply to gradients (unscaling included)
-  uint32_t non_finite = 0;  // not 0: a gradient is Inf or NaN (2: see kernels/loss_scale.h)
+  uint32_t non_finite = 0;  // not 0: skip the step. 1: Inf or NaN; 2, 3: kernels/loss_scale.h
 };
 
 // Counters in device memory that the blocks of a kernel share, for the kernels of one stream. They
@@ -45,8 +45,8 @@ struct StepState {
 // them. This holds for dependent launches and for CUDA graphs, too.
 struct BlockCounters {
   uint32_t next_tile = 0;  // see kernels/cuda/tile_queue.cuh
-  // For tiles that several blocks share (kernels/cuda/gemm/gemm90_shares.cuh): for each slab of 64
-  // rows, the number of blocks that have written their share.
+  // Number of blocks that have written their share of each slab of 64 rows, for tiles that several
+  // blocks share (kernels/cuda/gemm/gemm90_shares.cuh).
   static constexpr int kSlabs = 272;
   uint32_t written[kSlabs] = {};
 };

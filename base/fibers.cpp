@@ -98,7 +98,7 @@ struct Fibers::Fiber {
   SanitizerFiber sanitizer = {};
   bool has_begun = false, has_ended = true;
   std::string waits_for = {};
-  const std::function<bool()>* is_open = nullptr;  // what park() waits for
+  const std::function<bool()>* is_open = nullptr;  // condition that park() waits for
 };
 
 struct Fibers::Run {

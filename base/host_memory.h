@@ -26,9 +26,9 @@ int64_t oom_kills();
 // group of this process has left, if that is less. nullopt: unknown.
 std::optional<int64_t> available_host_memory();
 
-// Throws OutOfMemoryError if the host's memory cannot hold `bytes` more; else the kernel would kill
-// a process later, without a message. `mapped`: bytes that this process has mapped; those not
-// touched yet count as free in available_host_memory(). Small requests are not checked.
+// Throws OutOfMemoryError if the host's memory cannot hold `bytes` more. Without this check the
+// kernel would kill a process later, without a message. `mapped`: bytes that this process has
+// mapped; those not touched yet also need memory later. Small requests are not checked.
 void require_host_memory(int64_t bytes, int64_t mapped = 0);
 
 }  // namespace shale

@@ -19,7 +19,7 @@ struct PciLink {
 // or shows in a form other than documented (Documentation/ABI/testing/sysfs-bus-pci), is unknown.
 struct PciPlace {
   std::string address;  // "0000:17:00.0"
-  // From the host bridge of the root complex ("pci0000:16") to the device; empty: unknown.
+  // Names from the host bridge of the root complex ("pci0000:16") to the device; empty: unknown.
   std::vector<std::string> path{};
   // links[i] leads from path[2 * i + 1], a root port or a switch port, to path[2 * i + 2].
   std::vector<PciLink> links{};

@@ -47,7 +47,7 @@ struct TraceRecord {
   std::string host = {};
   std::vector<std::string> names = {};
   std::vector<About> about = {};
-  // By track name. Slices of a track are disjoint or nested; they never overlap partly.
+  // Slices by track name. Those of a track are disjoint or nested; they never overlap partly.
   std::map<std::string, std::vector<Slice>> tracks = {};
   std::map<std::string, std::vector<Point>> counters = {};  // by name, which ends with the unit
 

@@ -5,8 +5,8 @@
 
 namespace shale::amp {
 
-// While it exists, ops of the context choose their compute dtype independent of their inputs'
-// dtypes, as in torch.autocast. Casts are recorded, so gradients arrive in the inputs' dtypes; the
+// Scope in which ops of the context choose their compute dtype independent of their inputs' dtypes,
+// as in torch.autocast. Casts are recorded, so gradients arrive in the inputs' dtypes; the
 // gradient of a weight stays f32 throughout. Regions nest; DType::kF32 switches autocast off.
 //
 //   in the region's dtype       linear, ffn, swiglu, attention, packed_attention, matmul,

@@ -43,7 +43,7 @@ class DeferredGrads {
 // backward() in two halves with bitwise equal results. The first half computes the gradients that
 // lead to leaves and postpones the gradients of the leaves themselves. The second half computes
 // these postponed gradients. Leaf hooks and the context's BackwardHooks run only in the second
-// half. Between the halves, an input and an output gradient of each matmul, and the gradients of
+// half. Between the halves, the input and the output gradient of each matmul, and the gradients of
 // other leaves, stay in memory. Throws AutogradError inside another backward.
 void backward_inputs(const Tensor& root, const Tensor& dy, DeferredGrads& rest);
 // Second half: runs the postponed work and empties `rest`.

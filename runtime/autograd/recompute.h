@@ -32,7 +32,7 @@ Tensor checkpoint(const std::function<Tensor(const Tensor&)>& fn, const Tensor& 
 // through ops and modules; only autograd/recompute.cpp catches it.
 struct RecomputationDone {};
 
-// While it exists, saved tensors that are cheap to recompute from other saved tensors (outputs of
+// Scope in which saved tensors that are cheap to recompute from other saved tensors (outputs of
 // norms and of GELU) are not kept; backward recomputes them (set_recipe() in saved_tensor.h).
 // Outputs of GEMMs and of attention are kept, so backward does hardly more work (arXiv:2205.05198,
 // section 5).

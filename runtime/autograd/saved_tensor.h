@@ -43,10 +43,10 @@ class SavedTensor {
 // SelectiveRecompute). `make` must hold the tensors it needs as SavedTensors.
 bool wants_recipes(Context& context);
 void set_recipe(Tensor& y, std::function<Tensor()> make);
-// True if x would be recomputed, not kept, were it saved now.
+// True if saving x now would keep its recipe instead of its values.
 bool has_recipe(const Tensor& x);
 
-// While it exists, tensors saved in the context pass through these hooks.
+// Scope in which tensors saved in the context pass through these hooks.
 class SavedTensorHooksScope {
  public:
   SavedTensorHooksScope(Context& context, SavedTensorHooks hooks);

@@ -92,7 +92,7 @@ void backward(const Tensor& root, const Tensor& dy = {}, bool retain_graph = fal
 // sets the loss scale. Every term of a loss gets both factors from here, independent of its ops.
 Tensor backward_seed(Context& context, const Shape& shape = {}, DType dtype = DType::kF32);
 
-// While it exists, every backward() of the context calls these hooks. It may outlive the context.
+// Scope in which every backward() of the context calls these hooks. It may outlive the context.
 class BackwardHooksScope {
  public:
   BackwardHooksScope(Context& context, BackwardHooks hooks);
@@ -105,7 +105,7 @@ class BackwardHooksScope {
   std::list<BackwardHooks>::iterator place_;
 };
 
-// While it exists, ops of the context record nothing.
+// Scope in which ops of the context record nothing for backward.
 class NoGrad {
  public:
   explicit NoGrad(Context& context);
@@ -118,7 +118,7 @@ class NoGrad {
   bool before_;
 };
 
-// While it exists, layers run in inference mode (no dropout) and ops record nothing.
+// Scope in which layers run in inference mode (no dropout) and ops record nothing for backward.
 class Inference {
  public:
   explicit Inference(Context& context);

@@ -69,7 +69,7 @@ TrainSampler::TrainSampler(int64_t stream_tokens, int64_t seq_len, uint64_t seed
     : seq_len_(seq_len), seed_(seed) {
   const int64_t all = count_windows(stream_tokens, seq_len);
   const int64_t movable = (stream_tokens - seq_len) / seq_len;  // windows that fit at any offset
-  // With very little data there is one window, which moves as far as the stream allows.
+  // Very little data gives one window, which moves as far as the stream allows.
   samples_ = std::min(all, std::max<int64_t>(movable, 1));
   offsets_ = std::min(seq_len, stream_tokens - samples_ * seq_len);
 }

@@ -104,7 +104,8 @@ OnnxExport export_onnx(const Module& module, const onnx::Forward& forward,
   };
   try {
     const int64_t batch = inputs.front().ndim() > 0 ? inputs.front().size(0) : 0;
-    if (!options.free_batch || batch == 0) throw onnx::BatchError("free_batch is off, or no rows");
+    if (!options.free_batch || batch == 0)
+      throw onnx::BatchError("free_batch is off, or the first input has no rows");
     recording =
         onnx::merge_batches(onnx::record_forward(module, forward, copies(inputs, 2)),
                             onnx::record_forward(module, forward, copies(inputs, 3)), batch);

@@ -31,7 +31,7 @@ struct Value {
   DType dtype = DType::kF32;
   Tensor tensor = {};
   bool is_constant = false;
-  uint32_t checksum = 0;  // of a constant that forward made; 0: none
+  uint32_t checksum = 0;  // checksum of a constant that forward made; 0: none
 };
 
 struct Operand {
@@ -127,7 +127,7 @@ class Graph {
   const Recording& recording;
   std::vector<Node> nodes;
   std::map<std::string, Initializer> initializers;
-  std::map<int, std::string> names;  // of values of the recording
+  std::map<int, std::string> names;  // names of the recording's values, by index
 
  private:
   std::string fresh(std::string_view type);

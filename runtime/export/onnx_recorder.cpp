@@ -157,7 +157,7 @@ class RecorderScope {
 // the size is neither fixed nor a multiple of the batch.
 std::optional<int64_t> merge(int64_t two, int64_t three, int64_t n) {
   if (two == three) return two;
-  const int64_t k = three - two;  // of n samples
+  const int64_t k = three - two;  // size of n samples
   if (two != 2 * k || k % n != 0) return std::nullopt;
   return -(k / n);
 }

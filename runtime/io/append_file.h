@@ -35,7 +35,7 @@ class AppendFile {
 
   const std::string path_;
   int fd_ = -1;
-  bool warned_ = false;  // that the file was removed
+  bool warned_ = false;  // a warning has said that the file was removed
 
   std::mutex mutex_;               // protects what follows
   std::string kept_;               // bytes that are not in the file yet

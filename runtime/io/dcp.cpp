@@ -60,7 +60,7 @@ Slices slices_of(const PickleValue& storage_data) {
   for (size_t i = 0; i < storage_data.size(); ++i) {
     const PickleValue index = storage_data.key(i).state(), place = storage_data.at(i).state();
     const auto offset = index.find("offset");
-    if (!offset || offset->is(PickleKind::kNone)) continue;  // not of a tensor
+    if (!offset || offset->is(PickleKind::kNone)) continue;  // not a tensor's entry
     const auto transforms = place.find("transform_descriptors");
     if (transforms && !transforms->is(PickleKind::kNone)) {
       transforms->fail("transform_descriptors", "None: parts that are not compressed");

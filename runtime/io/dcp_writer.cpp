@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* kDataFile = "__0_0.distcp";
 constexpr const char* kClasses = "torch.distributed.checkpoint.metadata";
-constexpr uint64_t kDataAlignment = 64;  // of a tensor's data, as in torch.save
+constexpr uint64_t kDataAlignment = 64;  // alignment of a tensor's data, as in torch.save
 
 // Writes a pickle of protocol 2, without a memo.
 class PickleWriter {
@@ -32,7 +32,7 @@ class PickleWriter {
   PickleWriter& none() { return op("N"); }
   PickleWriter& no() { return op("\x89"); }
   PickleWriter& mark() { return op("("); }
-  PickleWriter& tuple() { return op("t"); }  // of the values since mark()
+  PickleWriter& tuple() { return op("t"); }  // a tuple of the values since mark()
   PickleWriter& text(std::string_view value) {
     return op("X").number(static_cast<uint32_t>(value.size())).op(value);
   }
@@ -147,8 +147,8 @@ void DcpWriter::write(std::span<const std::byte> bytes) {
   if (bytes.empty()) return;
   const int64_t left = current_ < tensors_.size() ? tensors_[current_].bytes() - written_ : 0;
   if (std::ssize(bytes) > left) {
-    throw InternalError(cat(file_.path(), ": ", bytes.size(), " bytes, of which ", left,
-                            " are left of the tensor"));
+    throw InternalError(cat(file_.path(), ": write of ", bytes.size(), " bytes, expected at most ",
+                            left, ", the rest of the tensor"));
   }
   const Place& place = places_[current_];
   file_.write_at(place.begin + std::ssize(place.front) + written_, bytes);
@@ -161,8 +161,8 @@ void DcpWriter::write(std::span<const std::byte> bytes) {
 
 void DcpWriter::finish() {
   if (current_ < tensors_.size()) {
-    throw InternalError(cat(file_.path(), ": tensor '", tensors_[current_].name, "' has ", written_,
-                            " of its ", tensors_[current_].bytes(), " bytes"));
+    throw InternalError(cat(file_.path(), ": tensor '", tensors_[current_].name, "' has only ",
+                            written_, " of its ", tensors_[current_].bytes(), " bytes"));
   }
   file_.finish(file_bytes_);
 }

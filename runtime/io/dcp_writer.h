@@ -33,7 +33,7 @@ class DcpWriter : public TensorWriter {
   struct Place {
     int64_t begin = 0;
     int64_t bytes = 0;
-    std::string front = {};  // what precedes the data
+    std::string front = {};  // bytes before the data
     ZipLayout zip = {};
   };
   void start_tensors();
@@ -48,7 +48,7 @@ class DcpWriter : public TensorWriter {
   int64_t file_bytes_ = 0;
   size_t current_ = 0;
   int64_t written_ = 0;  // bytes of the current tensor
-  uint32_t crc_ = 0;     // of these bytes
+  uint32_t crc_ = 0;     // checksum of these bytes
 };
 
 }  // namespace shale

@@ -189,7 +189,8 @@ void File::read_at(int64_t offset, std::span<std::byte> bytes, std::optional<siz
       fail(cat("reading ", piece, " bytes at byte ", offset), error);
     }
     if (count == 0) {
-      throw DataError(cat(path_, ": ends at byte ", offset, ", expected ", end - offset, " more"));
+      throw DataError(
+          cat(path_, ": ends at byte ", offset, ", expected ", end - offset, " more bytes"));
     }
     bytes = bytes.subspan(static_cast<size_t>(count));
     offset += count;
@@ -242,7 +243,7 @@ Folder Folder::make(const std::string& path) {
     fs::path target(path);
     if (!target.has_filename()) target = target.parent_path();  // treat "a/b/" as a/b
     const Folder parent = make(target.parent_path().string());
-    // If another process creates the folder at the same time, that is no error.
+    // It is no error if another process creates the folder at the same time.
     const int fd = parent.handle_.get();
     if (repeat_if_interrupted([&] { return ::mkdirat(fd, target.filename().c_str(), 0777); }) !=
         0) {

@@ -181,7 +181,8 @@ GgufWriter::GgufWriter(const std::string& path, const GgufValues& values,
 }
 
 const GgufTensor& GgufWriter::current(size_t elements) const {
-  if (current_ == tensors_.size()) throw InternalError("gguf: all tensors are complete");
+  if (current_ == tensors_.size())
+    throw InternalError("gguf: all tensors are complete, expected no more elements");
   const GgufTensor& tensor = tensors_[current_];
   const auto count = static_cast<int64_t>(elements);
   if (count > count_of(tensor) - written_ || count % tensor.shape.back() != 0) {
@@ -213,7 +214,8 @@ void GgufWriter::write(std::span<const float> elements) {
 
 void GgufWriter::commit() {
   if (current_ < tensors_.size()) {
-    throw InternalError(cat("gguf: ", tensors_[current_].name, " is not complete"));
+    throw InternalError(cat("gguf: ", tensors_[current_].name,
+                            " is not complete; write all its elements first"));
   }
   file_.commit(file_bytes_);  // unwritten padding is zero
 }

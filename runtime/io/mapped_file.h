@@ -20,7 +20,7 @@ struct MapOptions {
 
 // A file, mapped read-only. Processes of one node that map the same file share its memory.
 //
-// If the file is truncated while mapped, or its disk or server fails, its pages read as zeros: data
+// Pages read as zeros if the file is truncated while mapped, or if its disk or server fails: data
 // that was read is valid only after check().
 class MappedFile {
  public:

@@ -121,7 +121,7 @@ class PickleReader {
   Pickle& pickle_;
   std::string_view bytes_;
   const PickleRules& rules_;
-  size_t at_ = 0;    // of the operation
+  size_t at_ = 0;    // offset of the current operation
   size_t next_ = 0;  // byte to read
   std::vector<uint32_t> stack_;
   std::vector<size_t> marks_;  // sizes of the stack

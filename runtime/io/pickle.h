@@ -47,8 +47,8 @@ class PickleValue {
 
   // Number of elements of lists, tuples and dicts, and of arguments of objects.
   size_t size() const;
-  PickleValue at(size_t i) const;   // element or argument; of a dict, value i
-  PickleValue key(size_t i) const;  // of a dict
+  PickleValue at(size_t i) const;   // element i, argument i, or value i of a dict
+  PickleValue key(size_t i) const;  // key i of a dict
   // Value of a text key in a dict; of repeated keys the last. nullopt: no such key.
   std::optional<PickleValue> find(std::string_view key) const;
   PickleValue get(std::string_view key) const;  // DataError if there is none
@@ -75,7 +75,7 @@ class PickleValue {
 struct PickleNode {
   PickleKind kind = PickleKind::kNone;
   uint32_t items = 0;  // index of a container's items
-  int64_t number = 0;  // also the bits of a real; of an object, 1 if it has a state
+  int64_t number = 0;  // an integer, the bits of a real, or, for an object, 1 if it has a state
   std::string_view text;
 };
 
@@ -108,8 +108,8 @@ class Pickle {
 
   std::string source_;
   std::vector<PickleNode> nodes_;
-  std::vector<std::vector<uint32_t>> items_;  // of a dict: key, value, key, value, ...
-  std::deque<std::string> names_;             // joined from a module and a name
+  std::vector<std::vector<uint32_t>> items_;  // a dict's items are key, value, key, value, ...
+  std::deque<std::string> names_;             // "module.name" of classes and functions
   uint32_t root_ = 0;
   size_t bytes_ = 0;
 };

@@ -198,7 +198,7 @@ void TorchArchive::read_pickles(std::span<const std::byte> bytes) {
   const auto keys = next();
   for (size_t i = 0; i < keys->root().size(); ++i) {
     const auto it = storages_.find(keys->root().at(i).text());
-    if (it == storages_.end()) fail("a storage that no tensor uses");
+    if (it == storages_.end()) fail("a storage that no tensor uses, expected none");
     Storage& storage = it->second;
     const int64_t size = storage.type == nullptr ? 1 : storage.type->bits / 8;
     int64_t elements = 0;

@@ -41,7 +41,7 @@ struct RangeList {
   bool replace(uintptr_t address);
 };
 
-// If the address is in a mapping: replaces the mapping from there on by zeros, and returns true.
+// Replaces the mapping with this address by zeros, from this page on. Returns false if that fails.
 bool RangeList::replace(uintptr_t address) {
   for (Range* range = head.load(); range != nullptr; range = range->next) {
     const uintptr_t begin = range->begin.load();

@@ -9,7 +9,7 @@ namespace shale {
 namespace {
 
 // See zip_archive.cpp for the records.
-constexpr uint16_t kVersion = 45;  // which has 64-bit sizes
+constexpr uint16_t kVersion = 45;  // first format version with 64-bit sizes
 constexpr uint16_t kUtf8 = 0x800;  // flag
 constexpr uint32_t kSizeInExtra = 0xffffffff;  // the 64-bit size is in the extra field
 constexpr uint16_t kExtraOfSizes = 1;

@@ -26,7 +26,7 @@ class ZipLayout {
  private:
   struct Member {
     std::string name;
-    uint64_t begin = 0;  // of its header
+    uint64_t begin = 0;  // offset of its header
     uint64_t bytes = 0;
     uint32_t crc = 0;
   };

@@ -53,7 +53,7 @@ double tolerance_of(DType dtype, bool tf32) {
 // The kernels of one slot.
 struct SlotCheck {
   std::string slot;
-  std::vector<KernelCase> cases;  // that ran so far
+  std::vector<KernelCase> cases;  // cases that ran so far
   std::vector<KernelParts> tried = {0};
   KernelParts out = 0;
   std::string reason;

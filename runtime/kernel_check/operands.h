@@ -30,7 +30,7 @@ class Operands {
   View integers(const Shape& shape, int64_t bound);  // i32 numbers in [0, bound)
   // Returns an i32 view whose element `index` is value(index).
   View integers(const Shape& shape, const std::function<int32_t(int64_t)>& value);
-  // u8 codes, random ones that are finite fp8 numbers, and of which any four are a finite f32.
+  // Random u8 codes. Each is a finite fp8 number, and any four in a row are a finite f32.
   View codes(const Shape& shape);
   View zeros(DType dtype, const Shape& shape);
   // f32 view whose element `index` is value(index).
@@ -92,12 +92,12 @@ struct PreparedCase {
   kernels::Cost cost;
   std::function<void()> run;     // launches the kernel on the next copy of the operands
   std::function<void()> vendor;  // does the same work by the vendor's library; may be empty
-  std::vector<View> operands;    // those of the first call of run(), in device memory
+  std::vector<View> operands;    // operands of the first call of run(), in device memory
   std::function<void()> foreign = {};     // does the same work by a ForeignKernel; may be empty
   std::vector<PlainOperands> plain = {};  // each copy of the operands; empty: see plain_operands()
 };
 
-// Which kernels a case uses on a GPU.
+// Kernels that a case uses on a GPU.
 enum class KernelFamily : uint8_t {
   kOfDevice,  // the kernels that the slot chooses
   kPortable,  // the kernels for every GPU

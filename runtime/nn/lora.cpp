@@ -85,7 +85,7 @@ std::vector<LinearWeights*> add_adapters(Module& root, const LoraOptions& option
     if (is_there) continue;
     throw ConfigError(cat("lora: no layer is called '", target, "', expected ", kAllLinear,
                           " or some of ",
-                          known.empty() ? "its layers (but none supports an adapter)" : known));
+                          known.empty() ? "the model's layers (none supports adapters)" : known));
   }
   for (LinearWeights* layer : all) {
     const bool is_target = std::any_of(

@@ -330,7 +330,7 @@ Module::Tensors Module::run_once(const Tensors& inputs,
   const bool after = last || !hooks(HookPoint::kAfterBackward).empty();
   const bool before = !hooks(HookPoint::kBeforeBackward).empty();
   const Tensor use = last ? counted_use(inputs.front().context()) : Tensor();
-  // An open use: if no input needs a gradient, no after_backward hook marks the end of this use in
+  // True if no input needs a gradient: no after_backward hook then marks the end of this use in
   // backward.
   const bool open = last && std::none_of(inputs.begin(), inputs.end(), [](const Tensor& x) {
                       return x.defined() && x.requires_grad();

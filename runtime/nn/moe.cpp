@@ -59,7 +59,7 @@ CountsOfParts MoE::counts_of(const Tensor& x) const {
   return {.all = empty(x.context(), {1, gate.weight.whole[0]}, DType::kI32), .tokens = tokens};
 }
 
-// If several ranks route the same tokens, only the first adds the auxiliary losses and counts
+// Only the first of several ranks that route the same tokens adds the auxiliary losses and counts
 // tokens.
 Tensor MoE::mix(const Tensor& x, const Tensor& residual) {
   const CountsOfParts counts = counts_of(x);

@@ -8,7 +8,7 @@
 
 namespace shale::offload {
 
-// Which activations are offloaded, and when they are prefetched.
+// Selects the activations that are offloaded, and the time when they are prefetched.
 struct ActivationOptions {
   int64_t min_bytes = int64_t{16} << 10;  // smaller tensors stay on the device
   int prefetch = 4;                       // number of tensors to fetch ahead of backward

@@ -33,7 +33,7 @@ FileHandle open_file(const std::string& folder) {
             ": the file system does not support O_TMPFILE; use ext4, XFS, Btrfs or tmpfs"));
   }
   if (fd < 0) fail(folder, "making a file in this folder failed", errno);
-  // If the file system does not support O_DIRECT, I/O goes through the page cache.
+  // I/O goes through the page cache if the file system does not support O_DIRECT.
   const int flags = fcntl(fd, F_GETFL);
   if (flags >= 0) fcntl(fd, F_SETFL, flags | O_DIRECT);
   return FileHandle(fd);
@@ -54,7 +54,7 @@ std::byte* new_pages(size_t bytes) {
     throw OutOfMemoryError(
         cat("offload: cannot allocate ", format_bytes(double(bytes)), ": ", std::strerror(errno)));
   }
-  // If the system refuses huge pages, access is only slower, so the result is not checked.
+  // The result is not checked, because access without huge pages is only slower.
   if (bytes >= kHugePage) madvise(memory, bytes, MADV_HUGEPAGE);
   return static_cast<std::byte*>(memory);
 }
@@ -121,7 +121,7 @@ void DiskMemory::free(void* memory, size_t) noexcept {
     log_warning(error.what());
   }
   munmap(memory, segment.bytes);
-  // If the file system refuses, the disk space stays used until the process ends.
+  // The disk space stays used until the process ends if the file system refuses.
   fallocate(file_.handle(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, segment.offset,
             static_cast<off_t>(segment.bytes));
   segments_.erase(found);

@@ -230,7 +230,7 @@ Event OptimizerOffload::step_shard(const Place& place) {
   const OptimShard& shard = shards_[place.shard];
   if (!shard.compute.defined() || shard.compute.dtype() == DType::kF32) {
     optimizer_->step_shard(place.shard, {});
-    // If there is no `compute`, nothing is uploaded: readers copy the masters.
+    // Without a `compute` nothing is uploaded, because readers copy the masters.
     return shard.compute.defined() ? tier_.upload(shard.master, shard.compute, {place.computed})
                                    : Event();
   }

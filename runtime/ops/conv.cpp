@@ -172,7 +172,7 @@ Tensor global_average_pool(const Tensor& x) {
   check_defined("global_average_pool", "x", x);
   if (x.ndim() != 4 || x.size(1) * x.size(2) == 0) {
     throw ShapeError(
-        cat("global_average_pool: x is ", x.shape(), ", expected [N,H,W,C] with pixels"));
+        cat("global_average_pool: x is ", x.shape(), ", expected [N,H,W,C] with H, W above 0"));
   }
   return mean(x, {1, 2});
 }

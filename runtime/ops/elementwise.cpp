@@ -187,7 +187,7 @@ void run_dropout(const Exec& exec, const kernels::DropoutArgs& all,
     begin += elements;
   }
   if (begin == all.x.numel()) return;
-  throw ShapeError(cat("dropout: x is ", all.x, ", expected places for it, not ", begin));
+  throw ShapeError(cat("dropout: `places` has ", begin, " elements, expected those of ", all.x));
 }
 
 }  // namespace

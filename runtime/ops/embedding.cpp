@@ -56,8 +56,8 @@ Tensor embedding(const Tensor& ids, const Tensor& table, const Tensor& positions
     check_shape(op, "positions", positions, {positions.size(0), table.size(1)});
     if (first_position < 0 || first_position + ids.size(1) > positions.size(0)) {
       throw ShapeError(cat(op, ": positions ", first_position, " to ", first_position + ids.size(1),
-                           ", expected at most the rows of ",
-                           argument_text("the table", positions), ", ", positions.size(0)));
+                           " do not fit into ", argument_text("the table", positions), " of ",
+                           positions.size(0), " rows"));
     }
   }
   Tensor y = empty(table.context(), {ids.size(0), ids.size(1), table.size(1)}, table.dtype());

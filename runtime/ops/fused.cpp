@@ -7,7 +7,7 @@
 namespace shale {
 namespace {
 
-// While it exists, elementwise ops of the context are recorded in the trace.
+// Scope in which elementwise ops of the context are recorded in the trace.
 class ChainScope {
  public:
   ChainScope(AutogradState& state, PointwiseTrace& trace) : state_(state) { state_.trace = &trace; }

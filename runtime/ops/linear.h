@@ -28,7 +28,7 @@ enum class Operands : uint8_t {
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
               const Tensor& residual = {}, Operands operands = Operands::kPlain);
 
-// While it exists, linear layers with fp8 operands share the quantized form of each x, and keep its
+// Scope in which linear layers with fp8 operands share the quantized form of each x, and keep its
 // transpose only once. Use it for a tensor that several layers read, such as query, key and value
 // projections. Results are bitwise the same without it. A second object for the same tensor has no
 // effect.

@@ -25,7 +25,7 @@ Shape infer(const Tensor& x, Shape shape) {
   }
   if (unknown >= 0 && known > 0) shape[unknown] = x.numel() / known;
   if (shape.numel() != x.numel()) {
-    throw ShapeError(cat("reshape: x is ", x.shape(), ", which does not fit ", shape));
+    throw ShapeError(cat("reshape: x is ", x.shape(), ", expected as many elements as ", shape));
   }
   return shape;
 }

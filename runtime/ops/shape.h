@@ -27,8 +27,8 @@ Tensor stack(const std::vector<Tensor>& tensors, int dim);
 // Copies x into `to`, which has the same shape and dtype and any strides, such as
 // copy_(slice(y, 0, 2, 4), x). Advances the version counter of `to`. Recorded: gradients of the
 // copied elements, also through the tensor of which `to` is a view and its other views, flow to x.
-// While gradients are recorded, throws AutogradError if `to` is a leaf that requires one or a view
-// of it, or if its memory is used by a tensor whose history would miss the change.
+// Throws AutogradError, if gradients are recorded, for a `to` that is a leaf that requires one or a
+// view of such a leaf, or whose memory is used by a tensor whose history would miss the change.
 void copy_(const Tensor& to, const Tensor& x);
 
 // Copies x to the device of another context, or returns x if it is there. Recorded: a loss in

@@ -18,7 +18,7 @@ std::shared_ptr<const ShardReplicas> replicas_over(const std::vector<OptimShard>
       throw ConfigError(
           cat("1bit-adam: ", shard.name,
               " has no replica to exchange moments with, expected hybrid sharding over "
-              "two or more"));
+              "two or more replicas"));
     }
     if (&shard.master.context() == &shard.grad.context()) continue;
     throw ConfigError(cat("1bit-adam: the masters of ", shard.name,

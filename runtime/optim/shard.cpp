@@ -93,7 +93,7 @@ std::vector<OptimShard> select_parameters(const std::vector<OptimShard>& shards,
     if (!shard.spans.empty()) selected.push_back(std::move(shard));
   }
   if (selected.empty()) {
-    throw ConfigError(cat("optimizer: no parameter is selected; the first of the shards is ",
+    throw ConfigError(cat("optimizer: no parameter is selected; the first parameter is ",
                           first_name(shards)));
   }
   return selected;
@@ -118,7 +118,7 @@ void set_parameter_options(std::vector<OptimShard>& shards, std::string_view pat
   }
   if (found) return;
   throw ConfigError(cat("optimizer: no parameter name matches \"", pattern,
-                        "\"; the first of the shards is ", first_name(shards)));
+                        "\"; the first parameter is ", first_name(shards)));
 }
 
 const ShardPeers* peers_of(std::string_view what, const std::vector<OptimShard>& shards) {

@@ -100,9 +100,9 @@ struct ShardGradient {
 // buffer's spans are padding and zero. A copy may have only some of the spans, for an optimizer
 // that steps only these (select_parameters()).
 //
-// If master and gradient are in different contexts, the step runs in the master's context
-// (runtime/offload). `compute`, f32 or narrower, is then copied from the master, if it is defined;
-// else readers copy the master.
+// The step runs in the master's context, which may not be the gradient's (runtime/offload). Then
+// `compute`, f32 or narrower, is copied from the master if it is defined; otherwise readers copy
+// the master.
 struct OptimShard {
   std::string name = {};  // name in messages: "h.3"
   Tensor master;          // f32 masters; for f32 parameters, the parameters

@@ -199,7 +199,7 @@ CachingAllocator::Block* CachingAllocator::grow(const PoolKey& key, int64_t size
     throw out_of_memory(
         cat("memory: ", what, " needs ", format_bytes(double(asked)), ", but only ",
             format_bytes(double(std::max<int64_t>(0, stats_.budget - stats_.reserved))), " of the ",
-            name_, "'s budget of ", format_bytes(double(stats_.budget)), " are free"));
+            format_bytes(double(stats_.budget)), " budget of ", name_, " are free"));
   }
   void* memory = nullptr;
   try {

@@ -69,8 +69,8 @@ class Context {
   // update_step() writes to new memory. To compute with held values, set exec.step to
   // hold.get()->data().
   std::shared_ptr<const Storage> hold_step() const { return step_storage_; }
-  // While it exists, kernels and hold_step() use these per-step values. update_step() must not be
-  // called.
+  // Scope in which kernels and hold_step() use the given per-step values. update_step() must not be
+  // called in it.
   class StepScope {
    public:
     StepScope(Context& context, std::shared_ptr<const Storage> held);
@@ -117,7 +117,7 @@ class Context {
   void set_tracer(Tracer* tracer) {
     exec_.tracer = tracer != nullptr ? tracer : memory_->backend->tracer();
   }
-  // While it exists, `observer` is called around the context's kernel calls.
+  // Scope in which `observer` is called around the context's kernel calls.
   class Observation {
    public:
     Observation(Context& context, kernels::CallObserver& observer)

@@ -39,8 +39,8 @@ int attribute(cudaDeviceAttr which, int index) {
   return value;
 }
 
-// While it exists, this thread may make calls that CUDA considers unsafe during a capture, such as
-// cudaMalloc. The captured work does not depend on them.
+// Scope in which this thread may make calls that CUDA considers unsafe during a capture, such as
+// cudaMalloc. The captured work does not depend on these calls.
 class RelaxedCapture {
  public:
   RelaxedCapture() {

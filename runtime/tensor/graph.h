@@ -21,7 +21,7 @@ class GraphMemory {
 
   Context& context() const { return context_; }
 
-  // While it exists, the context's tensors and its kernels' scratch memory come from this pool. Use
+  // Scope in which the context's tensors and its kernels' scratch memory come from this pool. Use
   // it also for the eager run before a capture, so that the capture finds the memory it needs.
   class Scope {
    public:

@@ -65,7 +65,7 @@ struct TensorImpl {
   Shape strides;
   DType dtype = DType::kF32;
   std::shared_ptr<uint64_t> version = std::make_shared<uint64_t>(0);  // shared with views
-  std::shared_ptr<Sharing> sharing = std::make_shared<Sharing>(Sharing::kNone);  // of all views
+  std::shared_ptr<Sharing> sharing = std::make_shared<Sharing>(Sharing::kNone);  // shared, too
   // Dense tensor of which this one is a recorded view; null: none.
   std::shared_ptr<TensorImpl> base;
   // Number of in-place changes that the history includes. A view is recorded again (update_view())

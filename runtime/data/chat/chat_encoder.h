@@ -39,7 +39,9 @@ enum class ChatTemplate {
   // <|begin_of_text|>, then <|start_header_id|>ROLE<|end_header_id|> \n\n CONTENT <|eot_id|>, with
   // white space stripped around CONTENT.
   kLlama3,
-  kQwen,  // kChatMl; adds Qwen2.5's system message to a conversation without one
+  // kChatMl, plus Qwen2.5's system message in conversations without one and its format of tool
+  // messages.
+  kQwen,
 };
 
 // Replaces kAuto, unless the tokenizer comes with a chat template.
@@ -81,8 +83,8 @@ class ChatEncoder {
   // Tokenizes a conversation. Answers are the assistant's turns with is_learnt, from message
   // `first` on: the text of the template's generation blocks, or, without these, what a turn adds
   // to the preceding conversation with add_generation_prompt. If the template writes a turn
-  // differently once others follow, such as without its reasoning, that turn becomes a separate
-  // example that ends with it. `tools`: variable of the template. Throws DataError for a role not
+  // differently when later turns follow (such as without its reasoning), a separate example ends
+  // with that turn. `tools`: variable of the template. Throws DataError for a role not
   // listed at ChatMessage, for errors that the template raises, and for tools, tool_calls and
   // reasoning_content that it does not write.
   std::vector<MaskedTokens> conversation(const std::vector<ChatMessage>& messages, size_t first = 0,

@@ -76,7 +76,7 @@ PipeSource::PipeSource(const std::string& path, OnReading on_reading)
       // Without O_NONBLOCK, opening a pipe would wait for its writer, and ignore signals meanwhile.
       file_(path == "-" ? ::dup(STDIN_FILENO)
                         : ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
-  if (!file_.is_open()) throw DataError(cat(name_, ": ", std::strerror(errno)));
+  if (!file_.is_open()) throw DataError(cat(name_, ": cannot be opened: ", std::strerror(errno)));
   if (::isatty(file_.get()) != 0) {
     throw DataError(cat(name_, ": expected a pipe or a file, found a terminal"));
   }
@@ -94,7 +94,7 @@ size_t PipeSource::read_pipe(std::span<char> to) {
     if (on_reading_) on_reading_(name_);
     if (got == 0) return 0;
     if (ready != 0 && error != EINTR && error != EAGAIN) {
-      throw DataError(cat(name_, ": ", std::strerror(error)));
+      throw DataError(cat(name_, ": cannot be read: ", std::strerror(error)));
     }
   }
 }

@@ -46,7 +46,7 @@ class PipeSource final : public ByteSource {
   std::string name_;
   OnReading on_reading_;
   FileHandle file_;
-  std::string start_;  // what was read before rewind()
+  std::string start_;  // bytes read before rewind()
   size_t start_at_ = 0;
   bool keeps_start_ = true;
   int64_t taken_ = 0;

@@ -32,7 +32,7 @@ bool is_corpus(const DataSource& source, const DataOptions& options) {
       source.is_folder ? std::vector{source.path} : source.files, options.field, skipped);
   return skipped.records > 0 ||
          std::any_of(files.begin(), files.end(), [&](const CorpusFile& file) {
-           // Without a tokenizer, compressed text is treated as binary.
+           // Compressed text is treated as binary if there is no tokenizer.
            return file.is_jsonl || (options.tokenizer != nullptr && is_compressed(file.path));
          });
 }

@@ -401,7 +401,7 @@ void check(const TokenizeJob& job) {
   if (job.shard_tokens < 1 || job.shard_tokens > kMost) {
     throw ConfigError(cat("shard-tokens is ", job.shard_tokens, ", expected 1 to ", kMost));
   }
-  if (job.inputs.empty()) throw ConfigError("tokenize: no inputs");
+  if (job.inputs.empty()) throw ConfigError("tokenize: found no inputs, expected at least one");
   if (job.inputs.size() > 1 && has_pipe(job)) {
     throw ConfigError("tokenize: a pipe must be the only input");
   }

@@ -77,7 +77,7 @@ Crop training_crop(const Augmentation& augmentation, int64_t rows, int64_t cols,
                         .rows = crop_rows,
                         .cols = crop_cols});
   }
-  // If the image is longer than the widest aspect ratio allows, takes its middle.
+  // Takes the middle of an image that is longer than the widest aspect ratio allows.
   const auto longest = [](int64_t shorter) {
     return static_cast<int64_t>(std::lround(static_cast<double>(shorter) * kWidest));
   };
@@ -99,9 +99,9 @@ void check_crop(const Image& image, const Crop& crop, int64_t pixels, int64_t va
       crop.row + crop.rows <= image.rows && crop.col + crop.cols <= image.cols) {
     return;
   }
-  throw InternalError(cat("augment: a crop of ", crop.cols, " x ", crop.rows, " at ", crop.col,
-                          ", ", crop.row, " of ", image.cols, " x ", image.rows, " to ", values,
-                          " values"));
+  throw InternalError(cat("augment: found a crop of ", crop.cols, " x ", crop.rows, " at ",
+                          crop.col, ", ", crop.row, ", expected one within ", image.cols, " x ",
+                          image.rows, " and 3 values per pixel, found ", values));
 }
 
 // Writes the resized crop as [pixels, pixels, 3], values 0 to 1.

@@ -259,8 +259,8 @@ ImageSplits open_idx(const ImageDataOptions& options) {
   const auto train = idx_records(options.path, "train");
   if (!train) {
     throw MissingInputError(cat(options.path,
-                                ": no train-images-idx3-ubyte and "
-                                "train-labels-idx1-ubyte, unpacked"));
+                                ": no train-images-idx3-ubyte and train-labels-idx1-ubyte; "
+                                "unpack MNIST's .gz files"));
   }
   std::optional<Records> val;
   for (const char* split : {"val", "valid", "validation", "dev", "test", "t10k"}) {

@@ -177,7 +177,8 @@ std::string format(Run& run, std::string_view text, const List& values) {
       append_str(run, kind == 'd' ? Value(value.integer()) : value, out);
     }
   }
-  if (next != values.size()) run.fail(cat("a format has ", values.size(), " values, takes ", next));
+  if (next != values.size())
+    run.fail(cat("a format has ", values.size(), " values, expected ", next));
   run.append(text, out);
   return out;
 }

@@ -124,8 +124,8 @@ class Lexer {
     end_tag(sign == '-' || sign == '+' ? sign : '\0', end + 2, true);
   }
 
-  // If the tag consists of just this word, returns its end, and sets `sign` to the sign there.
-  // npos: another tag.
+  // Returns the end of a tag that consists of just this word, and sets `sign` to the sign at its
+  // end. npos: another tag.
   size_t word_tag_end(size_t tag, std::string_view word, char& sign) const {
     size_t at = tag + 2;
     if (at < text_.size() && (text_[at] == '-' || text_[at] == '+')) ++at;

@@ -247,7 +247,7 @@ Value do_strftime_now(Run& run, const Value&, const Arguments& given) {
   if (format.empty()) return "";
   const size_t bytes = std::strftime(buffer.data(), buffer.size(), format.c_str(), &local);
   if (bytes == 0)
-    run.fail("strftime_now needs a format of a date and a time, of at most 255 bytes");
+    run.fail("strftime_now needs a date and time format, for a text of 1 to 255 bytes");
   return run.text({buffer.data(), bytes});
 }
 

@@ -22,7 +22,7 @@ struct ListedFile {
 // Numbers of files in a folder that are skipped, by reason.
 struct SkippedFiles {
   std::map<std::string, int64_t> binary = {};  // with a 0 byte, by BinaryKind::name
-  int64_t data_bytes = 0;                      // of files that shale.data reads, such as Parquet
+  int64_t data_bytes = 0;                      // bytes of files for shale.data, such as Parquet
   std::string data_kind = {};                  // kind of the first of these
   int64_t empty = 0;
   int64_t unreadable = 0;    // files and folders that cannot be read

@@ -85,7 +85,7 @@ class PartReader {
  private:
   [[noreturn]] void fail(const std::string& what) const { throw DataError(cat(place_, " ", what)); }
   std::string text(const char* key) const {
-    if (!part_.contains(key) || !part_[key].is_string()) fail(cat("has no text '", key, "'"));
+    if (!part_.contains(key) || !part_[key].is_string()) fail(cat("has no string '", key, "'"));
     return part_[key].text();
   }
   double number(const char* key) const {

@@ -25,8 +25,8 @@ struct DataSource {
   std::vector<std::string> files;
 
   // Returns the name that decides about the use of a file (runtime/data/split.h): its path within
-  // the folder, or from the first path component of the pattern with *, ? or [ on; "" for a file
-  // that is the path itself.
+  // the folder; for a pattern, its path from the pattern's first component with *, ? or [ on; ""
+  // for a file that is the path itself.
   std::string name_of(const std::string& file) const;
 };
 

@@ -134,7 +134,7 @@ std::shared_ptr<const TrainSamples> mixed_samples(
     std::vector<std::shared_ptr<const TrainSamples>> sources, Mixture mixture) {
   if (std::ssize(sources) != mixture.sources()) {
     throw InternalError(
-        cat("mixed samples: ", sources.size(), " sources, the mixture has ", mixture.sources()));
+        cat("mixed samples: ", sources.size(), " sources, expected ", mixture.sources()));
   }
   if (sources.size() == 1) return sources.front();
   return std::make_shared<const MixedSamples>(std::move(sources), std::move(mixture));

@@ -45,7 +45,7 @@ TEST_CASE("a file is written at any offset and read back", "[io]") {
   CHECK(text == "o wor");
   CHECK(contains(
       message_of<DataError>([&] { again.read_at(8, std::as_writable_bytes(std::span(text))); }),
-      "ends at byte 11, expected 2 more"));
+      "ends at byte 11, expected 2 more bytes"));
 }
 
 TEST_CASE("a new file follows no link and replaces nothing", "[io]") {

@@ -22,7 +22,7 @@ void BpeMerger::append(std::span<const int32_t> symbols, std::vector<int32_t>& o
 
 void BpeMerger::append_few(std::span<const int32_t> symbols, std::vector<int32_t>& out) const {
   std::array<int32_t, kFew> tokens;
-  std::array<Merge, kFew> merges;  // of each token with the next one; the last has none
+  std::array<Merge, kFew> merges;  // merge of each token with the next one; the last has none
   size_t count = symbols.size();
   std::copy(symbols.begin(), symbols.end(), tokens.begin());
   for (size_t i = 0; i + 1 < count; ++i) merges[i] = merges_.find(tokens[i], tokens[i + 1]);

@@ -81,7 +81,7 @@ void Tokenizer::State::fill_merges() {
         throw DataError(cat(spec.source, ": a merge has the id ", id, ", which no token has"));
       }
     }
-    // If a pair has two rules, the first rule is used.
+    // Keeps the first rule of a pair that has several.
     merges.add(rule.left, rule.right, {rule.rank, rule.result});
   }
 }
