@@ -17,8 +17,7 @@ Failure file_failure(const std::filesystem::filesystem_error& error) {
   const std::string second = error.path2().empty() ? "" : cat(" and ", error.path2().string());
   const std::string place = cat(error.path1().string(), second);
   return {is_missing ? ExitCode::kMissingInput : ExitCode::kDisk,
-          cat(place.empty() ? "a file" : place,
-              ": cannot be accessed: ", error.code().message())};
+          cat(place.empty() ? "a file" : place, ": cannot be accessed: ", error.code().message())};
 }
 
 }  // namespace

@@ -49,8 +49,8 @@ void check_dtype_of(const Device& device, DType dtype, std::string_view what);
 // because machine code runs only on GPUs of the major version for which it was compiled.
 bool driver_compiles(const Device& gpu, int kernel_arch);
 
-// Describes the kernels that a run uses on a GPU: "machine code for 8.0", or PTX that the driver
-// compiles, with the build option that adds machine code; below kOldestArch, why there are none.
+// Describes the kernels that a run uses on a GPU: "machine code for 8.0"; or PTX that the driver
+// compiles, with the build option that avoids this; or why there are none (below kOldestArch).
 std::string kernels_text(const Device& gpu, int kernel_arch);
 
 // Compute capability as text: "8.6".

@@ -22,8 +22,8 @@ struct JsonLimits {
   int64_t max_values = int64_t{1} << 22;
 };
 
-// A JSON value. Objects keep the order of insertion, and find() searches linearly, so code iterates
-// over objects with many members and builds them from a Json::Object. Access to a value of another
+// A JSON value. Objects keep the order of insertion. find() searches linearly: code should iterate
+// over objects with many members, and build them from a Json::Object. Access to a value of another
 // type throws DataError, which says what was expected and what was found.
 class Json {
  public:

@@ -10,7 +10,7 @@ namespace {
 struct OptionSynonym {
   std::string_view names;  // names separated by blanks; "device=gpu" is a value of --device
   std::string_view flag;   // programs without this flag skip the row
-  std::string_view use;    // what messages say to do; empty: use the flag
+  std::string_view use;    // advice for messages; empty: "use --FLAG"
 };
 
 constexpr auto kRows = std::to_array<OptionSynonym>({

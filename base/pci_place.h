@@ -15,8 +15,8 @@ struct PciLink {
   double bytes_per_second() const;  // bandwidth in one direction, after line encoding; 0: unknown
 };
 
-// Position of a device in the machine's PCI topology, as Linux shows it. What Linux does not show,
-// or shows in a form other than documented (Documentation/ABI/testing/sysfs-bus-pci), is unknown.
+// Position of a device in the machine's PCI topology, as Linux shows it. A value is unknown if
+// Linux does not show it, or not as documented (Documentation/ABI/testing/sysfs-bus-pci).
 struct PciPlace {
   std::string address;  // "0000:17:00.0"
   // Names from the host bridge of the root complex ("pci0000:16") to the device; empty: unknown.

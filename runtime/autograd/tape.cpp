@@ -149,7 +149,7 @@ void Engine::visit(Node& node, std::vector<Tensor>& grads) {
   const auto reached =
       std::find_if(grads.begin(), grads.end(), [](const Tensor& g) { return g.defined(); });
   if (reached != grads.end()) {
-    std::optional<NoGrad> no_grad;  // in another context than the root's: see record_move()
+    std::optional<NoGrad> no_grad;  // set for a node of another context (record_move())
     if (reached->context().autograd().enabled) no_grad.emplace(reached->context());
     BackwardArgs args(node, grads, seed_, retains_);
     input_grads = backward(args);
@@ -255,7 +255,7 @@ void check_one_context(const char* op, const std::vector<Tensor>& inputs, const 
   }
 }
 
-// record() after the checks.
+// The part of record() after its checks.
 void link(const char* op, const std::vector<Tensor>& inputs, const std::vector<Tensor*>& outputs,
           BackwardFn backward) {
   AutogradState& state = outputs.front()->context().autograd();

@@ -22,7 +22,7 @@ BatchUploads::~BatchUploads() {
   try {
     stream_.synchronize();
   } catch (const std::exception& error) {
-    log_warning("batch: ", error.what());  // a device that has failed reads no more
+    log_warning("batch: ", error.what());  // a failed device no longer reads the memory
   }
   for (const Slot& slot : slots_) {
     if (slot.pinned != nullptr) {

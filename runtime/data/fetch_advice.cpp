@@ -17,7 +17,8 @@ std::string with_path(std::string_view command, std::string_view path) {
 }  // namespace
 
 std::string fetch_advice(std::string_view path) {
-  // A command with the address, or, for the hub, with the data set's name in it.
+  // Address prefixes, and the command that fetches such an address; "": kHub, with the data set's
+  // name.
   static constexpr std::array<std::array<std::string_view, 2>, 6> kCommands = {{
       {"s3://", "aws s3 cp --recursive PATH DIR"},
       {"gs://", "gcloud storage cp -r PATH DIR"},

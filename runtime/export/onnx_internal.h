@@ -103,7 +103,7 @@ class Graph {
   std::string number(float value);                         // name of a scalar
   std::string integers(const std::vector<int64_t>& list);  // name of a vector, i64
   std::string constant(const std::vector<float>& values, const std::vector<int64_t>& dims);
-  // Name of a shape; the batch size is that of the first input of the graph.
+  // Returns the name of a shape vector; sizes that depend on the batch are computed from input 0.
   std::string shape(const std::vector<int64_t>& dims);
   std::string slice(const std::string& x, int64_t dim, int64_t begin, int64_t end);
   std::string transpose(const std::string& x, const std::vector<int64_t>& order) {

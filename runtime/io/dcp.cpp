@@ -114,7 +114,7 @@ class Reader {
                         "' ", problem));
   }
 
-  // Keys are the joined keys of nested dicts, which planner_data lists.
+  // Reads planner_data: the keys of nested dicts whose names were joined to an entry's key.
   void read_paths(const PickleValue& metadata) {
     const auto paths = metadata.find("planner_data");
     if (!paths || !paths->is(PickleKind::kDict)) return;

@@ -18,9 +18,9 @@ namespace shale {
 // one .distcp file, in which each tensor is whole.
 class DcpWriter : public TensorWriter {
  public:
-  // `aliases`: names of other entries with the data of a tensor. Creates the folder if necessary.
-  // Throws ConfigError if it has a model in safetensors, which readers would take; otherwise like
-  // SafetensorsFolderWriter.
+  // `aliases`: names of further entries that share a tensor's data. Creates the folder if
+  // necessary. Throws ConfigError if it has a model in safetensors, which readers would take;
+  // otherwise like SafetensorsFolderWriter.
   DcpWriter(std::string folder, std::vector<SafetensorsSpec> tensors,
             std::map<std::string, std::string> aliases = {});
 

@@ -214,8 +214,8 @@ void GgufWriter::write(std::span<const float> elements) {
 
 void GgufWriter::commit() {
   if (current_ < tensors_.size()) {
-    throw InternalError(cat("gguf: ", tensors_[current_].name,
-                            " is not complete; write all its elements first"));
+    throw InternalError(
+        cat("gguf: ", tensors_[current_].name, " is not complete; write all its elements first"));
   }
   file_.commit(file_bytes_);  // unwritten padding is zero
 }

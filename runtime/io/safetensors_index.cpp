@@ -32,7 +32,7 @@ bool is_safetensors_part_name(std::string_view name) {
 }
 
 SafetensorsWeightMap parse_safetensors_index(std::string_view text, std::string_view source) {
-  // Two values per tensor, and some for other entries of an index.
+  // The limit allows two values per tensor, and some for the other entries of an index.
   const Json index = Json::parse(
       text, {.max_bytes = kMaxSafetensorsHeader, .max_values = 2 * kMaxSafetensorsTensors + 1000},
       source);

@@ -35,7 +35,7 @@ struct StoredPart {
   std::vector<int64_t> begin;  // in the tensor
   std::vector<int64_t> shape;
   StridedElements elements = {};
-  // Data of torch.save with this part as its only tensor, which gives the elements; else empty.
+  // Data of torch.save with this part as its only tensor, for locate(); empty: see `elements`.
   std::span<const std::byte> archive = {};
 
   // Throws DataError if the archive is malformed or has another tensor than expected.

@@ -47,7 +47,7 @@ bool may_name(std::string_view name) {
       "torch.Size",
       "torch.device",
       "collections.OrderedDict",
-      "argparse.Namespace"};  // options of training programs, beside their weights
+      "argparse.Namespace"};  // options that training programs store beside the weights
   return std::find(std::begin(kOthers), std::end(kOthers), name) != std::end(kOthers) ||
          find_torch_dtype(name) != nullptr;
 }
@@ -78,7 +78,7 @@ void check_extent(const TorchTensor& tensor, int64_t begin, int64_t storage_byte
              !__builtin_add_overflow(last, span, &last)));
   }
   fits = fits && safetensors_bytes(*tensor.type, tensor.shape).has_value();
-  fits = fits && begin <= storage_bytes / size;  // for a pointer to it
+  fits = fits && begin <= storage_bytes / size;  // a pointer to `begin` must be valid
   if (!is_empty) fits = fits && last < storage_bytes / size;
   if (!fits)
     value.fail("a tensor whose shape, strides and offset leave its storage", "one inside it");
@@ -151,7 +151,7 @@ void TorchArchive::add_storages() {
 void TorchArchive::read_zip_archive(std::span<const std::byte> bytes) {
   const ZipMembers members = read_zip(bytes, source_);
   constexpr std::string_view kPickle = "/data.pkl";
-  // All members are in one folder, which has the file's name when it was written.
+  // All members are in one folder, which is named after the file as it was first written.
   const auto is_pickle = [&](const auto& member) {
     return member.first.ends_with(kPickle) &&
            member.first.find('/') + kPickle.size() == member.first.size();
@@ -185,7 +185,7 @@ void TorchArchive::read_pickles(std::span<const std::byte> bytes) {
     text.remove_prefix(pickle->bytes());
     return pickle;
   };
-  // A pickle of an integer of 10 bytes.
+  // Pickle of torch.save's magic number, an integer of 10 bytes.
   constexpr std::string_view kMagic("\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.",
                                     15);
   constexpr int64_t kVersion = 1001;

@@ -28,10 +28,10 @@ struct TorchTensor {
 class TorchArchive {
  public:
   // `bytes` must outlive it. Throws DataError, which begins with `source`, for malformed data, for
-  // big-endian data, TorchScript, and whatever else than tensors, dicts, lists, texts and numbers.
+  // big-endian data, TorchScript, and objects other than tensors, dicts, lists, texts and numbers.
   TorchArchive(std::span<const std::byte> bytes, std::string source);
 
-  // True if a file begins like such data.
+  // True if a file begins like data of torch.save.
   static bool starts(std::span<const std::byte> bytes);
 
   PickleValue root() const { return object_->root(); }

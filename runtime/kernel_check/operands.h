@@ -61,7 +61,7 @@ class Operands {
   uint64_t seed_ = 0;
 };
 
-// Setting of kernel calls: the device, an Exec, and the number of operand copies.
+// Environment of kernel calls: the device, an Exec, and the number of operand copies.
 class KernelBench {
  public:
   // rotation_bytes: total size of the operand copies that calls use in turn, so that caches are
@@ -122,7 +122,7 @@ struct KernelCase {
   std::function<PreparedCase(const KernelBench&)> prepare;
 };
 
-// Returns the same work by the vendor's library. Null if it is not available.
+// Does a case's work with the vendor's library. Null if the library cannot do it.
 template <typename Args>
 using VendorCall = std::function<void(const Args&)>;
 template <typename Args>

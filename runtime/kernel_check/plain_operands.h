@@ -17,7 +17,8 @@ struct PlainOperands {
 };
 using Plain = std::optional<PlainOperands>;  // none: a foreign function cannot make this call
 
-// in -> out; shape. rows and cols: the last dimension is cols. All dense unless stated otherwise.
+// The comments list inputs -> outputs; shape. cols: the last dimension; rows: all others. Operands
+// are dense unless stated otherwise.
 Plain plain_operands(const kernels::GeluFwdArgs& a);     // x -> y; rows, cols
 Plain plain_operands(const kernels::GeluBwdArgs& a);     // x, dy -> dx; rows, cols
 Plain plain_operands(const kernels::SwiGluFwdArgs& a);   // gate, up -> y; rows, cols

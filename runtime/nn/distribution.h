@@ -54,7 +54,7 @@ class Distribution {
 
   // Number of ranks over which a micro-batch's samples are divided.
   virtual int64_t sample_ranks() const { return 1; }
-  // View of this rank's samples of [B, ...], which is dense. Throws ShapeError unless B is
+  // Returns a dense view of this rank's samples of `all`, [B, ...]. Throws ShapeError unless B is
   // divisible by the number of ranks.
   virtual Tensor own_samples(const Tensor& all) const { return all; }
   virtual Tensor all_samples(const Tensor& own) const { return own; }  // not recorded by autograd

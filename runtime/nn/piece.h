@@ -15,7 +15,7 @@ struct Piece {
   std::string name;                         // "h.3", for messages
   Module* unit = nullptr;                   // unit of data parallelism; null: part of the root unit
   std::vector<Parameter*> parameters = {};  // parameters that the piece uses
-  // Cost of the piece's forward, in any unit: multiply-adds per token.
+  // Cost of the piece's forward, in a unit that all pieces share, such as multiply-adds per token.
   double cost = 1;
   std::string feed = {};  // batch field that is a further input of the piece; empty: none
   // x: undefined for the first piece; fed: the field `feed`, or undefined. The last piece returns

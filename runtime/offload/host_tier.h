@@ -24,9 +24,9 @@ struct HostTierOptions {
   std::string folder = {};
 };
 
-// Host memory that extends a device's: pinned if the device is a GPU, and without a limit unless
-// one is given. If the device is the CPU, both memories are of one kind, but only the device's has
-// a budget. Host tensors belong to context(), so kernels on them run on the CPU.
+// Host memory that extends a device's memory, with a budget of its own (HostTierOptions). It is
+// pinned if the device is a GPU; if the device is the CPU, both are ordinary host memory. Host
+// tensors belong to context(), so kernels on them run on the CPU.
 //
 // Copies use two streams, one per direction, besides the compute stream. Streams do not order host
 // tensors: before the CPU reads or writes one, it must wait for the event of its last copy.

@@ -25,8 +25,8 @@ std::vector<Tensor> fused(const FusedFn& fn, const std::vector<Tensor>& inputs) 
   if (inputs.empty()) throw ShapeError("fused: there are no inputs, expected at least one");
   check_defined("fused", "the first input", inputs.front());
   Context& context = inputs.front().context();
-  // Inside another fused(), the ops become part of the outer chain. A recorder gets them one by
-  // one.
+  // Inside another fused(), the ops become part of the outer chain. With an op recorder they run
+  // one by one, so that it gets each of them.
   const AutogradState& state = context.autograd();
   if (state.trace != nullptr || state.recorder != nullptr) return fn(inputs);
   PointwiseTrace trace(context);

@@ -252,7 +252,7 @@ void update_view(const Tensor& view) {
 
 namespace {
 
-// Waits for x and for its copy.
+// Returns a copy of x in `context`, without recording it. Waits for x and for the copy.
 Tensor moved(const Tensor& x, Context& context) {
   const NoGrad no_grad(x.context());
   const Tensor dense = contiguous(x);

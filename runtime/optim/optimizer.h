@@ -105,7 +105,7 @@ class Optimizer {
   struct Values {
     Context* context = nullptr;
     std::shared_ptr<Storage> memory = {};
-    Tensor clipped = {};  // copied clip results come from it; undefined: no clipping
+    Tensor clipped = {};  // source of the clip results in `memory`; undefined: no clipping
   };
   Values& values_of(const Context& context);
   void check_prepared() const;

@@ -17,8 +17,10 @@ struct OneBitVector {
   Tensor mask;             // [n] f32, equal on all replicas; where it is 0 the mean is 0
   Tensor owed;             // [n] f32: error feedback: what this replica did not send so far
   Tensor owner_owed;       // [count of ShardReplicas::owned()] f32: error feedback of its means
-  float value_factor = 1;  // the mean is taken of value_factor * value
-  float grad_factor = 0;   // + grad_factor * (clip factor of the step * grad) + owed
+  // The mean is that of value_factor * value + grad_factor * (clip factor of the step * grad) +
+  // owed.
+  float value_factor = 1;
+  float grad_factor = 0;
 };
 
 struct ElementRange {

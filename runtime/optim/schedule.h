@@ -11,8 +11,8 @@ enum class Decay {
   kConstant,
   kLinearToZero,  // to 0, ignoring min_lr (arXiv:2502.15938)
   kWsd,           // warm-up, stable, decay: decays only in the last decay_steps (arXiv:2404.06395)
-  kWsdOneMinusSqrt,  // kWsd, but where the fraction u of the decay is done, it is 1 - sqrt(u)
-                     // instead of 1 - u (arXiv:2405.18392)
+  kWsdOneMinusSqrt,  // kWsd, but after the fraction u of the decay, 1 - sqrt(u) of the way from
+                     // min_lr to lr is left, instead of 1 - u (arXiv:2405.18392)
   kInverseSqrt,      // by the step number, ignoring total_steps (arXiv:1706.03762, equation 3)
 };
 
@@ -28,7 +28,7 @@ struct Schedule {
   double min_lr = 3e-5;
   int64_t warmup_steps = 0;
   int64_t total_steps = 1;
-  int64_t decay_steps = 0;  // length of the decay, only if is_wsd(decay)
+  int64_t decay_steps = 0;  // length of the decay, used only if is_wsd(decay)
 
   // Learning rate of step 0, 1, ... During warm-up step s has lr * (s + 1) / warmup_steps;
   // kInverseSqrt continues with lr * sqrt(max(1, warmup_steps) / (s + 1)).

@@ -93,8 +93,8 @@ std::vector<OptimShard> select_parameters(const std::vector<OptimShard>& shards,
     if (!shard.spans.empty()) selected.push_back(std::move(shard));
   }
   if (selected.empty()) {
-    throw ConfigError(cat("optimizer: no parameter is selected; the first parameter is ",
-                          first_name(shards)));
+    throw ConfigError(
+        cat("optimizer: no parameter is selected; the first parameter is ", first_name(shards)));
   }
   return selected;
 }

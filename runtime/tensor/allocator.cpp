@@ -187,7 +187,7 @@ CachingAllocator::Block* CachingAllocator::grow(const PoolKey& key, int64_t size
     if (Block* block = take_free(key, size); block != nullptr) return block;
   }
   if (!fits()) release_cached_locked();
-  if (!fits() && size > kSmall) bytes = size;  // no room to round the size up
+  if (!fits() && size > kSmall) bytes = size;  // the budget has no room for rounding
   const auto out_of_memory = [this](const std::string& problem) {
     std::string table = summary_locked();
     table.pop_back();  // removes the table's last line break

@@ -6,7 +6,8 @@
 
 namespace shale {
 
-// A point in the work of a stream, which copies share. Must not outlive its backend.
+// A point in the work of a stream; copies of an Event are the same point. Must not outlive its
+// backend.
 class Event {
  public:
   Event() = default;  // an event that is done already

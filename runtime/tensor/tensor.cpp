@@ -182,8 +182,7 @@ Tensor full(Context& context, const Shape& shape, DType dtype, double value, Mem
 template <typename T>
 Tensor from_host(Context& context, std::span<const T> values, const Shape& shape, MemoryTag tag) {
   if (static_cast<int64_t>(values.size()) != shape.numel()) {
-    throw ShapeError(
-        cat("from_host: ", values.size(), " values, expected as many as in ", shape));
+    throw ShapeError(cat("from_host: ", values.size(), " values, expected as many as in ", shape));
   }
   Tensor x = empty(context, shape, dtype_of<T>, tag);
   context.copy(x.data(), values.data(), x.bytes());

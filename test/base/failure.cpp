@@ -32,8 +32,7 @@ TEST_CASE("an exception ends a program with the documented code", "[base]") {
 
   const Failure missing = failure_in([] { static_cast<void>(fs::file_size("/nowhere/a")); });
   CHECK(missing.code == ExitCode::kMissingInput);
-  CHECK(missing.message ==
-        "/nowhere/a: cannot be accessed: No such file or directory");
+  CHECK(missing.message == "/nowhere/a: cannot be accessed: No such file or directory");
   const Failure too_long = failure_in([] { static_cast<void>(fs::exists("/" + std::string(300, 'a'))); });
   CHECK(too_long.code == ExitCode::kDisk);
   CHECK(test::contains(too_long.message, "aaa: cannot be accessed: File name too"));

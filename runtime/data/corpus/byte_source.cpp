@@ -82,7 +82,7 @@ PipeSource::PipeSource(const std::string& path, OnReading on_reading)
   }
 }
 
-// Waits in steps, in which on_reading can end the program.
+// Waits in short steps and calls on_reading between them, which may throw to end the program.
 size_t PipeSource::read_pipe(std::span<char> to) {
   constexpr int kStepMs = 200;
   pollfd waiting{.fd = file_.get(), .events = POLLIN, .revents = 0};

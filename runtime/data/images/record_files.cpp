@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 struct Records {
   std::shared_ptr<const MappedFile> pixels, labels;
   int64_t count = 0;
-  int64_t pixels_begin = 0, pixels_step = 0;  // bytes: first pixel, distance
+  int64_t pixels_begin = 0, pixels_step = 0;  // bytes before the first image, bytes per record
   int64_t labels_begin = 0, labels_step = 0;
   int64_t rows = 0, cols = 0, planes = 0;
 };
@@ -188,8 +188,8 @@ IdxHeader idx_header(const MappedFile& file, int dimensions) {
     if (__builtin_mul_overflow(elements, result.sizes.back(), &elements)) fail("sizes overflow");
   }
   if (elements == 0 || elements != std::ssize(bytes) - result.bytes) {
-    fail(cat("sizes of ", elements, " elements, with ", std::ssize(bytes) - result.bytes,
-             " bytes"));
+    fail(
+        cat("sizes of ", elements, " elements, with ", std::ssize(bytes) - result.bytes, " bytes"));
   }
   return result;
 }

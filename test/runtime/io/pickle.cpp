@@ -83,8 +83,8 @@ TEST_CASE("of equal keys the last counts, as in Python", "[io]") {
 }
 
 TEST_CASE("a class or function is refused by its name", "[io]") {
-  CHECK(contains(complaint(pickled("cos\nsystem\nX\2\0\0\0ls\x85R"s)),
-                 "the pickle uses os.system"));
+  CHECK(
+      contains(complaint(pickled("cos\nsystem\nX\2\0\0\0ls\x85R"s)), "the pickle uses os.system"));
   CHECK(contains(complaint(pickled("X\2\0\0\0osX\6\0\0\0system\x93"s)), "os.system"));
   CHECK(contains(complaint(pickled("cbuiltins\neval\n")), "; save tensors alone"));
   // What a name is made of does not hide it, nor reaches the terminal.

@@ -340,7 +340,7 @@ TEST_CASE("host memory that is exhausted names the host and who asked", "[offloa
     static_cast<void>(tier.allocate(int64_t{8} << 20, DType::kU8, MemoryTag::kOptimizer, "h.7"));
   });
   CHECK(contains(message, "h.7 needs 8"));
-  CHECK(contains(message, "host's budget"));
+  CHECK(contains(message, "budget of host"));
   CHECK(contains(message, "memory of host"));
 }
 
