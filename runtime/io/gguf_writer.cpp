@@ -181,8 +181,9 @@ GgufWriter::GgufWriter(const std::string& path, const GgufValues& values,
 }
 
 const GgufTensor& GgufWriter::current(size_t elements) const {
-  if (current_ == tensors_.size())
+  if (current_ == tensors_.size()) {
     throw InternalError("gguf: all tensors are complete, expected no more elements");
+  }
   const GgufTensor& tensor = tensors_[current_];
   const auto count = static_cast<int64_t>(elements);
   if (count > count_of(tensor) - written_ || count % tensor.shape.back() != 0) {

@@ -28,9 +28,9 @@ struct BlobOptions {
 };
 
 // Returns a tensor over memory that the caller owns, on the context's device, without a copy.
-// A change of the memory shows in the tensor, and vice versa. Throws ShapeError if the
-// memory is null, not aligned to the element's size, or memory that the device cannot use; then
-// `release` is not called.
+// A change of the memory shows in the tensor, and vice versa. Throws ShapeError if the memory is
+// null, not aligned to the element's size, or memory that the device cannot use; then `release` is
+// not called.
 Tensor from_blob(Context& context, void* data, const Shape& shape, DType dtype,
                  const BlobOptions& options = {});
 

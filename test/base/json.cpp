@@ -244,7 +244,7 @@ TEST_CASE("text above the size limit is refused", "[base]") {
 TEST_CASE("values are counted, keys included", "[base]") {
   const std::string text = R"({"a": [1, null, "x"], "b": {}})";  // 2 keys, 3 containers, 3 scalars
   CHECK_NOTHROW(parse(text, {.max_values = 8}));
-  CHECK(contains(complaint(text, {.max_values = 7}), "a.json: more than 7 values"));
+  CHECK(contains(complaint(text, {.max_values = 7}), "a.json: JSON has more than 7 values"));
 }
 
 // ---- Visitors ----

@@ -114,7 +114,7 @@ expect 0 "2000 tokens" -- "$shale" tokenizer train corpus/a.jsonl --field body -
 same of_pipe.json of_file.json
 expect 64 "of_pipe already exists" -- "${piped[@]}" --out of_pipe <corpus/a.jsonl
 expect 64 "must be the only input, found 2 inputs" -- "$shale" tokenize - corpus "${piped[@]:3}" --out none
-expect 65 "standard input: expected text or jsonl, found gzip; pipe the text" -- "${piped[@]}" --out none <corpus/a.jsonl.gz
+expect 65 "standard input: expected text or jsonl, found gzip; pipe the decompressed text" -- "${piped[@]}" --out none <corpus/a.jsonl.gz
 # A program that waits for its input can be stopped; a stopped job begins anew.
 mkfifo fifo
 "$shale" tokenize fifo "${piped[@]:3}" --out stopped >stopped.log 2>&1 &
@@ -245,9 +245,9 @@ expect 64 "unexpected argument 'run'" "put it before the flags" -- "$shale" repo
 ln -s loop loop
 for command in "report loop" "metrics loop --csv" "watch loop --once"; do
   read -ra words <<<"$command"
-  expect 74 "loop: cannot be looked at" -- "$shale" "${words[@]}"
+  expect 74 "loop: cannot be accessed" -- "$shale" "${words[@]}"
 done
-expect 74 "loop: cannot be looked at" -- "${lm[@]}" --data corpus/b.txt --tokenizer moved.json \
+expect 74 "loop: cannot be accessed" -- "${lm[@]}" --data corpus/b.txt --tokenizer moved.json \
   --steps 1 --out wrong --attention-pattern loop
 # ---- Refused combinations ----
 expect 65 "moved.json: 2000 tokens, the model's vocabulary is 300" -- "${lm[@]}" --steps 1 \

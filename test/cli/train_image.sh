@@ -137,7 +137,7 @@ run_training 1 tar "${tars[@]}" --max-damaged 2
 [[ $code -eq 0 ]] || fail "tar: exit code $code"
 grep -q 'webdataset: 6 training and 0 validation images of 2 classes in 1 tars' "$work/stdout" ||
   fail "tar: no word of its images"
-grep -q 'shard-01.tar: ./5 has no .cls; left out' "$work/stderr" || fail "tar: no word of a class"
+grep -q 'shard-01.tar: ./5 has no .cls; this image is left out' "$work/stderr" || fail "tar: no word of a class"
 grep -q 'shard-01.tar, image at byte .*neither a PNG nor a JPEG' "$work/stderr" ||
   fail "tar: no word of what is torn"
 run_training 1 tar_strict "${tars[@]}"

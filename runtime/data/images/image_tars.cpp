@@ -295,7 +295,7 @@ ImageSplits open_webdataset(const ImageDataOptions& options) {
   splits.summary = cat("webdataset: ", splits.train->size(), " training and ",
                        splits.val == nullptr ? 0 : splits.val->size(), " validation images of ",
                        splits.classes.size(), " classes in ", tars, " tars",
-                       unused > 0 ? cat("; skipped ", unused, " test tars") : "");
+                       unused > 0 ? cat("; skipped ", unused, " tars of test") : "");
   return splits;
 }
 

@@ -307,7 +307,7 @@ TEST_CASE("a batch size that the graph depends on is fixed, and the result says 
   CHECK_THAT(fixed("fixed_shape", of_one([](const Tensor& x) {
                      return reshape(x, {2, 2, 2});
                    })),
-             Contains("does not fit"));
+             Contains("expected as many elements as [2,2,2]"));
 }
 
 TEST_CASE("ops and values that cannot be exported are refused by name, without a file") {

@@ -162,9 +162,8 @@ TEST_CASE("GPUs before the oldest that kernels are for have none, and are not em
     return kernels_text(gpu, 80);
   };
   CHECK(text_of(70) ==
-        "no kernels for cuda:1 of compute capability 7.0, expected 7.5 or later: it has no "
-        "products of "
-        "16 x 8 x 8");
+        "no kernels for cuda:1 of compute capability 7.0, expected 7.5 or later, which has "
+        "the instruction mma.m16n8k8");
   for (const GpuModel& model : gpu_models()) {
     if (model.emulated) CHECK(model.arch >= kOldestArch);
   }
@@ -190,7 +189,7 @@ TEST_CASE("memory that the host does not have is refused before it is written", 
   void* const second = backend->memory().allocate(third);
   CHECK(test::contains(
       test::message_of<OutOfMemoryError>([&] { backend->memory().allocate(2 * third); }),
-      "more do not fit this host, which has "));
+      "more do not fit into host memory, of which "));
   backend->memory().free(second, third);
   backend->memory().free(backend->memory().allocate(third), third);
   backend->memory().free(first, third);

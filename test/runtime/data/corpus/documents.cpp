@@ -198,7 +198,8 @@ TEST_CASE("a stream of shale.data that was cut is an error", "[data]") {
   CHECK(contains(message(whole.substr(0, whole.size() - 3)), lacks));
   CHECK(contains(message(cat(kStreamBegin, "\n")), lacks));
   CHECK(contains(message(stream(2, 2) + stream(2, 2)), lacks));
-  CHECK(contains(message(many_lines(2) + stream(2, 2)), "b:3: the first line of another stream"));
+  CHECK(contains(message(many_lines(2) + stream(2, 2)),
+                 "b:3: a second stream of shale.data begins here"));
   // Reading that goes on from a later batch checks the end, too.
   const std::string path = dir.write("c.jsonl", whole.substr(0, whole.size() - 3));
   const std::vector<CorpusFile> files = list_corpus({path});

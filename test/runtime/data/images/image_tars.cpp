@@ -83,7 +83,7 @@ TEST_CASE("a folder's tars whose names say it are for validation") {
   CHECK(splits.train->size() == 2);
   REQUIRE(splits.val != nullptr);
   CHECK(splits.val->size() == 1);
-  CHECK(contains(splits.summary, "skipped 1 test tars"));
+  CHECK(contains(splits.summary, "skipped 1 tars of test"));
   CHECK(splits.fingerprint == open(dir.path()).fingerprint);
   CHECK(open(dir.file("x-val-0.tar")).train->size() == 1);
   dir.write("x-train-0.tar", sample("another", 1, "1") + kEnd);
