@@ -19,7 +19,7 @@ int main(int argc, char** argv) {
     for (int64_t step = 0; step < 100; ++step) {
       optimizer.prepare(context, step, /*lr=*/0.003f);
       const shale::Tensor loss = model.loss(data.batch(step));
-      // The ranks' gradients are added up, to that of the mean over all ranks.
+      // Gradients are summed over ranks, so mean_over_ranks() scales the loss to get their mean.
       shale::backward(shale::comm::mean_over_ranks(model, loss));
       shale::comm::clip_grad_norm(model, 1);
       optimizer.step();
