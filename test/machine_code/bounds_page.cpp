@@ -215,11 +215,11 @@ The kernels of this page were compiled with CUDA )",
       cuda_version, R"(. Nothing on it was measured on a GPU.
 
 **Each percentage of a peak on this page is an upper bound of what a kernel can reach; of a range
-such as 90% to 100%, only the higher one is. No bound counts the port of shared memory.** On an H100
-tensor cores read operands, and TMA writes, through this port: 128 bytes a cycle. For 64 of k, the
-128 x 128 ping-pong GEMM takes 512 cycles of the tensor cores, but 640 of the port: 384 for operands
-and 256 for TMA. So it reaches at most 80% of the peak, where the table says 100%. The port limits
-other kernels with operands in shared memory too.
+such as 90% to 100%, only the upper end is a bound. No bound includes the port of shared memory.**
+On an H100, tensor cores read operands and TMA writes through this port, 128 bytes per cycle. For
+each 64 of k, the 128 x 128 ping-pong GEMM needs 512 cycles of the tensor cores, but 640 of the
+port: 384 for operands and 256 for TMA. So it reaches at most 80% of the peak, where the table says
+100%. The port limits other kernels with operands in shared memory too.
 
 A multiprocessor has several pipes (execution units). For each pipe, the page counts the
 instructions that it executes in one pass of the kernel's main loop;
@@ -227,24 +227,28 @@ instructions that it executes in one pass of the kernel's main loop;
 higher percentage assumes that all pipes work in parallel, so that the busiest pipe is the limit.
 The lower percentage adds the time of the tensor cores and the time of the busiest other pipe, as if
 they never overlapped; a kernel that overlaps them may exceed it. Both leave out waits for memory
-and barriers, the beginning and end of a tile, and clocks that fall under load.
+and barriers, the beginning and end of a tile, and the lower clock under load.
 
-## Products and attention: upper bounds
+## GEMMs and attention: upper bounds
 
-The percentages are of the dense bf16 peak, 989 TFLOP/s on H100 and H200, 312 on an A100, for the
+The percentages refer to the dense bf16 peak (989 TFLOP/s on H100 and H200, 312 on A100), and to the
 main loop of a full tile without masks.
 
 )",
       products,
-      "\nCycles of a multiprocessor for one pass of the loop by all warps that compute:\n\n", pipes,
+      "\nCycles of a multiprocessor, by pipe, for one pass of all compute warps through the "
+      "loop:\n\n",
+      pipes,
       epilogue_section(disassemble(cat(objects, "/gemm90_bf16.o"), "sm_90a"), gpu_named("H100")),
       shares_section(gpu_named("H100")),
-      "\n## Kernels that memory limits\n\nThe share of the memory's own speed (3.35 TB/s on an "
-      "H100, 4.8 "
-      "on an H200) at which instructions\nand pipes would become the limit; 100%: they never do. "
-      "Bytes "
-      "are those of the loop over an array's\npacks, or of all the code where there is no "
-      "loop.\n\n",
+      R"(
+## Kernels that memory limits
+
+The table shows at which share of the memory bandwidth (3.35 TB/s on an H100, 4.8 on an H200)
+instructions and pipes would become the limit; 100% means that memory is always the limit. Bytes
+and instructions are those of one pass of the kernel's loop, or of the whole kernel if it has none.
+
+)",
       streaming_rows(objects));
 }
 

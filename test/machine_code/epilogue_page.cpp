@@ -55,17 +55,24 @@ Shares shares_of(const std::vector<Kernel>& kernels, const Tile& tile, EpilogueK
 
 std::string epilogue_section(const std::vector<Kernel>& kernels, const Gpu& gpu) {
   std::string text =
-      "\n## A tile's epilogue\n\nA tile's products pass the tensor cores, k / 64 times the loop "
-      "above; then its sums go to memory.\nWhile both warpgroups of a block do that the tensor "
-      "cores wait. Where each has a separate tile,\none's epilogue runs beside the other's "
-      "products. Cycles of a multiprocessor, and what is left of the\npeak. Plain: sums go from "
-      "registers to boxes; GELU: through shared memory to GELU by tanh, and\nits argument to "
-      "memory too. The last rows are how many times faster two tiles in turns are.\n\nThese "
-      "counts do not see the second-level cache. It has to bring so many bytes of operands in "
-      "a\ncycle of the products, and no data sheet says whether it does; fewer where "
-      "two blocks of a cluster\nshare what they read of b, as plans have it.\n\n"
-      "| kernel | epilogue | products of 64 of k | epilogue | operands' bytes a cycle | in a "
-      "cluster | k = 768 | k = 1600 | k = 4096 |\n|---|---|---|---|---|---|---|---|---|\n";
+      R"(
+## A tile's epilogue
+
+After the tensor cores have computed a tile, in k / 64 passes of the loop above, the epilogue writes
+its sums to memory. If both warpgroups of a block work on one tile, the tensor cores wait meanwhile.
+If each warpgroup has a separate tile (ping-pong), the epilogue of one overlaps the GEMM of the
+other. The table shows cycles of a multiprocessor, and the share of the peak that remains for three
+sizes of k. Plain: sums go from registers to shared memory, and from there by TMA to memory. GELU:
+sums go through shared memory to GELU by tanh, and its argument is written to memory too. The last
+rows show how many times faster ping-pong is.
+
+These counts leave out the second-level cache, which must deliver the operand bytes per cycle that
+the table shows. No data sheet says whether it can. In a cluster of two blocks, as plans have it, it
+delivers fewer bytes, since the blocks share operand b.
+
+)"
+      "| kernel | epilogue | GEMM cycles per 64 of k | epilogue cycles | operand bytes per cycle | "
+      "in a cluster | k = 768 | k = 1600 | k = 4096 |\n|---|---|---|---|---|---|---|---|---|\n";
   std::string gains;
   for (const EpilogueKind kind : {EpilogueKind::kPlain, EpilogueKind::kGelu}) {
     const Shares one = shares_of(kernels, kTiles[0], kind, gpu);

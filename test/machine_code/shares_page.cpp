@@ -62,15 +62,20 @@ std::string row_of(const Product& product, const Gpu& gpu) {
 
 std::string shares_section(const Gpu& gpu) {
   std::string text =
-      "\n## Tiles that blocks share\n\nWhere the last round of tiles would leave multiprocessors "
-      "idle, a plan has their k cut into shares\nof one size, for a block each. A block writes its "
-      "part of a tile, 64 bytes a cycle, and waits 1,500\ncycles for that and a counter (both are "
-      "guesses); who comes last reads all parts of the tile.\nCycles of a multiprocessor, of "
-      "products as above; how many of an H100's multiprocessors have work\nwhere every tile is "
-      "whole; and how many times faster shares are than that. A tile's epilogue counts\nin "
-      "neither.\n\n"
-      "| product | c, k | tile | tiles | busy, if whole | shares | products of a tile | joining of "
-      "a share | times |\n|---|---|---|---|---|---|---|---|---|\n";
+      R"(
+## Tiles that blocks share
+
+If the last round of tiles would leave multiprocessors idle, a plan splits the k of these tiles into
+shares of equal size, one for each block (split-k). A block writes its partial sums, 64 bytes per
+cycle, and waits 1,500 cycles for the write and for a counter (both numbers are guesses). The last
+block of a tile reads the partial sums of the others and adds them. The table shows the share of an
+H100's multiprocessors that have work if no tile is split, the number of shares, the cycles of a
+multiprocessor to compute a tile (as above) and to join a share, and the speedup by splitting.
+Epilogues are not counted.
+
+)"
+      "| GEMM | c, k | tile | tiles | busy without a split | shares | cycles of a tile | cycles to "
+      "join a share | speedup |\n|---|---|---|---|---|---|---|---|---|\n";
   for (const Product& product : kProducts) text += row_of(product, gpu);
   return text;
 }
