@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Compares data parallelism with a parameter owner to DDP and ZeRO on 2, 4 and 8 ranks of this
-# machine, and DDP on two ranks to one rank:
+# Compares data parallelism in which one rank owns all parameters to DDP and ZeRO, on 2, 4 and 8
+# ranks of this machine, and DDP on two ranks to one rank:
 #
 #   bench/data_parallel.sh [BUILD_DIR]      (default build/release; it must be built)
 #
@@ -75,16 +75,16 @@ value='function value(key, rest) {
 two_ranks() {
   cat <<END
 
-## Two ranks beside one
+## Two ranks compared with one
 
-Steps of DDP with \`${timed[*]}\`, in ms, medians of ${ROUNDS:-3} rounds
-by turns. **Of linear**: how far two ranks of one thread, ${share} samples each, are from the time of one rank
-that has ${share} samples and the machine for itself. Two processes of one rank each, which exchange nothing,
-set the bound: how much longer they take beside each other than alone. The last column sets two ranks
-beside half the time of one that has all samples, and so counts what every rank repeats: its
-optimizer's step.
+Steps of DDP with \`${timed[*]}\`, in ms, medians of ${ROUNDS:-3}
+alternating rounds. "One rank, half" is one rank of one thread with ${share} samples and no other program. "Two ranks"
+have ${share} samples each; **scaling** is the first time divided by theirs. "Two processes" are two
+independent runs of "one rank, half" at the same time; **bound** is the first time divided by theirs, the
+scaling that these cores allow. "One rank, all" has all samples; the last column is half of its time divided by
+the time of two ranks. It also counts the optimizer step, which every rank of DDP repeats.
 
-| model | a share alone | two ranks | of linear | two processes at once | bound | all samples, one rank | of half of that |
+| model | one rank, half | two ranks | scaling | two processes | bound | one rank, all | half of it / two ranks |
 |---|---:|---:|---:|---:|---:|---:|---:|
 END
   awk "$value"'{
@@ -118,21 +118,22 @@ END
 # Data parallelism with an owner
 
 Made by \`bench/data_parallel.sh\` on $(date +%F): $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1), $(nproc) cores.
-Rank 0 owns parameters and optimizer, and in every step scatters the batch, sends
-the parameters, takes the gradients and steps alone, as \`torch.nn.DataParallel\` does
-([owner_step.h](../support/owner_step.h)); beside it DDP and ZeRO. f32, AdamW, ranks of one thread;
-\`${counted[*]}\`. All ways have the same losses, else the benchmark fails.
+This page compares data parallelism with an owner to DDP and ZeRO. It is for everyone who asks why Shale has no
+counterpart of \`torch.nn.DataParallel\`. Rank 0, the owner, has the parameters and the optimizer. In every step
+it scatters the batch, sends the parameters, receives the gradients and runs the optimizer alone
+([owner_step.h](../support/owner_step.h)). f32, AdamW, ranks of one thread;
+\`${counted[*]}\`. The benchmark fails unless all methods have the same losses.
 
-- **Bytes** of a step, in MiB: the owner's links are a star, one to each other rank, and are counted
-  in both directions; those of DDP and ZeRO a ring, counted as in [traffic.h](../../comm/traffic.h).
-- **Memory**, in MiB: the most in use on the device of rank 0, and of another.
-- **Processor time**, in ms a step, is that of rank 0, and the most of another. What differs is not the
-  model's own work. Ranks that wait for others sleep. Of ranks that share cores
-  (with a load of $(cut -d' ' -f1 /proc/loadavg) at the end), so that a tenth of it means little, and wall time nothing.
+- **Bytes** are MiB per step. The owner has one link to each other rank, counted in both directions; DDP and
+  ZeRO use a ring, counted as in [traffic.h](../../comm/traffic.h).
+- **Memory** is the peak in use, in MiB, on the device of rank 0 and of the other rank with the most.
+- **Processor time** is in ms per step, of rank 0 and of the other rank with the most. Ranks that wait use none.
+  The model's own work is the same for all methods. The ranks shared cores (load at the end: $(cut -d' ' -f1 /proc/loadavg)), so
+  differences below 10% mean little, and wall time is not shown.
 
 ![Bytes and memory of rank 0 by ranks](data_parallel.svg)
 
-| model | ranks | way | rank 0 sends and receives | another | over a link | rank 0's memory | another's | rank 0's processor time | another's |
+| model | ranks | method | rank 0 sends and receives | another rank | over one link | memory of rank 0 | of another rank | processor time of rank 0 | of another rank |
 |---|---:|---|---:|---:|---:|---:|---:|---:|---:|
 END
   sort -s -t: -k3,3 "$work/rows" | awk "$value"'{

@@ -61,8 +61,8 @@ later_seconds() {
   awk -v a="$first" -v b="$all" 'BEGIN { print b - a }'
 }
 
-# measure AXIS RANKS FLAGS...: adds a row. A run of one step shows the cost besides the measured
-# steps.
+# measure AXIS RANKS FLAGS...: adds a row. The processor time of a run of one step is subtracted, so
+# that starts do not count.
 measure() {
   local axis=$1 n=$2 tokens=$((256 * batch)) later key=all flag
   shift 2
@@ -244,7 +244,7 @@ if [[ -n ${ROWS_ONLY:-} ]]; then cp "$work/rows" "$ROWS_ONLY"; exit 0; fi
 table() {
   cat <<'END'
 
-| along | ranks | tokens/s | of one rank's, times | µs of processor a token | of one rank's | in flight | waits | bubble | MB sent a rank and step | most memory of a rank, MiB |
+| parallelism | ranks | tokens/s | relative to one rank | processor time per token, µs | relative to one rank | in flight | waits | bubble | sent per rank and step, MB | peak memory of a rank, MiB |
 |---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|
 END
   sed -n "$1,$2p" "$work/rows" | awk -F'|' '
@@ -275,28 +275,29 @@ read -r _ second third < <(grep -n '^one rank' "$work/rows" | cut -d: -f1 | tr '
 # Parallelism
 
 Made by \`bench/parallelism.sh\` on $(date +%F): $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1), $(nproc) cores.
-One model along each axis of [parallelism](../../docs/explanation/parallelism.md), f32, ranks of one thread, 8
-sequences of 256 tokens a step in micro-batches of one.
+This page has the cost of each axis of [parallelism](../../docs/explanation/parallelism.md) on the CPUs of one
+machine, measured with small models. It is for everyone who chooses a layout. Models train in f32 with ranks of
+one thread, 8 sequences of 256 tokens per step and micro-batches of one.
 
-- **Tokens/s** are of the median step. On $(nproc) cores they can be at most $(nproc) times those of
-  one rank, with any number of ranks. What more ranks cost shows in **processor time** a token, of all
-  ranks together, less that of a run of one step; a wait on a full machine is a sleep.
-- **In flight**: the median share of a rank's time in which a collective or a message of that axis,
-  or of any without one, was under way; **waits**: in which the rank waited for it, and where ranks
-  are more than cores, for the cores too. In shared memory an exchange is processor time itself, so
-  that overlap gains nothing here: see the rows with \`--no-overlap\`. **Bubble**: the share of
-  rank 0's time in which it waited for other stages.
-- **Sent** is by rank 0, as rings would ([traffic.h](../../comm/traffic.h)).
+- **Tokens/s** are of the median step. On $(nproc) cores, any number of ranks reaches at most $(nproc) times the
+  tokens/s of one rank. The cost of more ranks is therefore visible in the **processor time** per token, the sum
+  over all ranks, without that of the first step. Ranks that wait use no processor time.
+- **In flight** is the median over ranks of the share of time in which a collective or message of the axis was
+  in flight (for rows without an axis: any collective). **Waits** is the share in which the rank waited for one;
+  with more ranks than cores it includes waits for a core. In shared memory an exchange uses processor time
+  itself, so overlap gains nothing here: see the rows with \`--no-overlap\`. **Bubble** is the share of rank 0's
+  time in which it waited for other pipeline stages.
+- **Sent** is by rank 0, computed as for ring algorithms ([traffic.h](../../comm/traffic.h)).
 
 ## A dense model
 
-\`${dense[*]}\`: matrices this small make exchanges weigh more than in a model
-that needs them.
+The model has \`${dense[*]}\`. Its matrices are so small that communication costs a larger
+share of a step than in a model that needs parallelism.
 END
   table 1 $((second - 1))
   cat <<END
 
-## A mixture of experts
+## An MoE model
 
 \`${mixture[*]}\`.
 END
@@ -310,41 +311,41 @@ END
   table "$third" "$(($(grep -n '^step|' "$work/rows" | head -n 1 | cut -d: -f1) - 1))"
   cat <<END
 
-## Two ranks beside one on the same cores
+## Two ranks compared with one on the same cores
 
-Medians of $steps steps, f32. One rank has two threads, two have one each, so that 1.00 is all there is to
-gain.
+Medians of $steps steps, f32. One rank has two threads, two ranks have one thread each, so a speed of 1.00 is the
+best possible.
 
-GPT-2 124M, 8 sequences of 256 tokens in micro-batches of four; leaves are what it costs to have the
-same bits on any number of ranks that divides them:
+GPT-2 124M, 8 sequences of 256 tokens in micro-batches of four. \`--tensor 4\` on one rank computes the bits of
+four tensor ranks; its row shows what that costs:
 
-| | ranks x threads | ms a step | speed |
+| | ranks x threads | ms per step | speed |
 |---|---:|---:|---:|
 $(steps_table layers)
 
-The same model, 32 sequences, beside what \`shale plan --measure\` says of both from the times of
-kernels, which has the wait for other stages in it:
+The same model with 32 sequences. "Planned" is the speed that \`shale plan --measure\` predicts from measured
+kernel times, including waits for other pipeline stages:
 
-| | ranks x threads | ms a step | speed | planned | of it |
+| | ranks x threads | ms per step | speed | planned | speed / planned |
 |---|---:|---:|---:|---:|---:|
 $(steps_table pipeline)
 
-\`--model nano\`, two sequences of 4,096 tokens, one after the other:
+\`--model nano\` with two sequences of 4,096 tokens, one micro-batch each:
 
-| | ranks x threads | ms a step | speed |
+| | ranks x threads | ms per step | speed |
 |---|---:|---:|---:|
 $(steps_table tokens)
 
-A mixture of four layers of 768 channels, 8 experts of which a token has two, 16 sequences of 256 tokens
-in micro-batches of four:
+An MoE model of four layers of width 768 with 8 experts, two active per token; 16 sequences of 256 tokens in
+micro-batches of four:
 
-| | ranks x threads | ms a step | speed |
+| | ranks x threads | ms per step | speed |
 |---|---:|---:|---:|
 $(steps_table experts)
 
-GPT-2 124M over eight ranks on the two cores, 8 sequences in micro-batches of four, in processor time:
+GPT-2 124M on eight ranks on the two cores, 8 sequences in micro-batches of four, in processor time:
 
-| | ranks x threads | ms of processor a step | of one rank's |
+| | ranks x threads | processor time per step, ms | relative to one rank |
 |---|---:|---:|---:|
 $(sed -n "s/^step|eight|//p" "$work/rows" | awk -F'|' '
     NR == 1 { base = $3 }

@@ -9,8 +9,8 @@
 # (measured, default 20), EVERY (local steps, divides STEPS; default 10), METHODS (numbers from the
 # list below, from 1; default all) and PAGE (output file).
 #
-# The possible gain depends on a parameter's transfer time relative to its share of the computation.
-# In an MoE model a token uses few of the parameters, so links take longest.
+# The possible gain depends on the ratio of transfer time to compute time per parameter. In an MoE
+# model a token uses few of the parameters, so this ratio is largest.
 # bench/results/slow_links_mixture.md was made with
 #   MODEL="--model moe-nano --hidden 512 --experts 32 --active-experts 1" METHODS="1 2 3" RATES=1000
 set -uo pipefail
@@ -110,16 +110,19 @@ awk -F'|' -v count="$count" '
 # Slow links
 
 Made by \`bench/slow_links.sh\` on $(date +%F): $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1), $(nproc) cores;
-load before $load, after $busier. Four ranks of one thread on two hosts, which are network namespaces of
-this machine; \`tc tbf\` limits what each sends the other. \`train_lm ${model[*]}\` in f32, 256 tokens a
-rank and step, $steps steps. Replicas are the hosts, so that shards stay inside, but with ZeRO-3, which shards over
-all four ranks. 1-bit Adam is past its freeze; $every local steps include an outer one. "No exchange" is a
-step without anything between the hosts: what computing and the exchange inside a host take, and so
-the bound of all methods that have replicas.
+load before $load, after $busier. This page compares [methods for slow
+links](../../docs/explanation/parallelism.md#slow-links) between hosts. It is for everyone whose hosts are
+connected by Ethernet.
+
+Four ranks of one thread train on two hosts, which are network namespaces of this machine; \`tc tbf\` limits
+the rate of the link. \`train_lm ${model[*]}\` in f32, 256 tokens per rank and step, $steps steps.
+Each host is a replica, so that shards stay inside a host; ZeRO-3 shards over all four ranks. 1-bit Adam is
+measured after its freeze; each $every local steps include an outer step. "No exchange" sends nothing between the
+hosts. Its speed is an upper bound for all methods with replicas.
 
 ![Tokens per second by link]($(basename "${page%.md}").svg)
 
-| link, Gbit/s | method | tokens/s | beside AdamW | of no exchange | sent by a rank and step, MB | of that between replicas, MB |
+| link, Gbit/s | method | tokens/s | relative to AdamW | relative to no exchange | sent per rank and step, MB | part of it between replicas, MB |
 |---:|---|---:|---:|---:|---:|---:|
 END
   awk -F'|' 'NR == FNR { if ($2 == "AdamW") base[$1] = $3; if ($2 == "no exchange") bound[$1] = $3; next }
@@ -127,8 +130,8 @@ END
         100 * $3 / bound[$1], $4, $5 }' "$work/rows" "$work/rows"
   cat <<'END'
 
-What is sent is counted as around rings ([traffic.h](../../comm/traffic.h)); a rank's part of a sum
-inside a host goes through memory.
+Bytes are computed as for ring algorithms ([traffic.h](../../comm/traffic.h)). Inside a host, they are not sent
+but read from shared memory.
 END
 } >"$page"
 cat "$page"

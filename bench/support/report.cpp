@@ -177,8 +177,9 @@ std::string training_section(const std::vector<TrainRun>& runs) {
                fixed(number(s, "exposed_comm_ms"), 2), fixed(number(s, "cpu_share"), 2),
                format_bytes(number(s["memory"], "peak_reserved")), fixed(memory_ratio(s), 3)});
   }
-  return "\n## Training steps\n\nThe share is the median over pairs of a step and the same "
-         "products alone, which took turns. Busy: processor time / (threads x time).\n\n" +
+  return "\n## Training steps\n\nA step and its GEMMs alone ran alternately; the share is the "
+         "GEMMs' time divided by the step's time, as the median over pairs. Busy: processor time / "
+         "(threads x time).\n\n" +
          table.markdown();
 }
 
@@ -253,9 +254,9 @@ std::string part_breakdowns(const std::vector<Json>& documents) {
     out +=
         cat("\n### Parts, ", configuration(step), "\n\nA step of ",
             fixed(number(step, "step_ms"), 1), " ms is ", fixed(number(step, "step_over_alone"), 3),
-            " times the sum of its parts alone (wanted: at most 1.08). Alone: every call again, "
-            "several in a row, on the same operands. Floor: products at the library's best "
-            "rate, or bytes at the memory's.\n\n",
+            " times the sum of its parts alone (target: at most 1.08). Alone: every call "
+            "repeated several times in a row on the same operands. Floor: time of the FLOP at "
+            "the library's best rate, or of the bytes at the memory bandwidth.\n\n",
             table.markdown());
   }
   return out;
@@ -312,8 +313,8 @@ std::string kernels_section(const std::vector<Json>& documents) {
     out +=
         cat(peaks.markdown(), "\n", on_gpu ? "On the GPU" : word(options, "threads") + " threads",
             convolutions(document),
-            "; operands come from memory. Of peak: the time that products need at the "
-            "library's peak, or bytes at the bandwidth.\n\n",
+            "; operands come from memory. Of peak: the time of the FLOP at the library's peak "
+            "rate, or of the bytes at the memory bandwidth, divided by the kernel's time.\n\n",
             kernels_table(document, on_gpu ? rivals : std::map<std::string, Json>()));
   }
   return out;

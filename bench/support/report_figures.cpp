@@ -219,8 +219,8 @@ std::string figures_section(const std::vector<Json>& documents) {
       {"figure", "ours", "time", "speed", "fastest rival", "time", "speed", "rival / ours"});
   add_kernels(table, cases, fastest_rivals(documents));
   add_steps(table, documents);
-  return "\n## Beside the rivals\n\nAbove 100%: ours is faster. cuBLASLt's FFN has its own "
-         "epilogues, or kernels for them apart, whichever is faster.\n\n" +
+  return "\n## Compared with other libraries\n\nAbove 100%: Shale is faster. cuBLASLt's FFN uses "
+         "its own epilogues or separate kernels, whichever is faster.\n\n" +
          table.markdown();
 }
 
