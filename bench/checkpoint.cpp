@@ -120,13 +120,13 @@ void read_plainly(const Folder& folder, const std::string& name, std::span<std::
   }
 }
 
-// Seconds of one task and of the one beside it, by round.
+// Seconds of a task and of the plain task that it is compared with, by round.
 struct Row {
   std::string what, beside;
   Samples mine, plain;
 };
 
-// A model on the ranks, and what its tasks took.
+// A model on the ranks, and the times of its tasks.
 class Bench {
  public:
   Bench(const BenchConfig& config, comm::World& world)
@@ -192,7 +192,7 @@ class Bench {
   std::vector<Row> rows_;
 };
 
-// Saves and loads the training state, beside plain buffers of the same size.
+// Saves and loads the training state, compared with plain buffers of the same size.
 class StateBench : public Bench {
  public:
   StateBench(const BenchConfig& config, comm::World& world)
@@ -266,7 +266,7 @@ class StateBench : public Bench {
   DirectMemory from_, to_;
 };
 
-// Exports the weights as f32 and loads them, beside copies of the same file by rank 0.
+// Exports the weights as f32 and loads them, compared with copies of the same file by rank 0.
 class WeightsBench : public Bench {
  public:
   WeightsBench(const BenchConfig& config, comm::World& world)

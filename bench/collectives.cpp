@@ -78,7 +78,7 @@ void describe(ConfigSpec& spec, BenchConfig& c) {
       "--cluster deploy/clusters/cpu_host.json --cluster-out here.json");
 }
 
-// A collective of a size that is compared. `bytes` is the whole buffer: each rank's buffer for
+// A measured collective of one size. `bytes` is the whole buffer: each rank's buffer for
 // all-reduce, broadcast and reduce, the input for reduce-scatter and all-to-all, the output for
 // all-gather, the root's output for gather.
 struct Case {
@@ -155,8 +155,8 @@ struct Side {
   Samples samples;
 };
 
-// Each owner of a buffer writes it before every run, as backward does. Otherwise the cores that
-// need the halves of a buffer would already have them in their caches.
+// Each owner of a buffer writes it before every run, as backward does. Otherwise other cores would
+// still have parts of the buffer in their caches from the previous run.
 void refill(const Memory& memory, int64_t count, int ranks) {
   std::fill_n(memory.whole, count, 1.f);
   std::fill_n(memory.slice, count / ranks, 1.f);
@@ -349,7 +349,7 @@ int run(World& world, int argc, char** argv) {
   const auto group = world.group({.threads = config.threads});
   const Machine machine = describe_machine();
   if (world.rank() == 0) {
-    std::printf("%d ranks on %s\nbest of several runs; fp32; 'group' is memory that peers reach\n",
+    std::printf("%d ranks on %s\nbest of several runs; fp32; 'group': memory shared with peers\n",
                 world.size(), summary(machine).c_str());
     std::fflush(stdout);
   }

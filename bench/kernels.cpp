@@ -172,7 +172,7 @@ std::vector<KernelCase> chosen_cases(const BenchConfig& config) {
     });
   } catch (const std::regex_error& error) {
     throw ConfigError(
-        cat("--filter: ", config.filter, " is no regular expression: ", error.what()));
+        cat("--filter: ", config.filter, " is not a regular expression: ", error.what()));
   }
   if (cases.empty()) {
     throw ConfigError(
@@ -192,12 +192,12 @@ void print_peaks(const Peaks& peaks) {
                 fixed(peaks.read / 1e9, 1).c_str());
   }
   for (const auto& [dtype, flops] : peaks.gemm) {
-    std::printf(", %s products %s GFLOP/s", std::string(dtype_name(dtype)).c_str(),
+    std::printf(", %s GEMMs %s GFLOP/s", std::string(dtype_name(dtype)).c_str(),
                 fixed(flops / 1e9, 0).c_str());
   }
   std::printf(
-      "\n%% peak: of the time that products need at that peak, or bytes at the "
-      "bandwidth\n\n");
+      "\n%% peak: time of the FLOP at the GEMM peak, or of the bytes at the copy bandwidth, "
+      "divided by the kernel's time\n\n");
 }
 
 JsonText peaks_json(const Peaks& peaks) {
@@ -249,7 +249,7 @@ void tune(BenchDevice& device, const Machine& machine, const BenchConfig& config
       });
   const std::string head =
       cat("// Written by `bench_kernels --device cuda --tune FILE`: which kernels are fastest, by\n"
-          "// class of products. Measured on ",
+          "// class of GEMMs. Measured on ",
           machine.gpu, ", ", device.vendor_name(), ".\n",
           "// {dtype, a and b transposed, binary digits of m, n, k}, tile, splits,\n"
           "// library faster: plain, GELU\n");
@@ -326,7 +326,7 @@ int run(int argc, char** argv) {
     }
     write_rows(config, machine, *device, peaks, report.rows());
     if (report.errors() > 0 && !still_works(*device)) {
-      throw InternalError(cat("no kernel runs any more after the failure of ", one.name, "; ",
+      throw InternalError(cat("the device runs no kernels since ", one.name, " failed; ",
                               report.rows().size(), " of ", cases.size(), " cases were tried"));
     }
   }

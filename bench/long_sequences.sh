@@ -7,11 +7,11 @@
 # ascending order), DENSE (longest sequence with dense attention), PATTERN, MODEL (flags of
 # train_lm; the defaults have 2 layers of 4 heads).
 #
-# A dense step of T tokens takes a T + b T^2: a from a step of as many tokens as the shortest length
-# in sequences of 1,024, b T^2 is the rest. The bound of the gain is the dense step divided by a T + b
-# T^2 v, where v is the share of the causal scores that the pattern computes.
-# "scores stored": the sequence at which an attention that keeps its scores for backward, 4 bytes
-# each, would need the peak memory of the sparse step.
+# The time of a dense step of T tokens is modelled as a T + b T^2. A step of as many tokens as the
+# shortest length, in sequences of 1,024, measures a; b T^2 is the rest. The bound of the gain is the
+# dense step divided by a T + b T^2 v, where v is the share of causal scores that the pattern
+# computes. "scores stored": the length at which an attention that stores its scores for backward,
+# 4 bytes each, would need the peak memory of the sparse step.
 set -euo pipefail
 
 root=$(cd "$(dirname "$0")/.." && pwd)

@@ -12,32 +12,33 @@
 #
 # Steps, in order of importance:
 #
-#   correctness  `doctor`, what the machine offers; `tests`, the kernel tests on the GPU; `tune`, the
-#                fastest GEMMs for kernels/gemm_table.inc, which a later build uses; `train`, whose
-#                start checks the kernels that training uses, and `train_graph`, a short run, whose
-#                losses must decrease; `checked`, what that check found; `tests_dependent`, the tests with dependent launches
-#                (docs/contributing/dependent_launch.md), which require compute capability 9.0
-#   figures      `figures`, the main kernels; `peer_figures`, the same in other libraries, if python3
+#   correctness  `doctor`, a check of the machine; `tests`, the kernel tests on the GPU; `tune`, the
+#                fastest GEMMs for kernels/gemm_table.inc, for a later build; `train`, a short run,
+#                which first checks the kernels and whose losses must decrease; `checked`, the
+#                result of this check; `train_graph`, the same with CUDA graphs; `tests_dependent`,
+#                the tests with dependent launch (docs/contributing/emulator.md), which requires
+#                compute capability 9.0
+#   figures      `figures`, the main kernels; `peer_figures`, the same of other libraries, if python3
 #                has PyTorch (and optionally FlashAttention, Liger-Kernel and more; the page lists
 #                the missing ones);
 #                `step_124m`, a training step of 131072 tokens, and `peer_124m`, PyTorch's;
 #                `step_resnet50`, of 128 images, with cuDNN's convolutions, `step_resnet50_own` with
-#                ours, `step_vit_b16`, and PyTorch's, `peer_resnet50` and `peer_vit_b16`
+#                Shale's, `step_vit_b16`, and PyTorch's steps, `peer_resnet50` and `peer_vit_b16`
 #   several GPUs `ncu`, counters of attention, if Nsight Compute is installed; `nccl`, two ranks with
 #                NCCL's messages; `zero1`, a rank per GPU, with memory in the driver's figures;
 #                `pipeline`, four stages; `overlap` and `no_overlap`, a rank per GPU with reductions
 #                during and after backward, under Nsight Systems if it is installed
 #   the rest     `step_124m_graph`, `step_124m_dependent`, `step_124m_both` (with --cuda-graph, with
 #                dependent launches, with both), `step_1558m`, `peer_1558m`, `breakdown` of a step,
-#                `bench_kernels` (with cuDNN's convolutions), `own_convolutions` (with ours),
+#                `bench_kernels` (with cuDNN's convolutions), `own_convolutions` (with Shale's),
 #                `peer_kernels`; `memcheck`, `initcheck` and `synccheck`, small cases
 #                under compute-sanitizer, if it is installed
 #
-# The page begins with the figures: ours, the fastest rival's and the predictions
-# (bench/predictions.json). Rows and the page are written after every step. BUDGET seconds (default
-# 540) after its start the script starts no further step and interrupts the current one; the next
-# call continues, and keeps earlier results. Exit code: 0 if all possible steps succeeded, 1 if a
-# step failed, 75 if some are left, 69 without a GPU.
+# The page begins with the main figures of Shale and of the fastest other library, and ends with the
+# predictions (bench/predictions.json). Rows and the page are written after every step. BUDGET
+# seconds (default 540) after its start the script starts no further step and interrupts the current
+# one; the next call continues, and keeps earlier results. Exit code: 0 if all possible steps
+# succeeded, 1 if a step failed, 75 if some are left, 69 without a GPU.
 #
 # Environment: ONLY, names of the only steps to run, even if they ran before; RETRY=1, repeat failed
 # steps; MIN_TIME, seconds per kernel (default 0.3; a third of it in `figures`); TRAIN_FLAGS, for

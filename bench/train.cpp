@@ -244,15 +244,15 @@ void print_summary(const Json& row, const TrainLoop& loop, const Measured& m) {
               fixed(number("step_ms_min"), 1).c_str(), m.step.seconds.size(),
               fixed(m.loss, 4).c_str());
   const double rate = number(rate_key(loop).c_str());
-  std::printf("speed       %s %ss/s, %s per rank; %s GFLOP/s of what the model needs%s\n",
+  std::printf("speed       %s %ss/s, %s per rank; %s model GFLOP/s%s\n",
               fixed(rate, 1).c_str(), loop.work().item, fixed(rate / ranks, 1).c_str(),
               fixed(number("model_gflop") / step_ms * 1e3, 1).c_str(),
               row.contains("seq_len") ? ", 6 N + 6 L C T per token" : "");
   if (!m.floor.empty()) {
     std::printf(
-        "floor       %s ms median, %s ms min: the products and convolutions alone through oneDNN\n",
+        "floor       %s ms median, %s ms min: the GEMMs and convolutions alone, run by oneDNN\n",
         fixed(number("floor_ms"), 1).c_str(), fixed(number("floor_ms_min"), 1).c_str());
-    std::printf("share       %s of the floor's speed (median of pairs), %s (of the minima)\n",
+    std::printf("share       floor / step: %s (median of pairs), %s (of the minima)\n",
                 percent(number("floor_share")).c_str(), percent(number("floor_share_min")).c_str());
   } else {
     std::printf("floor       not measured%s%s\n", m.floor_missing.empty() ? "" : ": ",
@@ -261,14 +261,14 @@ void print_summary(const Json& row, const TrainLoop& loop, const Measured& m) {
   std::printf("optimizer   %s ms median, %s of the step", fixed(number("optimizer_ms"), 1).c_str(),
               percent(number("optimizer_ms") / step_ms).c_str());
   if (row.contains("optimizer_floor_ms")) {
-    std::printf("; its products alone %s ms, %s of its speed",
+    std::printf("; its GEMMs alone %s ms, %s of its time",
                 fixed(number("optimizer_floor_ms"), 1).c_str(),
                 percent(number("optimizer_floor_share")).c_str());
   }
   std::printf("\n");
   if (row.contains("gemm_gflop")) {
     std::printf(
-        "work        %s GFLOP in products, %s in convolutions, %s in attention, per rank and "
+        "work        %s GFLOP in GEMMs, %s in convolutions, %s in attention, per rank and "
         "step\n",
         fixed(number("gemm_gflop"), 1).c_str(), fixed(number("conv_gflop"), 1).c_str(),
         fixed(number("attention_gflop"), 1).c_str());
@@ -290,7 +290,7 @@ void report(const BenchConfig& config, int ranks, const Machine& machine, const 
   if (on_cpu) {
     std::printf("Parts of a step, means of %lld steps\n%s\n", static_cast<long long>(config.steps),
                 parts_table(parts, mean).c_str());
-    std::printf("Products and convolutions\n%s\n", product_table(gemms, mean).c_str());
+    std::printf("GEMMs and convolutions\n%s\n", product_table(gemms, mean).c_str());
   }
   const MemoryParts memory = loop.memory();
   std::printf("%speak reserved / sum of the parts: %s\n", memory_table(memory).c_str(),
@@ -312,10 +312,10 @@ void report_breakdown(const BenchConfig& config, int ranks, const Machine& machi
   std::printf("Where a step goes; medians of %lld steps of each kind\n%s\n",
               static_cast<long long>(config.steps), breakdown_table(breakdown).c_str());
   std::printf(
-      "step / sum of its parts alone: %s (wanted: at most %s)\n"
-      "in step: timed where it is; alone: every call again, several in a row, on the same "
-      "operands;\nfloor: its products at the library's best rate, or its bytes at the "
-      "memory's\n",
+      "step / sum of its parts alone: %s (target: at most %s)\n"
+      "in step: timed inside the step; alone: every call repeated several times in a row on the "
+      "same operands;\nfloor: time of its FLOP at the library's best rate, or of its bytes at the "
+      "memory bandwidth\n",
       fixed(breakdown.ratio(), 3).c_str(), fixed(kMostOverParts, 2).c_str());
   Json row = setup_row("breakdown_step", config, ranks, loop);
   row["step_ms"] = breakdown.step_seconds * 1e3;
@@ -447,7 +447,7 @@ void check(const BenchConfig& config, int ranks) {
                           "; leave out one of the two"));
   }
   if (config.memory && config.train.device.type != DeviceType::kCpu) {
-    throw ConfigError("--memory needs --device cpu");
+    throw ConfigError("--memory needs --device cpu: it counts memory of the CPU only");
   }
   if (config.train.cuda_graph && (config.breakdown || config.memory)) {
     throw ConfigError(cat("--cuda-graph is incompatible with ",

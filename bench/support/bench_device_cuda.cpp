@@ -118,7 +118,7 @@ VendorProduct CudaBench::vendor_product([[maybe_unused]] const MatmulSpec& spec)
     problem.b.data = const_cast<void*>(b);
     problem.c.data = c;
     if (!lt::matmul(exec, problem)) {
-      throw UnavailableError("cuBLASLt has no algorithm for this product");
+      throw UnavailableError("cuBLASLt has no algorithm for this GEMM");
     }
   };
 #else
@@ -133,7 +133,7 @@ std::function<void(const kernels::GemmArgs&)> CudaBench::vendor_gemm() {
   const Exec exec{.device = device(), .stream = stream(), .workspace = &workspace_};
   return [exec](const kernels::GemmArgs& args) {
     if (!lt::matmul(exec, kernels::gemm_problem(args))) {
-      throw UnavailableError("cuBLASLt has no algorithm for this product with this epilogue");
+      throw UnavailableError("cuBLASLt has no algorithm for this GEMM with this epilogue");
     }
   };
 #else

@@ -12,7 +12,7 @@ namespace shale::bench {
 
 using namespace kernel_check;
 
-// A kernel of somebody else, which bench_kernels times beside Shale's: a function in a source file,
+// A user's kernel, which bench_kernels compares with Shale's: a function in a source file,
 //   extern "C" void FUNCTION(const void* const* in, void* const* out, const int64_t* shape,
 //                            cudaStream_t stream);
 // It queues its work on `stream` and does not wait. in, out, shape: see plain_operands().

@@ -20,7 +20,7 @@ using kernels::GemmTile;
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
-// Returns the middle size of a class, 3 * 2^i: 768 for the sizes 512 to 1023, which have ten bits.
+// Returns the middle size of the class of sizes with this many bits: 768 for 512 to 1023 (10 bits).
 int64_t middle(int bits) {
   return bits < 2 ? 1 : int64_t{3} << (bits - 2);
 }

@@ -109,7 +109,7 @@ std::string missing_family(KernelFamily family, BenchDevice& device) {
     return cat("kernels for compute capability 9.0, ", to_string(device.device()),
                arch > 0 ? cat(" has ", arch / 10, ".", arch % 10) : " has none");
   }
-  if (family == KernelFamily::kVendor && !device.vendor_gemm()) return "cuBLASLt is not there";
+  if (family == KernelFamily::kVendor && !device.vendor_gemm()) return "cuBLASLt was not found";
   return "";
 }
 

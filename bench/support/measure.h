@@ -6,8 +6,8 @@
 
 namespace shale::bench {
 
-// Times of alternating runs of Shale's kernel, the vendor's kernel and a foreign kernel: equal
-// numbers of each kernel that there is.
+// Times of Shale's kernel, the vendor's kernel and a foreign kernel, run alternately: equal numbers
+// of runs of each kernel that exists.
 struct Measured {
   Samples ours, vendor, foreign;
 };

@@ -21,10 +21,10 @@ struct StarBytes {
 // Returns a batch with the same fields, dtypes and shapes but no data, for all ranks but rank 0.
 Batch without_rows(const Batch& whole);
 
-// Data parallelism with an owner, as torch.nn.DataParallel does it over the devices of a process:
-// rank 0 has the batch, the parameters and the optimizer; in every step it sends each rank its rows
-// and the parameters, receives the rank's gradients, and updates the parameters alone. This is a
-// baseline for benchmarks only.
+// Data parallelism with an owner, like torch.nn.DataParallel for the devices of a process. Rank 0,
+// the owner, has the batch, the parameters and the optimizer. In every step it sends each rank its
+// rows and the parameters, receives the rank's gradients, and updates the parameters alone. Used
+// only as a baseline in benchmarks.
 class OwnerStep {
  public:
   // All ranks must call it; the arguments must outlive this object. `alone` is a group of this rank

@@ -12,7 +12,7 @@
 namespace shale::bench {
 
 // Runs the GEMMs and convolutions of a step directly by oneDNN. Their time is the floor of the
-// step's time, which it would take if everything else were free. These GEMMs and convolutions have
+// step: its time if all other work took no time. These GEMMs and convolutions have
 // the shapes and the order of a real step's. Their operands share and reuse memory as in the step,
 // for the same cache behaviour; the memory is this object's own.
 class ProductFloor {

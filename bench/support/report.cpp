@@ -133,7 +133,7 @@ std::string targets_section(const std::vector<TrainRun>& runs, const std::vector
   const auto f32 = find_run(runs, "fp32", 1, 2, 4), bf16 = find_run(runs, "bf16", 1, 2, 4);
   const auto one = find_run(runs, "fp32", 1, 2, 8), two = find_run(runs, "fp32", 2, 1, 8);
   if (f32) {
-    add("fp32 step: share of the speed of its products alone", 0.80,
+    add("fp32 step: time of its GEMMs alone / time of the step", 0.80,
         number(f32->step, "floor_share"));
     add("fp32 step: peak memory / sum of its parts", 1.10, memory_ratio(f32->step), true);
   }
@@ -166,7 +166,7 @@ std::string targets_section(const std::vector<TrainRun>& runs, const std::vector
 
 std::string training_section(const std::vector<TrainRun>& runs) {
   if (runs.empty()) return "";
-  Table table({"step (ranks x threads)", "ms", "min ms", "speed", "products alone, oneDNN, ms",
+  Table table({"step (ranks x threads)", "ms", "min ms", "speed", "GEMMs alone, oneDNN, ms",
                "share", "exposed comm ms", "busy", "peak memory", "/ parts"});
   for (const TrainRun& run : runs) {
     const Json& s = run.step;
@@ -213,7 +213,7 @@ std::string rate(double giga, double ms) {
 std::string breakdown(const TrainRun& run) {
   constexpr double kSmallestShare = 0.001;
   Table parts({"part", "calls", "ms", "of the step", "GFLOP/s", "GB/s"});
-  Table products({"product (m x n x k)", "calls", "ms", "GFLOP/s", "oneDNN ms", "oneDNN / ours"});
+  Table products({"GEMM (m x n x k)", "calls", "ms", "GFLOP/s", "oneDNN ms", "oneDNN / ours"});
   for (const Json& row : (*run.document)["rows"]) {
     const double ms = number(row, "ms");
     if (word(row, "kind") == "part" && number(row, "share") >= kSmallestShare) {

@@ -103,7 +103,7 @@ std::vector<KernelFigure> kernel_figures() {
            {cat(slot, "/causal", shape)}});
     }
   }
-  figures.push_back({"product of 8192 x 8192 x 8192",
+  figures.push_back({"GEMM of 8192 x 8192 x 8192",
                      {"gemm/hopper_nt/8192/bf16", "gemm/square/8192/bf16"},
                      {"gemm/square/8192/bf16"}});
   for (const int width : {768, 1600, 4096}) {

@@ -214,7 +214,7 @@ int64_t OpenCount::take() {
   for (ssize_t bytes = 0; (bytes = ::read(fd_, events.data(), events.size())) > 0;) {
     for (ssize_t at = 0; at < bytes;) {
       const auto* event = reinterpret_cast<const inotify_event*>(events.data() + at);
-      if ((event->mask & IN_Q_OVERFLOW) != 0) throw InternalError("opens: more than are counted");
+      if ((event->mask & IN_Q_OVERFLOW) != 0) throw InternalError("opens: inotify lost events");
       if ((event->mask & IN_OPEN) != 0 && (event->mask & IN_ISDIR) == 0) ++opens;
       at += static_cast<ssize_t>(sizeof(inotify_event)) + event->len;
     }

@@ -108,7 +108,7 @@ VendorConv::VendorConv(const ConvSpec& spec) {
     impl_ = std::make_unique<Impl>(spec);
   } catch (const dnnl::error& error) {
     throw UnavailableError(cat("vendor convolution: oneDNN has no ", spec.name(), " of ",
-                               dtype_name(spec.dtype), " here: ", error.what()));
+                               dtype_name(spec.dtype), " on this CPU: ", error.what()));
   }
 }
 

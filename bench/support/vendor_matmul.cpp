@@ -67,8 +67,8 @@ VendorMatmul::VendorMatmul(const MatmulSpec& spec) : impl_(std::make_unique<Impl
               .implementation = made.impl_info_str(),
               .stream = dnnl::stream(onednn_engine())};
   } catch (const dnnl::error& error) {
-    throw UnavailableError(cat("vendor matmul: oneDNN has no product of ", dtype_name(spec.in),
-                               " into ", dtype_name(spec.out), " here: ", error.what()));
+    throw UnavailableError(cat("vendor matmul: oneDNN has no GEMM of ", dtype_name(spec.in),
+                               " into ", dtype_name(spec.out), " on this CPU: ", error.what()));
   }
 }
 

@@ -172,13 +172,13 @@ TEST_CASE("figures set Hopper's kernels beside the fastest rival", "[bench]") {
   const std::string page = results_page({ours, peers, gpu_step("bench_train", "gpt2-124m", 300),
                                          gpu_step("peer_gpt2", "gpt2-124m", 330)},
                                         {});
-  CHECK(contains(page, "## Beside the rivals"));
+  CHECK(contains(page, "## Compared with other libraries"));
   CHECK(contains(page,
                  "heads of 128, T 8192, B 2, H 16, causal | "
                  "attention_fwd/hopper_causal/d128/t8192/bf16 | 900.0 us | 610.9 TFLOP/s | "
                  "cudnn | 990.0 us | 555.4 TFLOP/s | 110.0% |"));
   CHECK(contains(page,
-                 "| product of 8192 x 8192 x 8192 | gemm/hopper_nt/8192/bf16 | 1500 us | "
+                 "| GEMM of 8192 x 8192 x 8192 | gemm/hopper_nt/8192/bf16 | 1500 us | "
                  "733.0 TFLOP/s | cuBLASLt | 1400 us | 785.4 TFLOP/s | 93.3% |"));
   CHECK(contains(page, "| cuBLASLt, epilogues apart | 450.0 us | 515.6 TFLOP/s | 112.5% |"));
   CHECK(contains(page,
@@ -191,7 +191,7 @@ TEST_CASE("figures set Hopper's kernels beside the fastest rival", "[bench]") {
       contains(results_page({ours, dependent}, {}), "bench_train bf16, dependent launch | 200.0"));
   // A requested but missing measurement has a row.
   CHECK(contains(page, "| training step, gpt2-1558m, T 1024, 131072 tokens |  | not measured |"));
-  CHECK_FALSE(contains(results_page({peers}, {}), "Beside the rivals"));
+  CHECK_FALSE(contains(results_page({peers}, {}), "Compared with other libraries"));
 }
 
 TEST_CASE("image steps on a GPU are compared with PyTorch's, with and without cuDNN", "[bench]") {
