@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Trains a small GPT on two ranks, from nothing: installs what is missing, builds the training
-# program, trains on the C++ standard library's headers (real text that every machine with a
-# compiler has) and prints a sample of what the model writes.
+# Trains a small GPT on two ranks on a bare machine: installs missing packages, builds the training
+# program, trains on the C++ standard library's headers (text that every machine with a compiler
+# has), and prints a sample of the model's text.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
@@ -33,11 +33,11 @@ train_flags=(
 
 ranks=2
 out=out/quickstart
-compile_core_seconds=500  # of one core, measured on an Intel Xeon
+compile_core_seconds=500  # time to compile on one core, measured on an Intel Xeon
 
 phase_names=()
 phase_seconds=()
-# phase NAME COMMAND...: runs it and keeps its time.
+# phase NAME COMMAND...: runs the command and stores its time.
 phase() {
   local name=$1 start=$SECONDS
   shift
@@ -47,8 +47,8 @@ phase() {
   phase_seconds+=($((SECONDS - start)))
 }
 
-# For this machine's CPU alone, without kernels for GPUs, tests and benchmarks, which take most of an
-# hour to compile (cmake --preset release).
+# Builds only for this machine's CPU, without GPU kernels, tests and benchmarks, which take most of
+# an hour to compile (cmake --preset release).
 configure() { cmake --preset quick; }
 
 build() {
@@ -60,7 +60,7 @@ train() {
   local threads=$(($(nproc) / ranks)) headers
   if [[ $threads -lt 1 ]]; then threads=1; fi
 
-  # -H prints the headers as they are opened; the one at depth one tells the folder.
+  # -H prints the headers that are opened; the path at depth one shows the folder.
   headers=$(printf '#include <vector>\n' | g++ -x c++ -fsyntax-only -H - 2>&1 |
     sed -n 's|^\. \(/.*\)/vector$|\1|p')
   if [[ ! -d $headers ]]; then
@@ -69,7 +69,7 @@ train() {
   fi
 
   if [[ $(id -u) -eq 0 ]]; then
-    # Root is what a container runs as; Open MPI needs two variables for it.
+    # Containers run as root; Open MPI then needs these two variables.
     export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
   fi
   rm -rf "$out"

@@ -57,7 +57,7 @@ log=$(mktemp)
 reasons=$(mktemp)
 causes=$(mktemp)
 
-# The last lines are there however the script ends; a build that failed counts as one failure.
+# Prints the last lines however the script ends; a failed build counts as one failure.
 finish() {
   local status=$?
   cat "$reasons" "$causes"
@@ -76,8 +76,8 @@ build() {
   cmake --build --preset "$preset" --parallel "$jobs" ${@:+--target "$@"}
 }
 
-# skip_reasons FILE: from ctest's log, a line for each reason that tests gave, in a line of their
-# output that begins with "skipped: ", for leaving out the whole of a test or a part.
+# skip_reasons FILE: prints the reasons in ctest's log why tests, or parts of tests, were skipped:
+# lines of output that begin with "skipped: ".
 skip_reasons() {
   awk '
     /^[0-9]+\/[0-9]+ Test: / { test = $3 }
@@ -91,8 +91,8 @@ skip_reasons() {
   ' "$1"
 }
 
-# failure_causes FILE: from ctest's output, the name of each failed test and the lines that say why:
-# eight lines from each of Catch's first three "FAILED:" on, or else the last eight of the output.
+# failure_causes FILE: prints the name of each failed test in ctest's output, and the cause: eight
+# lines from each of Catch's first three "FAILED:" on, or else the last eight lines of the output.
 failure_causes() {
   awk '
     function report(   i) {
@@ -121,7 +121,7 @@ run_tests() {
   local preset=$1 counts skips
   shift
   echo "==== $preset: tests"
-  # Its exit status says less than its summary, which is read instead.
+  # Reads ctest's summary, which says more than its exit status.
   ctest --preset "$preset" --output-on-failure --no-tests=error --parallel "$jobs" "$@" 2>&1 |
     tee "$log" || true
   # "97% tests passed, 1 tests failed out of 38"
@@ -149,7 +149,7 @@ if $with_bootstrap; then
 fi
 
 if $with_quick; then
-  # Programs that are built serve; else those of quickstart.sh are.
+  # Uses programs that are built; otherwise builds those of quickstart.sh.
   preset=quick
   if [[ -x build/release/bin/train_lm && ! -x build/quick/bin/train_lm ]]; then preset=release; fi
   build "$preset" train_lm find_race

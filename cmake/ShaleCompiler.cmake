@@ -17,7 +17,7 @@ option(SHALE_WERROR "Treat warnings as errors" ${werror_default})
 option(SHALE_CCACHE "Compile through ccache when it is found" ON)
 option(SHALE_FAST_LINKER "Link with mold or lld when found" ON)
 
-option(SHALE_THIS_MACHINE "Compile the CPU's kernels for this machine's instruction set alone" OFF)
+option(SHALE_THIS_MACHINE "Compile CPU kernels only for this machine's instruction set" OFF)
 
 if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "Build type" FORCE)

@@ -2,10 +2,10 @@
 
 # shale_cuda_architectures(<out> <nvcc> <gpus of this machine> <architecture>...)
 #
-# `auto` becomes machine code for A100, H100 and H200, PTX for later GPUs, and machine code for this
-# machine's GPUs, such as "8.9;10.0", of other families: an 8.9 runs code for 8.0, but for a 10.0
-# the driver would have to compile. `all` becomes every family that this nvcc knows, and the members
-# of families for which separate code is worthwhile. Other values are unchanged.
+# `auto` becomes machine code for A100, H100 and H200, PTX for later GPUs, and machine code for GPUs
+# of this machine (such as "8.9;10.0") that belong to other families: an 8.9 runs code for 8.0, but
+# for a 10.0 the driver would have to compile PTX. `all` becomes every family that this nvcc knows,
+# and members of families that gain from separate code. Other values are unchanged.
 function(shale_cuda_architectures out nvcc gpus)
   set(architectures ${ARGN})
   if(architectures STREQUAL "auto" OR architectures STREQUAL "all")
@@ -18,7 +18,7 @@ function(shale_cuda_architectures out nvcc gpus)
     foreach(capability IN LISTS gpus)
       string(REPLACE "." "" gpu "${capability}")
       if(gpu LESS 75)
-        message(STATUS "No kernels for compute capability ${capability}, which a GPU here has: they "
+        message(STATUS "No kernels for this machine's GPU of compute capability ${capability}: "
                        "expected 7.5 or later")
       endif()
       math(EXPR family "${gpu} / 10")
@@ -41,7 +41,7 @@ function(shale_cuda_architectures out nvcc gpus)
   foreach(architecture IN LISTS architectures)
     if(architecture MATCHES "^([0-9]+)" AND CMAKE_MATCH_1 LESS 75)
       message(FATAL_ERROR "SHALE_CUDA_ARCHITECTURES: ${architecture}, expected 75 or later: earlier GPUs "
-                          "have no products of 16 x 8 x 8, of which the kernels are made")
+                          "lack the tensor-core instructions (16 x 8 x 8) that the kernels use")
     endif()
   endforeach()
   set(${out} ${architectures} PARENT_SCOPE)

@@ -1,9 +1,9 @@
 # Builds the CUDA kernels for the emulator, which runs them on the CPU.
 
 if(SHALE_SANITIZE MATCHES "thread")
-  message(FATAL_ERROR "SHALE_EMULATOR is ON and SHALE_SANITIZE is thread: the emulator runs the "
-    "threads of a block as fibers, whose changes of stack ThreadSanitizer is not told of, and its "
-    "race tracker takes the place of ThreadSanitizer's functions; set SHALE_EMULATOR=OFF")
+  message(FATAL_ERROR "SHALE_EMULATOR=ON is incompatible with SHALE_SANITIZE=thread: "
+    "ThreadSanitizer does not know the emulator's fibers, and the emulator's race tracker replaces "
+    "ThreadSanitizer's functions; set SHALE_EMULATOR=OFF")
 endif()
 
 shale_add_layer(kernels_emu

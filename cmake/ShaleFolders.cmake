@@ -16,8 +16,8 @@ set(SHALE_comm_FOLDERS
 set(SHALE_models_FOLDERS
   models models/gpt2 models/language models/llama models/plan models/training
   models/training/checks models/training/report models/weights)
-# Parts of the layer models that train_lm does not need, each a separate library: images and
-# diffusion; how the program `shale` shows and starts runs; how it plans their time.
+# Parts of the layer `models` that train_lm does not need, each a separate library: images and
+# diffusion (vision), reports and views of runs (views), plans of step times (planning).
 set(SHALE_vision_FOLDERS models/diffusion models/dit models/image models/resnet models/vit)
 set(SHALE_views_FOLDERS models/tools/join models/tools/supervision models/views)
 set(SHALE_planning_FOLDERS models/plan/time)

@@ -2,7 +2,7 @@
 # libFuzzer. It needs Clang, but neither MPI, oneDNN nor Highway.
 
 if(NOT CMAKE_CXX_COMPILER_ID MATCHES "Clang")
-  message(FATAL_ERROR "SHALE_FUZZ needs Clang, whose libFuzzer it uses: -DCMAKE_CXX_COMPILER=clang++")
+  message(FATAL_ERROR "SHALE_FUZZ needs Clang and its libFuzzer: set -DCMAKE_CXX_COMPILER=clang++")
 endif()
 
 find_package(Threads REQUIRED)

@@ -49,8 +49,8 @@ function(shale_emulated_sources)
   if(NOT SHALE_SANITIZE AND NOT CMAKE_CXX_FLAGS MATCHES "-fsanitize=")
     set(options -fsanitize=thread -g1 -include ${SHALE_TRACKER_NAMES})
   endif()
-  # "#pragma unroll" is for nvcc. GCC also notes that it passes tensor maps, which are aligned to 64
-  # bytes, differently than very old versions did.
+  # Turns off warnings about "#pragma unroll", which only nvcc knows, and GCC's note that very old
+  # versions passed tensor maps, which are aligned to 64 bytes, in another way.
   list(APPEND options -Wno-unknown-pragmas -Wno-psabi)
   set_property(SOURCE ${ARGN} APPEND PROPERTY COMPILE_OPTIONS ${options})
 endfunction()

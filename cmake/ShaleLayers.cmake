@@ -7,7 +7,7 @@ include(${CMAKE_CURRENT_LIST_DIR}/ShaleKernels.cmake)
 set(shale_include_dir ${PROJECT_SOURCE_DIR}/include)
 
 set(SHALE_TRACKER_NAMES ${PROJECT_SOURCE_DIR}/kernels/simt/engine/tracker_names.h
-    CACHE INTERNAL "What emulated kernels are compiled with")
+    CACHE INTERNAL "Compiler options of emulated kernels")
 
 # shale_kernel_files(<out> <out for Hopper> <folder>...): gets the .cu files in these folders.
 function(shale_kernel_files out out_hopper)

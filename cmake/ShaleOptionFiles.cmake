@@ -5,7 +5,7 @@
 include(GNUInstallDirs)
 find_program(AWK_EXECUTABLE NAMES awk gawk mawk)
 if(NOT AWK_EXECUTABLE OR CMAKE_CROSSCOMPILING)
-  message(STATUS "No completions and manual pages: they need awk, and programs that run here")
+  message(STATUS "No completions and manual pages: awk is missing, or programs cannot run here")
   return()
 endif()
 

@@ -1,5 +1,5 @@
-"""Rivals of attention, for B sequences of T tokens and H heads of D columns; `shared` heads of
-queries use one head of keys and values."""
+"""Attention of other libraries, for B sequences of T tokens and H heads of D columns; `shared`
+heads of queries use one head of keys and values."""
 
 import dataclasses
 

@@ -1,5 +1,5 @@
-"""Rivals of an MoE layer, as in cases_moe.cpp: E experts of 2 C hidden columns, two active experts
-per token, balanced."""
+"""MoE layer of other libraries, as in cases_moe.cpp: E experts of 2 C hidden columns, two active
+experts per token, balanced."""
 
 import torch
 import torch.nn.functional as F

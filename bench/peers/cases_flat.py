@@ -1,4 +1,4 @@
-"""Rivals of the loss, the optimizer and copies."""
+"""Loss, optimizer and copies of other libraries."""
 
 import rivals
 import torch

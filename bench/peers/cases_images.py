@@ -1,4 +1,4 @@
-"""Rivals of residual network layers: convolutions, pooling, batch norm; channels_last."""
+"""Residual network layers of other libraries: convolutions, pooling, batch norm; channels_last."""
 
 import torch
 import torch.nn.functional as F
@@ -15,7 +15,7 @@ def images(cases, n, channels, edge):
 
 def add_layer(cases, name, edge, inner, outer, kernel, stride):
     """PyTorch convolutions, which use cuDNN on a GPU: forward, and each gradient alone. Its weight
-    gradient has the operands' dtype, ours f32."""
+    gradient has the operands' dtype, Shale's f32."""
     n = 1 if cases.tiny else IMAGES
     edge = max(edge // 8, kernel) if cases.tiny else edge
     padding = kernel // 2

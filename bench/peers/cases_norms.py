@@ -1,4 +1,4 @@
-"""Rivals of norms: [rows, C], with the residual addition that Shale's kernels fuse."""
+"""Norms of other libraries: [rows, C], with the residual addition that Shale's kernels fuse."""
 
 import rivals
 import torch

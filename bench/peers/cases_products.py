@@ -1,4 +1,4 @@
-"""Rivals of GEMMs and of layers made of them."""
+"""GEMMs of other libraries, and layers made of them."""
 
 import rivals
 import torch

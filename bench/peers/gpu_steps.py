@@ -66,9 +66,9 @@ def add_arguments(parser, script, micro_batch, global_batch_of):
     parser.add_argument("--modes", default=",".join(script.modes))
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--json", type=pathlib.Path, metavar="FILE")
-    parser.add_argument("--resume", action="store_true", help="go on with FILE if it was cut")
+    parser.add_argument("--resume", action="store_true", help="continue an incomplete FILE")
     parser.add_argument("--row-time", type=float, default=400, metavar="SECONDS",
-                        help="after which a mode counts as hung")
+                        help="maximum time of a mode; then it counts as hung")
     parser.add_argument("--worker", type=int, help="for the program's own use")
 
 

@@ -13,9 +13,9 @@ they are installed; otherwise one row says why not. Rivals, by operation:
               compiled, with the residual addition where Shale fuses it
   loss        QuACK, Liger-Kernel, F.cross_entropy with its backward, eager and compiled; the same
               with the preceding classifier
-  products    torch.matmul, which is cuBLAS; a linear layer with bias and GELU, SwiGLU's two with
-              their activation, and a feed-forward layer, forward and backward, eager and compiled
-  experts     grouped_mm, SwiGLU's two with their activation; gathers, sorts and sums of an MoE
+  GEMMs       torch.matmul, which is cuBLAS; a linear layer with bias and GELU, SwiGLU's two GEMMs
+              with the activation, and a feed-forward layer, forward and backward, eager and compiled
+  experts     grouped_mm, SwiGLU's two GEMMs with the activation; gathers, sorts and sums of an MoE
               layer, eager and compiled
   images      convolutions, max pooling, batch norm with residual and ReLU: PyTorch with cuDNN,
               channels_last
@@ -73,7 +73,7 @@ def chosen_cases(args):
     try:
         wanted = re.compile(args.filter)
     except re.error as error:
-        sys.exit(usage_error(f"--filter: {args.filter} is no regular expression: {error}"))
+        sys.exit(usage_error(f"--filter: {args.filter} is not a regular expression: {error}"))
     cases = [case for case in all_cases(args.device, args.dtypes.split(","), args.tiny)
              if any(wanted.search(name) for name in names_of_ours(case.name))]
     if not cases:
@@ -180,14 +180,14 @@ def work(args):
 
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--filter", default="", metavar="REGEX", help="of the cases' names")
-    parser.add_argument("--dtypes", default="bf16,fp32", help=f"of {', '.join(DTYPES)}")
+    parser.add_argument("--filter", default="", metavar="REGEX", help="measure only these cases")
+    parser.add_argument("--dtypes", default="bf16,fp32", help=f"some of {', '.join(DTYPES)}")
     parser.add_argument("--min-time", type=float, default=0.3, metavar="SECONDS")
     parser.add_argument("--json", type=pathlib.Path, metavar="FILE")
-    parser.add_argument("--resume", action="store_true", help="go on with FILE if it was cut")
-    parser.add_argument("--list", action="store_true", help="print the cases and end")
+    parser.add_argument("--resume", action="store_true", help="continue an incomplete FILE")
+    parser.add_argument("--list", action="store_true", help="print the names of the cases and exit")
     parser.add_argument("--row-time", type=float, default=150, metavar="SECONDS",
-                        help="after which a row counts as hung")
+                        help="maximum time of a row; then it counts as hung")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--tiny", action="store_true", help="small shapes under the same names")
     parser.add_argument("--worker", type=int, help=argparse.SUPPRESS)

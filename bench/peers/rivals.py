@@ -1,4 +1,4 @@
-"""Rivals: a case of bench_kernels, and its implementation in another library."""
+"""Rivals: implementations of cases of bench_kernels in other libraries."""
 
 import dataclasses
 import importlib
@@ -49,8 +49,8 @@ APEX = Library("Apex", "apex", ("apex.normalization.fused_layer_norm",))
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """A row to measure. prepare() returns make(), which returns operands: (their bytes, a function
-    that uses them)."""
+    """A row to measure. prepare() returns make(), which allocates operands and returns their bytes
+    and a function that uses them."""
 
     name: str  # name of the case in bench_kernels, with dtype
     impl: str

@@ -37,7 +37,7 @@ class RowsFile:
             if same and not earlier["complete"]:
                 self.document["rows"] = earlier["rows"]
         except (ValueError, KeyError, TypeError) as error:
-            print(f"{self.path}: not one of this program's files, begins anew: {error!r}")
+            print(f"{self.path}: not a file of this program, begins anew: {error!r}")
 
     def add(self, row):
         for i, other in enumerate(self.rows):

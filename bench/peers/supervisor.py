@@ -92,7 +92,7 @@ class Losses:
 
 
 def run_one(worker, rows, resume, time_limit_s, losses):
-    """Receives the rows of one worker. Returns its exit code; ANOTHER also if another worker can
+    """Receives the rows of one worker. Returns its exit code, or ANOTHER if another worker can
     continue."""
     begun = None
     while True:

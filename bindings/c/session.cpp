@@ -185,7 +185,7 @@ Tensor tensor_of(shale_tensor handle, std::string_view argument) {
   throw CallError(SHALE_ERROR_STATE,
                   cat(argument_text(argument, x), " ", x.shape(),
                       " has no memory now, expected shale_module_shard() of its model first, and "
-                      "the call inside the body of shale_module_run() of its module"));
+                      "this call inside the body of shale_module_run() of its module"));
 }
 
 Tensor optional_tensor(shale_tensor handle, std::string_view argument) {

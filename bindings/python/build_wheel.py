@@ -59,7 +59,7 @@ def fail(text):
 
 
 def output(*command):
-    """What the command prints."""
+    """Returns the output of the command."""
     try:
         return subprocess.run(command, check=True, capture_output=True, text=True).stdout
     except FileNotFoundError:
@@ -69,12 +69,12 @@ def output(*command):
 
 
 def needed(file):
-    """The names of the shared libraries that the file asks for."""
+    """Returns the names of the shared libraries that the file needs."""
     return re.findall(r"\(NEEDED\).*\[(.+)\]", output("readelf", "-dW", str(file)))
 
 
 def carried(files):
-    """The files of all libraries that these need and that not every system has, by name."""
+    """Returns the files of the libraries that these need and not every system has, by name."""
     libraries = {}
     left = list(files)
     while left:
@@ -92,7 +92,7 @@ def carried(files):
 
 
 def check_glibc(name, file, newest):
-    """Refuses a file that needs a newer glibc than the wheel promises."""
+    """Fails if a file needs a newer glibc than the wheel's tag states."""
     def number(version):
         return [int(part) for part in version.split(".")]
 
@@ -104,21 +104,21 @@ def check_glibc(name, file, newest):
 
 
 def stripped(file, folder):
-    """The file without what only debuggers need."""
+    """Returns the file without debugging symbols."""
     copy = pathlib.Path(folder) / "stripped"
     output("strip", "--strip-unneeded", "-o", str(copy), str(file))
-    # MPICH's library has two names. shale_wheel.py loads it first, under either name, so the copy
-    # must not request one: libm, which is loaded anyway, replaces it.
+    # MPICH's library has two names, and shale_wheel.py loads it first under either one. The copy
+    # must not name one of them, so libm, which is loaded anyway, takes its place.
     return copy.read_bytes().replace(b"\0libmpich.so.12\0", b"\0libm.so.6\0".ljust(16, b"\0"))
 
 
 def license_name():
-    """The first line of the license."""
+    """Returns the first line of the license."""
     return (ROOT / "LICENSE").read_text().splitlines()[0].strip()
 
 
 def contents(arguments, folder):
-    """The wheel's version, and names in the wheel and their bytes."""
+    """Returns the wheel's version, and its files: bytes by name."""
     tree = pathlib.Path(arguments.tree)
     native = {f"shale/bin/{name}": tree / "bin" / name for name in PROGRAMS}
     native[f"shale/lib/{LIBRARY}"] = tree / "lib" / LIBRARY
@@ -169,7 +169,7 @@ def contents(arguments, folder):
 
 
 def write(files, wheel):
-    """Writes the zip file, whole or not at all."""
+    """Writes the zip file atomically."""
     seconds = max(315532800, int(os.environ.get("SOURCE_DATE_EPOCH", "0")))  # zip begins in 1980
     moment = time.gmtime(seconds)[:6]
     part = wheel.with_suffix(".part")

@@ -1,6 +1,6 @@
 # awk -v names=<file> -f api.awk <header>...: prints the declarations of headers with their comments
 # as HTML, without private members and bodies of functions, and writes each public name and its
-# anchor to <file>. Goes by the layout that .clang-format gives, as test/documented.awk does.
+# anchor to <file>. Relies on the layout of .clang-format.
 
 function escaped(text) {
   gsub(/&/, "\\&amp;", text)
@@ -15,7 +15,7 @@ function end_block() {
 }
 function add(line) { block = block escaped(line) "\n" }
 
-# Notes a name; the first of the block is its anchor.
+# Stores a name; the first name of a block becomes the block's anchor.
 function note(name) {
   declares = 1
   if (name == "" || name in seen) return
@@ -30,7 +30,7 @@ function note(name) {
   print anchor "\t" name > names
 }
 
-# Name of a function, type or value that a line declares.
+# Returns the name of the function, type or value that a line declares.
 function name_in(line) {
   sub(/^ *(template <[^>]*> *)?/, "", line)
   if (match(line, /^(class|struct|enum class|enum) +[A-Za-z_0-9]+/)) {

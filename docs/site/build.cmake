@@ -1,12 +1,12 @@
 # cmake -DROOT=<tree> -DOUT=<folder> -DPANDOC=<pandoc> -P build.cmake: makes a site of the pages of
-# the tree, and of the public headers, that works from file:// and asks no other machine for anything. Every x.md becomes
-# x.html at the same place, README.md of the tree index.html; the files and folders that they link
-# to get listings. OUT must not be there, or be a site.
+# the tree and of the public headers, which works from file:// and loads nothing from the network.
+# Every x.md becomes x.html at the same path, and the tree's README.md index.html. Files and folders
+# that pages link to get listings. OUT must not exist, or be such a site.
 
 cmake_minimum_required(VERSION 3.25)
 find_program(AWK awk REQUIRED)
 if(EXISTS ${OUT} AND NOT EXISTS ${OUT}/search_index.js)
-  message(FATAL_ERROR "site: ${OUT} is there and is no site; expected a folder to make")
+  message(FATAL_ERROR "site: ${OUT} exists and is not a site; expected a new folder or a site")
 endif()
 file(REMOVE_RECURSE ${OUT})
 
@@ -17,7 +17,7 @@ function(escape_html text out)
   set(${out} "${text}" PARENT_SCOPE)
 endfunction()
 
-# html_of(<page> <out>): what is made of it.
+# html_of(<page> <out>): gets the HTML file that is made from a page.
 function(html_of page out)
   string(REGEX REPLACE "[.]md$" ".html" file "${page}")
   if(page STREQUAL "README.md")
@@ -26,7 +26,7 @@ function(html_of page out)
   set(${out} ${file} PARENT_SCOPE)
 endfunction()
 
-# up_of(<path> <out>): from the path's folder to the root, "../../".
+# up_of(<path> <out>): gets the relative path from the path's folder to the root, "../../".
 function(up_of path out)
   string(REGEX MATCHALL "/" levels "${path}")
   list(LENGTH levels count)
@@ -34,7 +34,7 @@ function(up_of path out)
   set(${out} "${up}" PARENT_SCOPE)
 endfunction()
 
-# A line of the list of pages: <title> of <page>, as <current> sees it.
+# Makes a line of the list of pages: a link to <page> with its <title>, relative to page <current>.
 function(page_item page title current out)
   html_of(${page} target)
   up_of(${current} up)
@@ -72,7 +72,7 @@ foreach(page IN LISTS pages)
   string(REGEX REPLACE "^# " "" title_of_${page} "${title_of_${page}}")
 endforeach()
 
-# Pages in the list beside each page: all but single measurements, which the page on results links.
+# The list beside each page has all pages except single results, which bench/results/README.md links.
 list(APPEND kinds "The tree")
 set("pages_of_The tree" ${others})
 list(FILTER "pages_of_The tree" EXCLUDE REGEX "^bench/results/[^R]")
@@ -100,7 +100,7 @@ function(neighbours_of page out)
   set(${out} "${links}" PARENT_SCOPE)
 endfunction()
 
-# Doors of the landing page: the first page of each kind, and the page that lists all.
+# Links at the top of the landing page.
 set(doors)
 foreach(door IN ITEMS
     "tutorials/first_model.md|Start|A first model in five minutes"

@@ -1,15 +1,15 @@
--- Pandoc filter of docs/site/build.cmake. Turns links to pages (x.md) into links to what is made of
--- them (x.html), links to other files and folders of the tree into links to their listings
--- (comm/work.h.html, kernels/cpu/index.html), and writes what the search knows of the page.
+-- Pandoc filter of docs/site/build.cmake. Turns links to pages (x.md) into links to their HTML files
+-- (x.html), links to other files and folders of the tree into links to their listings
+-- (comm/work.h.html, kernels/cpu/index.html), and writes the search records of the page.
 --
--- Metadata: root, the tree; page, the path in it; and files for what the page has, a line each:
--- records, for the search; listings, the paths that it links to and that are no page; images, the
--- paths of those that it shows.
+-- Metadata: root, the tree; page, the page's path in it; and the names of three files, to which it
+-- appends lines: records, for the search; listings, paths of linked files and folders that are no
+-- pages; images, paths of the images of the page.
 
 local root, page
 local listings, images = {}, {}
 
--- The path of `target`, which a page in `folder` links to, without "." and "..".
+-- Returns the path, without "." and "..", of the link `target` of a page in `folder`.
 local function normal_path(folder, target)
   local parts = {}
   for part in (folder .. target):gmatch("[^/]+") do
@@ -59,7 +59,7 @@ local function image(element)
   end
 end
 
--- Tables and code may be wider than the page: they scroll by themselves, with the keyboard too.
+-- Tables and code may be wider than the page: makes them scroll separately, also by keyboard.
 local function scroll(element)
   return {
     pandoc.RawBlock("html", '<div class="scroll" tabindex="0">'), element,
@@ -72,8 +72,8 @@ local function quoted(text)
     :gsub("<", "\\u003c") .. '"'
 end
 
--- The page's sections, {page, anchor, title, text}, of which the first is what stands before any
--- heading but the page's own.
+-- Returns the page's sections, {page, anchor, title, text}. The first one is the text before the
+-- second heading.
 local function sections(blocks, title)
   local result = { { anchor = "", title = title, text = {} } }
   for _, block in ipairs(blocks) do

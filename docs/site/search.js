@@ -1,7 +1,7 @@
-// Searches the pages for words, in the reader's browser. Every word of the query must begin a word of a
-// section. Whole words, words in titles, and the words side by side count more; guides come before
-// records of changes and measurements. search_index.js has the sections, so that this works from
-// file://, where a page may not read files.
+// Searches the pages for words, in the browser. A section is found if each word of the query is the
+// beginning of one of its words. Whole words, words in titles, and neighbouring words score higher;
+// guides score higher than the change log and results. search_index.js has the sections, so that
+// the search works from file://, where pages cannot read files.
 'use strict';
 
 const up = document.body.dataset.up;
@@ -10,16 +10,16 @@ const found = document.getElementById('found');
 const count = document.getElementById('count');
 const shown = 30;
 
-// Words that readers use, and the pages do not.
+// Words that readers use and pages do not, with the words of the pages.
 const synonyms = {
   finetune: 'fine-tune', finetuning: 'fine-tune', oom: 'out of memory', divergence: 'diverge',
   gpu: 'gpus', checkpointing: 'recompute', quantization: 'quantize',
 };
 
-// Words that say nothing by themselves.
+// Stop words, which are ignored.
 const empty = new Set(['a', 'do', 'for', 'how', 'i', 'in', 'is', 'my', 'the', 'to', 'what']);
 
-// Lower case, words apart by one blank: "Fine-tuning" is "fine tuning".
+// Returns lower case words separated by one blank: "Fine-tuning" becomes "fine tuning".
 function plain(text) {
   return ' ' + text.toLowerCase().replace(/[^a-z0-9]+/g, ' ').trim() + ' ';
 }
@@ -34,7 +34,8 @@ function wordsOf(text) {
   return words.flatMap((word) => (synonyms[word] ? plain(synonyms[word]).trim().split(' ') : [word]));
 }
 
-// Score of a word: 0 if no word of the text begins with it. "tuned" stands for "tune" and "tuning".
+// Returns the score of a word: 0 if no word of the text begins with it. "tuned" also finds "tune"
+// and "tuning".
 function countOf(word, text) {
   if (text.includes(' ' + word + ' ')) return 3;
   if (text.includes(' ' + word)) return 2;
@@ -58,7 +59,7 @@ function scoreOf(section, words) {
   return Math.max(score, 1);
 }
 
-// Sections that have all words of the text, the best first.
+// Returns the sections that contain all words of the text, the best first.
 function rank(text) {
   const words = wordsOf(text);
   if (words.length === 0) return [];
@@ -67,7 +68,7 @@ function rank(text) {
       .map(({ section }) => section);
 }
 
-// The text around the first of the words.
+// Returns the text around the first of the words.
 function excerptOf(section, words) {
   const text = section.text.toLowerCase();
   const places = words.map((word) => text.indexOf(word)).filter((at) => at >= 0);
@@ -100,6 +101,6 @@ function search() {
 }
 
 query.addEventListener('input', search);
-// A link may bring a query: index.html?q=offload.
+// A link may contain a query: index.html?q=offload.
 query.value = new URLSearchParams(location.search).get('q') ?? '';
 search();

@@ -1,5 +1,5 @@
-// A custom model as a Task for the trainer, which provides the rest: ranks, all ZeRO stages, mixed
-// precision, accumulation, checkpoints and resuming, metrics, signals, and flags for each of them.
+// A custom model as a Task for the trainer, which provides ranks, all ZeRO stages, mixed precision,
+// gradient accumulation, checkpoints and resuming, metrics, signals, and flags for each of them.
 //
 // Run: task --steps 200 --eval-every 100, or mpirun -np 2 --bind-to none task --zero 3 --resume
 // auto; task --help lists the flags.

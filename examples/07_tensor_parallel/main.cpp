@@ -67,7 +67,7 @@ int train(comm::World& world) {
     data.clip_grad_norm(1);
     optimizer.step();
     optimizer.zero_grad();
-    // Only the rows of this rank count here.
+    // Sums the loss of this rank's rows only.
     float sum = to_host<float>(loss)[0];
     group->host().all_reduce_sum(make_view(&sum, {1}));
     if (world.rank() == 0 && step % 20 == 19) {

@@ -1,6 +1,6 @@
-// A GAN under ZeRO: two models and a state of the program in one tree, an optimizer for each model,
-// and one checkpoint of everything, from which a second run continues with the same bits. Metrics
-// have numbers of the program, and the lines of the log go to a function of the program.
+// A GAN under ZeRO: two models and the program's own state in one module tree, an optimizer for
+// each model, and one checkpoint of everything, from which a second run continues with the same
+// bits. Metrics have additional columns, and log lines go to a function of the program.
 //
 // Run: gan FOLDER [STAGE], or mpirun -np 3 --bind-to none gan FOLDER [STAGE]
 #include <shale/checkpoint.h>
@@ -80,7 +80,7 @@ class Training {
     const Tensor loss = judge(fake, 1);
     backward(comm::mean_over_ranks(gan_, loss));
     generator_->step();
-    zero_grad(comm::optim_shards(gan_));  // also the critic's, which this loss has made
+    zero_grad(comm::optim_shards(gan_));  // also of the critic: this loss computed its gradients
 
     const NoGrad no_grad(context_);
     const Tensor sum = comm::all_reduce_sum(group_, reshape(critic_loss, {1}));

@@ -126,7 +126,7 @@ class DataTest(unittest.TestCase):
         self.refused(65, "a.jsonl:2: not valid JSON", self.write("a.jsonl", '{"text":"a"}\n{"te'))
         self.refused(65, "a.json: cannot be read", self.write("a.json", '[{"text":"a"},'))
         self.refused(65, "b.json: expected ',' or ']'", self.write("b.json", '[{"text":"a"}] x'))
-        self.refused(65, "c.jsonl:1: a text has half of a surrogate pair", self.write(
+        self.refused(65, "c.jsonl:1: text with an unpaired surrogate", self.write(
             "c.jsonl", '{"text": "\\ud800"}'))
         self.refused(66, "hf download a/b --repo-type dataset", "hf://datasets/a/b/c.parquet")
         self.refused(66, "aws s3 cp --recursive s3://a/b DIR", "s3://a/b")

@@ -7,7 +7,7 @@ from . import _library
 from ._library import call, result
 
 _api = ctypes.pythonapi
-# They take a capsule's address, because its destructor gets one that is being destroyed.
+# These functions take the address of a capsule, because a destructor gets only the address.
 _new = _api.PyCapsule_New
 _new.restype = ctypes.py_object
 _new.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
@@ -73,7 +73,7 @@ def take(x, runtime):
             _set_name(capsule, used)
             return handle
     raise _library.ArgumentError(
-        f"from_dlpack: expected an object with __dlpack__() or a capsule that nobody has used, "
+        f"from_dlpack: expected an object with __dlpack__() or a capsule that was not used yet, "
         f"found {type(x).__name__}")
 
 

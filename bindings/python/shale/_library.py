@@ -113,7 +113,7 @@ GenerateOptions = _struct("generate_options", [
     ("seed", ctypes.c_uint64), ("chat", _i32), ("stop", ctypes.c_char_p)])
 
 class _HandleArgument:
-    """Handle argument: a number, an object with a handle, or None. Unlike c_void_p, no text."""
+    """Handle argument: a number, an object with a handle, or None; not text, unlike c_void_p."""
 
     @classmethod
     def from_param(cls, x):
@@ -168,8 +168,9 @@ _FUNCTIONS = {
 
 
 def _paths():
-    """Paths of the shared library and of MPI's: of $SHALE_LIBRARY, of this wheel, of the module's
-    own prefix, or the system's. MPI's is the library itself where it brings its MPI."""
+    """Returns the paths of Shale's library and of the library with MPI's functions. The first is
+    $SHALE_LIBRARY, or that of this wheel, of the module's prefix, or of the system; the second is
+    the same path, except in wheels."""
     name = "libshale_c.so.1"
     chosen = os.environ.get("SHALE_LIBRARY")
     if chosen:
@@ -184,7 +185,7 @@ def _paths():
 
 
 def _load():
-    """Loads the shared library, declares its functions, and returns it and the one with MPI's."""
+    """Loads Shale's library and declares its functions. Returns it and the library with MPI."""
     path, mpi_path = _paths()
     try:
         library, mpi = ctypes.CDLL(path), ctypes.CDLL(mpi_path)
@@ -217,8 +218,8 @@ EXPECTED = {
 
 
 def call(name, *arguments, shown=None):
-    """Calls a function, without the interpreter's lock, and raises its error. Tensors, modules and
-    optimizers are passed as their handles. shown: the function's name in Python."""
+    """Calls a function without the interpreter's lock. Raises an exception if it fails. Tensors,
+    modules and optimizers are passed as handles. shown: the function's name in Python."""
     try:
         status = _functions[name](*arguments)
     except ctypes.ArgumentError as error:

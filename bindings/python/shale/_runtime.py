@@ -16,7 +16,7 @@ class Runtime:
     """Joins the ranks that mpirun or srun started, or is a single rank without them.
 
     device: "auto", "cpu", "cuda", "emu", "emu:80" and others. device_memory: limit in bytes, 0:
-    none. timeout_s: maximum silence of a rank. comm: a communicator of mpi4py, or its py2f();
+    none. timeout_s: seconds a rank may be silent. comm: a communicator of mpi4py, or its py2f();
     default, if MPI is already initialized: MPI_COMM_WORLD. Only one runtime can exist at a time; it
     ends with close(), at the end of its `with` block, or at exit. An exception that leaves the
     block makes other ranks stop waiting for this one.

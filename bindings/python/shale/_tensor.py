@@ -120,7 +120,7 @@ class Tensor:
     def __bool__(self):
         if self.size != 1:
             raise _library.ArgumentError(f"bool: {self._kind()} has {self.size} elements, expected "
-                                         "one; max(x) and min(x) say whether any or all are true")
+                                         "one; use max(x) for any, min(x) for all")
         return self.item() != 0
 
     def __len__(self):
@@ -236,8 +236,8 @@ _EDGE, _SHOWN_WHOLE = 3, 1000
 
 
 def _edges(x, dim=0):
-    """Returns the values from dimension `dim` on as nested lists, with None for what is left out.
-    The dimensions before have one element. Reads only what it returns."""
+    """Returns the values as nested lists from dimension `dim` on, with None for omitted elements.
+    Earlier dimensions have one element. Reads only the values that it returns."""
     size = x.shape[dim]
     parts = [(i, i + 1) for i in range(size)]
     if dim == x.ndim - 1:
@@ -329,7 +329,7 @@ def _buffer_code(view):
     text = view.format.lstrip("@=<")
     text = {"l": "q", "L": None}.get(text, text)
     if text not in _FORMATS or text is None:
-        raise _library.ArgumentError(f"elements of format {view.format!r} are not known")
+        raise _library.ArgumentError(f"elements of format {view.format!r} are not supported")
     return _FORMATS.index(text)
 
 
@@ -364,7 +364,7 @@ def _seed(seed):
 
 
 def randn(shape, dtype="float32", seed=None):
-    """Returns normal random numbers. Without a seed: the next ones of the runtime's seed."""
+    """Returns normal random numbers. seed: default: the next numbers of the runtime's seed."""
     count, sizes = _library.dims(shape)
     return Tensor(result("randn", _runtime.handle(), dtype_code(dtype), count, sizes, _seed(seed)))
 
@@ -412,12 +412,12 @@ def as_tensor(x):
 def _from_interface(owner, interface):
     typestr = interface["typestr"]
     if typestr not in _TYPESTR:
-        raise _library.ArgumentError(f"elements of type {typestr} are not known")
+        raise _library.ArgumentError(f"elements of type {typestr} are not supported")
     code = _TYPESTR.index(typestr)
     shape = interface["shape"]
     given = interface.get("strides")
     if given is not None and any(s % _SIZES[code] for s in given):
-        raise _library.ArgumentError(f"strides of {given} bytes are no whole elements")
+        raise _library.ArgumentError(f"strides are {given} bytes, expected multiples of an element")
     strides = None if given is None else [s // _SIZES[code] for s in given]
     address, read_only = interface["data"]
     return _from_memory((owner, interface), address, code, shape, strides, read_only)

@@ -6,9 +6,9 @@
 
 Reads Parquet and Arrow files (which needs pyarrow), WebDataset tars with .txt or .json members,
 JSON arrays and JSON lines, also as .gz and .zst, and folders of one kind of these files. It writes
-{"text": ...} for text, and whole rows for conversations and preferences. The first line it writes
-is {"shale.data": "begin"}, and the last one counts the lines between them: Shale refuses a stream
-that lacks its last line.
+{"text": ...} for text, and whole rows for conversations and preferences. The first line of output
+is {"shale.data": "begin"}, and the last line has the number of lines between. Shale refuses a
+stream without its last line, so a program that fails is noticed.
 
 Exit codes: 64 options, 65 malformed data, 66 no such file, 69 no pyarrow, 74 output not written.
 """
@@ -42,7 +42,7 @@ FETCH = (("s3://", "aws s3 cp --recursive {0} DIR"), ("gs://", "gcloud storage c
 
 
 class Refused(Exception):
-    """An input that is not read. `code` is the exit code."""
+    """Error for an input that cannot be read. `code` is the exit code."""
 
     def __init__(self, message, code=65):
         super().__init__(message)
@@ -155,9 +155,9 @@ def open_table(path, start):
                                   map(file.get_batch, range(file.num_record_batches)))
                     for at in range(0, batch.num_rows, ROWS))
         source.seek(max(source.size() - 8, 0))
-        # pyarrow takes the end of the file for the end of the stream.
+        # pyarrow treats the end of the file as the end of the stream.
         if is_stream and source.read(8) != b"\xff\xff\xff\xff\0\0\0\0":
-            raise Refused(f"{path}: ends without the mark of an Arrow stream's end: it was cut")
+            raise Refused(f"{path}: is truncated: expected an end marker of an Arrow stream")
 
     return file.schema, read
 
@@ -201,7 +201,7 @@ def rows_of_json(path, file, start):
 
 
 def samples_of_tar(path, file):
-    """Yields (place, {ending: value}) of members in a row that differ in their ending alone."""
+    """Yields (place, {ending: value}) of consecutive members whose names differ only in ending."""
     tar = tarfile.open(fileobj=file, mode="r|")
     key, sample = None, {}
     for member in tar:
@@ -219,9 +219,9 @@ def samples_of_tar(path, file):
         sample[ending] = decode(tar.extractfile(member).read()) if decode else None
     if sample:
         yield f"{path}: {'/'.join(filter(None, key))}", sample
-    # tarfile takes the end of the file for the end of the archive, which is a block of zeros.
+    # tarfile treats the end of the file as the end of the archive, which must be a block of zeros.
     if tar.fileobj.tell() - tar.offset < tarfile.BLOCKSIZE:
-        raise Refused(f"{path}: ends without the block of zeros of an archive's end: it was cut")
+        raise Refused(f"{path}: is truncated: expected a block of zeros at the end of the archive")
     while rest := tar.fileobj.read(1 << 20):
         if rest.strip(b"\0"):
             raise Refused(f"{path}: has data after the archive's end; split it into archives")
@@ -230,7 +230,7 @@ def samples_of_tar(path, file):
 # ---- Lines ----
 
 def plain(value):
-    """Leaves out missing values, which Arrow has for all keys of a struct."""
+    """Returns the value without None entries, which Arrow has for all keys of a struct."""
     if isinstance(value, dict):
         return {key: plain(one) for key, one in value.items()
                 if one is not None and one == one}  # NaN differs from itself
@@ -320,7 +320,7 @@ class Output:
 
 
 class Lines:
-    """Makes lines of the rows of one file after the other."""
+    """Converts the rows of several files to lines."""
 
     def __init__(self, column, converter, limit, write):
         self.column, self.converter, self.limit, self.write = column, converter, limit, write
@@ -331,7 +331,7 @@ class Lines:
         try:
             return self.encode(value).encode() + b"\n"
         except UnicodeEncodeError:
-            raise Refused(f"{place}: a text has half of a surrogate pair") from None
+            raise Refused(f"{place}: text with an unpaired surrogate, expected Unicode") from None
 
     def add(self, lines):
         """Writes lines. Returns false at the limit."""
@@ -353,7 +353,7 @@ class Lines:
         return self.add(lines)
 
     def add_strings(self, array, place):
-        """Writes an Arrow array of texts: those of a batch together, which is fast."""
+        """Writes an Arrow array of texts as one block, which is faster than text by text."""
         texts = array.drop_null().cast(pa.large_binary()).to_pylist()
         joined = b"\0".join(texts)
         is_rare = joined.count(0) != len(texts) - 1 or joined.translate(None, RARE) != joined
@@ -476,7 +476,7 @@ def main():
             parser.error("--limit: expected 1 or more")
     except SystemExit as error:
         sys.exit(64 if error.code else 0)
-    # A reader that ends early, such as head, ends this program quietly, as it does cat.
+    # A reader that ends early, such as head, ends this program without a message, like cat.
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     lines = Lines(arguments.column, CONVERTERS.get(arguments.converter), arguments.limit, Output())
     try:

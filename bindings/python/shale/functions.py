@@ -44,7 +44,7 @@ def _make_binary(number, name):
         raise TypeError(f"{name}: found {_library.kind_of(b)}, expected a number or "
                         f"{_library.EXPECTED['t']}")
     function.__name__ = name
-    function.__doc__ = f"{name} of each two elements, broadcast; one of both may be a number."
+    function.__doc__ = f"{name} of pairs of elements, broadcast; one argument may be a number."
     return function
 
 
@@ -82,7 +82,7 @@ mse_loss = _make_plain("mse_loss", "mse_loss(x, target): the mean of (x - target
 bce_with_logits_loss = _make_plain("bce_with_logits_loss",
                                    "bce_with_logits_loss(x, target): a mean.")
 where = _make_plain("where", "where(condition, a, b): a where the condition is not 0.")
-all_gather = _make_plain("all_gather", "all_gather(x): all ranks' x, one behind another.")
+all_gather = _make_plain("all_gather", "all_gather(x): x of all ranks, concatenated by rows.")
 reduce_scatter_sum = _make_plain("reduce_scatter_sum",
                                  "reduce_scatter_sum(x): this rank's slice of the sum.")
 all_reduce_sum = _make_plain("all_reduce_sum", "all_reduce_sum(x): the sum over the ranks.")
@@ -147,7 +147,7 @@ def gather(x, dim, index):
 
 
 def scatter(x, dim, index, source):
-    """Copy of x with elements of source at the indices; of equal ones the last counts."""
+    """Copy of x with elements of source at the indices; the last of equal indices wins."""
     return _tensor("scatter", x, dim, index, source)
 
 
@@ -157,7 +157,7 @@ def scatter_add(x, dim, index, source):
 
 
 def cumsum(x, dim):
-    """Sums of the elements up to each one along a dimension."""
+    """Cumulative sums along a dimension."""
     return _tensor("cumsum", x, dim)
 
 

@@ -116,8 +116,8 @@ class Run:
         return self._process.poll()
 
     def wait(self):
-        """Waits for the end. Raises the error that the exit code stands for, with the last lines of
-        the output; not after stop(). Interrupting it stops the ranks. Returns this run."""
+        """Waits for the end and returns this run. If the ranks failed, raises the exception of the
+        exit code, with the last lines of output; not after stop(). An interrupt stops the ranks."""
         try:
             code = self._process.wait()
         except KeyboardInterrupt:
@@ -132,8 +132,8 @@ class Run:
         return self
 
     def stop(self):
-        """Asks the ranks to save a checkpoint and end, and waits for it. A process that has not
-        ended after a minute is killed. Ranks of spawn() end at once. Returns this run."""
+        """Asks the ranks to save a checkpoint and end, and waits for their end. Kills a process
+        that runs for another minute. Ranks of spawn() end at once. Returns this run."""
         self._stopped = True
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGUSR1 if self.out is not None else signal.SIGTERM)
@@ -184,12 +184,12 @@ def train(options=None, *, ranks=1, program="train_lm", quiet=False, **more):
 
 
 def spawn(function, args=(), nprocs=1, join=True):
-    """Runs function(i, *args) in nprocs new Python processes, the ranks 0 to nprocs - 1 of one MPI
-    job: shale.init() in them joins them. Takes the arguments of
-    torch.multiprocessing.spawn. Returns None when all have ended, or with join=False their Run.
+    """Runs function(i, *args) in nprocs new Python processes, which are the ranks 0 to nprocs - 1
+    of one MPI job: each calls shale.init(). Takes the arguments of torch.multiprocessing.spawn.
+    Returns None when all have ended, or at once a Run if join is False.
 
-    As with multiprocessing's "spawn", the function must be importable: defined in a module or in
-    the script, whose own work is below `if __name__ == "__main__":`. One that is defined in a
+    As with multiprocessing's "spawn", the function must be importable: defined in a module, or in
+    a script that calls spawn() below `if __name__ == "__main__":`. A function that is defined in a
     notebook needs the package cloudpickle."""
     folder = tempfile.mkdtemp(prefix="shale-spawn-")
     try:
@@ -206,7 +206,7 @@ def spawn(function, args=(), nprocs=1, join=True):
 
 
 def _dump(function, args, file):
-    """Writes what shale._spawned reads: how to prepare the process, and the call."""
+    """Writes the file that shale._spawned reads: how to prepare the process, and the call."""
     preparation = multiprocessing.spawn.get_preparation_data("shale.spawn")
     preparation.pop("authkey", None)  # is not for files
     pickle.dump(preparation, file)

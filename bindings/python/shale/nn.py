@@ -80,9 +80,9 @@ class Module:
         return results[0] if self.outputs == 1 else results
 
     def export_onnx(self, path, *arguments):
-        """Writes what a call with these arguments computes in inference mode to an ONNX file, with
-        inputs "input", or "input_0" and so on, and outputs alike. Returns "" if the file is for any
-        batch size, the first dimension, else the reason why it is for that of the arguments. Needs
+        """Writes a call with these arguments, in inference mode, to an ONNX file. Its inputs are
+        named "input", or "input_0" and so on; outputs likewise. Returns "" if the batch size (first
+        dimension) is variable, else the reason why it is fixed to that of the arguments. Needs
         float32 parameters, and stage 0 to 2. On several ranks, rank 0 writes. Collective."""
         text = ctypes.create_string_buffer(256)
         writes = _runtime.runtime().rank == 0
@@ -123,7 +123,7 @@ class Module:
         return self
 
     def begin_backward(self, last):
-        """Call it before each backward of a step with several micro-batches. last: True for the
+        """Must be called before each backward of a step with micro-batches. last: True for the
         last backward of the step, in which gradients are reduced over ranks."""
         call("module_begin_backward", self._handle, int(last))
 

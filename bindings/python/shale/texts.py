@@ -31,10 +31,10 @@ class TextModel:
         """Returns the text that follows a prompt. The same arguments give the same text.
 
         prompt: a text to continue, or a conversation to answer, as a list of messages
-        {"role": "user", "content": "..."}, written with the model's chat template. temperature: 0
-        for always the likeliest token. top_k, top_p: sample from the likeliest tokens only, so many
-        (0: all) and with this total probability. stop: ends the text before its first occurrence.
-        show: is called with each new part of the text."""
+        {"role": "user", "content": "..."}, written with the model's chat template. temperature: 0:
+        always the likeliest token. top_k: number of likeliest tokens to sample from, 0: all. top_p:
+        their maximum total probability. stop: text before whose first occurrence the result ends.
+        show: function that is called with each new part of the text."""
         is_chat = not isinstance(prompt, str)
         options = _library.options(
             _library.GenerateOptions, max_tokens=max_tokens, temperature=temperature, top_k=top_k,
@@ -61,8 +61,8 @@ class TextModel:
 
 
 def load(path, *, tokenizer=None, dtype="auto"):
-    """Loads the language model of a Hugging Face folder, a checkpoint or a run of train_lm, whole
-    on this rank's device. Starts a runtime with defaults if there is none. tokenizer: a file;
+    """Loads the language model of a Hugging Face folder, a checkpoint or a run of train_lm, without
+    sharding it. Starts a runtime with defaults if there is none. tokenizer: a file;
     default: the model's own. dtype: "fp32", "bf16", "fp16", or "auto": bf16 on GPUs, fp32 on the
     CPU."""
     if _runtime._current is None:

@@ -1,12 +1,12 @@
-"""Sends a run's metrics to MLflow or Weights & Biases, with the client that is installed here.
+"""Sends a run's metrics to MLflow or Weights & Biases, with the installed Python client.
 
     python3 -m shale.track OUT --mlflow [--experiment NAME]
     python3 -m shale.track OUT --wandb [--experiment PROJECT]
 
-Follows OUT/metrics.jsonl until the run ends; with --once it sends what is there and returns. Where
-and as whom it sends is the client's own configuration (MLFLOW_TRACKING_URI, WANDB_API_KEY, ...).
-OUT/track.json keeps which tracked run this is and which rows it has, so that a second call, also
-after the run was resumed, sends only new rows.
+Follows OUT/metrics.jsonl until the run ends; with --once it sends the existing rows and returns.
+The client's own configuration sets server and account (MLFLOW_TRACKING_URI, WANDB_API_KEY, ...).
+OUT/track.json stores which tracked run and which rows were sent, so that a second call, also after
+the run was resumed, sends only new rows.
 """
 
 import argparse
@@ -22,7 +22,7 @@ MOST_METRICS, MOST_PARAMS, LONGEST_PARAM = 1000, 100, 6000
 
 
 class MlflowTracker:
-    """A run of MLflow. Rows have no times: a row's is the start plus the step times before it."""
+    """A run of MLflow. Rows have no time, so it is the start plus the times of the steps so far."""
 
     def __init__(self, state, experiment, name, options):
         import mlflow
@@ -83,7 +83,7 @@ class WandbTracker:
 
 
 def numbers(row):
-    """The numbers of a row of metrics.jsonl but its step."""
+    """Returns the numbers of a row of metrics.jsonl, without its step."""
     return {key: value for key, value in row.items()
             if key != "step" and isinstance(value, (int, float)) and not isinstance(value, bool)}
 
@@ -96,9 +96,9 @@ def read_json(path):
 
 
 def new_rows(path, state):
-    """Rows that were not sent, with the milliseconds of the steps up to each. Keeps in `state` the
-    last step and how many of its rows were sent: a resumed run writes the rows after its checkpoint
-    again. A last line without its end is left for the next call."""
+    """Returns rows that were not sent, with the total milliseconds of the steps up to each. Stores
+    in `state` the last step and how many of its rows were sent, because a resumed run writes the
+    rows after its checkpoint again. Leaves an incomplete last line for the next call."""
     rows, passed_ms, step, of_step = [], 0.0, -1, 0
     with open(path) as file:
         for number, line in enumerate(file, 1):
@@ -150,7 +150,7 @@ def main():
     kind.add_argument("--wandb", dest="kind", action="store_const", const="wandb")
     parser.add_argument("--experiment", default="shale",
                         help="experiment of MLflow, project of W&B (default: %(default)s)")
-    parser.add_argument("--once", action="store_true", help="send what is there and return")
+    parser.add_argument("--once", action="store_true", help="send the existing rows and return")
     arguments = parser.parse_args()
     if not (arguments.out / "metrics.jsonl").is_file():
         sys.exit(f"error: {arguments.out}: expected the folder of a run, found no metrics.jsonl")

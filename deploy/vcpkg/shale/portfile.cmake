@@ -1,4 +1,4 @@
-# vcpkg port of the source tree that contains this file. Has not been run.
+# vcpkg port of the source tree that contains this file. It has not been tried.
 get_filename_component(SOURCE_PATH "${CMAKE_CURRENT_LIST_DIR}/../../.." ABSOLUTE)
 
 vcpkg_cmake_configure(
