@@ -14,7 +14,7 @@ they are installed; otherwise one row says why not. Rivals, by operation:
   loss        QuACK, Liger-Kernel, F.cross_entropy with its backward, eager and compiled; the same
               with the preceding classifier
   GEMMs       torch.matmul, which is cuBLAS; a linear layer with bias and GELU, SwiGLU's two GEMMs
-              with the activation, and a feed-forward layer, forward and backward, eager and compiled
+              with the activation, a feed-forward layer, forward and backward, eager and compiled
   experts     grouped_mm, SwiGLU's two GEMMs with the activation; gathers, sorts and sums of an MoE
               layer, eager and compiled
   images      convolutions, max pooling, batch norm with residual and ReLU: PyTorch with cuDNN,

@@ -72,7 +72,7 @@ foreach(page IN LISTS pages)
   string(REGEX REPLACE "^# " "" title_of_${page} "${title_of_${page}}")
 endforeach()
 
-# The list beside each page has all pages except single results, which bench/results/README.md links.
+# Pages in the list beside each page: all but single results, which bench/results/README.md links.
 list(APPEND kinds "The tree")
 set("pages_of_The tree" ${others})
 list(FILTER "pages_of_The tree" EXCLUDE REGEX "^bench/results/[^R]")

@@ -1,5 +1,5 @@
--- Pandoc filter of docs/site/build.cmake. Turns links to pages (x.md) into links to their HTML files
--- (x.html), links to other files and folders of the tree into links to their listings
+-- Pandoc filter of docs/site/build.cmake. Turns links to pages (x.md) into links to their HTML
+-- files (x.html), links to other files and folders of the tree into links to their listings
 -- (comm/work.h.html, kernels/cpu/index.html), and writes the search records of the page.
 --
 -- Metadata: root, the tree; page, the page's path in it; and the names of three files, to which it
