@@ -8,22 +8,22 @@ usage() {
 Usage: ./test.sh [--quick] [--full] [--asan] [--tsan] [--gpu] [--no-bootstrap] [--help]
                  [-- CTEST_ARGUMENT...]
 
-Installs the packages that are missing, builds the preset "release" with tests and benchmarks,
-runs the tests, says what was skipped and why, and ends with the line
-"N passed, N failed, N skipped". Exits non-zero when one failed.
+Installs missing packages, builds the preset "release" with tests and benchmarks, runs the tests,
+prints the reason for each skipped test, and ends with the line "N passed, N failed, N skipped".
+Exits non-zero if a test failed.
 
-  --quick         only check the README's claims, one by one, in a few minutes after quickstart.sh
+  --quick         only check the README's claims, one by one, in a minute after quickstart.sh
                   (CONTRIBUTING.md says what each check does)
   --full          also run the tests that take minutes each
-  --asan          also run the unit tests of base, kernels and runtime, and of what reads files,
+  --asan          also run the unit tests of base, kernels and runtime, and of code that reads files,
                   under the address and undefined-behaviour sanitizers (another build, some minutes)
-  --tsan          also run the tests of what has threads of its own (collectives, prefetching,
+  --tsan          also run the tests of code that starts threads (collectives, prefetching,
                   watchdog, checkpoints, offload) under the thread sanitizer; needs clang and
                   libomp-dev (another build, some minutes)
-  --gpu           also run the kernels' tests on this machine's GPU, and fail without one; the others
-                  run them on the emulator, and on a GPU too if there is one
-  --no-bootstrap  do not look for missing packages
-  --              what follows goes to ctest, such as -R mpi
+  --gpu           also run the kernel tests on this machine's GPU, and fail without one; without this
+                  flag they run on the emulator, and on a GPU if there is one
+  --no-bootstrap  do not install missing packages
+  --              pass the following arguments to ctest, such as -R mpi
 USAGE
 }
 

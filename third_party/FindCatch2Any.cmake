@@ -1,4 +1,4 @@
-# Finds Catch2, version 2 or 3, and makes the two look alike: <catch2/catch.hpp> is the header.
+# Finds Catch2, version 2 or 3, and gives both one interface: the header is <catch2/catch.hpp>.
 #
 #   Catch2Any::Catch2Any  for test sources; brings no main()
 #   Catch2Any::Main       the same, with a main()
