@@ -9,8 +9,8 @@ usage() {
   cat <<'USAGE'
 Usage: ./quickstart.sh [--help] [TRAIN_LM_FLAG...]
 
-Flags for train_lm are added to the ones used here, and win: ./quickstart.sh --steps 50
-The result is in out/quickstart/; every run starts afresh.
+Given flags of train_lm override those of this script: ./quickstart.sh --steps 50
+The result is in out/quickstart/; a run there is deleted first.
 USAGE
 }
 

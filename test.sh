@@ -15,13 +15,13 @@ Exits non-zero if a test failed.
   --quick         only check the README's claims, one by one, in a minute after quickstart.sh
                   (CONTRIBUTING.md says what each check does)
   --full          also run the tests that take minutes each
-  --asan          also run the unit tests of base, kernels and runtime, and of code that reads files,
+  --asan          also run the unit tests of base, kernels, runtime, and of code that reads files,
                   under the address and undefined-behaviour sanitizers (another build, some minutes)
   --tsan          also run the tests of code that starts threads (collectives, prefetching,
                   watchdog, checkpoints, offload) under the thread sanitizer; needs clang and
                   libomp-dev (another build, some minutes)
-  --gpu           also run the kernel tests on this machine's GPU, and fail without one; without this
-                  flag they run on the emulator, and on a GPU if there is one
+  --gpu           also run the kernel tests on this machine's GPU, and fail without one; without
+                  this flag they run on the emulator, and on a GPU if there is one
   --no-bootstrap  do not install missing packages
   --              pass the following arguments to ctest, such as -R mpi
 USAGE
