@@ -244,8 +244,8 @@ void print_summary(const Json& row, const TrainLoop& loop, const Measured& m) {
               fixed(number("step_ms_min"), 1).c_str(), m.step.seconds.size(),
               fixed(m.loss, 4).c_str());
   const double rate = number(rate_key(loop).c_str());
-  std::printf("speed       %s %ss/s, %s per rank; %s model GFLOP/s%s\n",
-              fixed(rate, 1).c_str(), loop.work().item, fixed(rate / ranks, 1).c_str(),
+  std::printf("speed       %s %ss/s, %s per rank; %s model GFLOP/s%s\n", fixed(rate, 1).c_str(),
+              loop.work().item, fixed(rate / ranks, 1).c_str(),
               fixed(number("model_gflop") / step_ms * 1e3, 1).c_str(),
               row.contains("seq_len") ? ", 6 N + 6 L C T per token" : "");
   if (!m.floor.empty()) {

@@ -92,8 +92,8 @@ std::string parts_table(const std::vector<StepRow>& parts, double step_seconds) 
 }
 
 std::string product_table(const std::vector<ProductRow>& parts, double step_seconds) {
-  Table table({"GEMM (m x n x k), convolution", "calls", "ms", "% of step", "GFLOP/s",
-               "oneDNN ms", "oneDNN GFLOP/s", "oneDNN / ours"});
+  Table table({"GEMM (m x n x k), convolution", "calls", "ms", "% of step", "GFLOP/s", "oneDNN ms",
+               "oneDNN GFLOP/s", "oneDNN / ours"});
   ProductRow all{.name = "all products"};
   const auto add = [&](const ProductRow& part) {
     const bool measured = part.vendor_seconds > 0;
