@@ -23,7 +23,7 @@ void check_memory(const Context& context, ProcessGroup& group) {
   const bool for_device = &group.host() != &group;
   if (on_device == for_device) return;
   throw ConfigError(cat("data parallel: group ", group.options().name, " (", group.backend(),
-                        ") has ", for_device ? "a device's" : "host", " memory, the model is on ",
+                        ") is for ", for_device ? "a device's" : "host", " memory, the model's is ",
                         context.device(),
                         "; pass World::group({}, context.backend()), or a part of it"));
 }

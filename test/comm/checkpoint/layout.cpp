@@ -75,10 +75,10 @@ TEST_CASE("gaps, overlaps and strays are found", "[io]") {
   CHECK(contains(complaint([](T& t) { std::swap(t.boxes[0].parts[0], t.boxes[0].parts[1]); }),
                  "begins at element 5"));
   // Errors in boxes of tensors.
-  CHECK(contains(complaint([](T& t) { t.boxes.pop_back(); }), "end at 3 of 6"));
+  CHECK(contains(complaint([](T& t) { t.boxes.pop_back(); }), "end at 3, expected 6"));
   CHECK(contains(complaint([](T& t) { t.boxes.clear(); }), "end at 0"));
   CHECK(contains(complaint([](T& t) { t.boxes[1].box.begin[1] = 2; }), "is cut at 2"));
-  CHECK(contains(complaint([](T& t) { t.boxes[1].box.size[1] = 4; }), "with 4 elements"));
+  CHECK(contains(complaint([](T& t) { t.boxes[1].box.size[1] = 4; }), "a box of 4 elements"));
   CHECK(contains(complaint([](T& t) { t.boxes[1].box.size[0] = 3; }), "is cut at 0"));
   CHECK(contains(complaint([](T& t) { t.boxes[1].box.begin.push_back(0); }), "dimensions"));
   CHECK(contains(complaint([](T& t) { std::swap(t.boxes[0], t.boxes[1]); }), "ascending order"));

@@ -157,10 +157,10 @@ TEST_CASE("each rule of the manifest is held against a right checksum", "[io]") 
       {R"("dtype":"BF16")", R"("dtype":"BF17")", "unknown dtype"},
       {R"("dtype":"BF16")", R"("dtype":"F4")", "unknown dtype"},  // no checkpoint has this dtype
       {R"("shape":[2,3])", R"("shape":[2,-3])", "expected an integer from 0"},
-      {R"("shape":[2,3])", R"("shape":[2,4])", "end at 3 of 4"},
+      {R"("shape":[2,3])", R"("shape":[2,4])", "end at 3, expected 4"},
       {R"("shape":[2,3])", R"("shape":[1,1,1,1,1,1,1,1,1])", "9 entries, expected at most 8"},
       {R"("shape":[2,3])", R"("shape":[4294967296,4294967296])", "2^63 bits or more"},
-      {R"("size":[2,3])", R"("size":[2,2])", "end at 2 of 3"},
+      {R"("size":[2,3])", R"("size":[2,2])", "end at 2, expected 3"},
       {R"([[0,1,1,4],[1,1,1,2]])", R"([[0,1,1,4]])", "not in any file"},
       {R"([[0,1,1,4],[1,1,1,2]])", R"([[0,1,1,4],[1,1,1,3]])", "has 3 elements"},
       {R"([[0,1,1,4],[1,1,1,2]])", R"([[0,1,3,2]])", "in file 2"},
