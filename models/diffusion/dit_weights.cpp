@@ -89,9 +89,8 @@ struct Place {
 
 Place find_weights(const std::string& path) {
   if (!is_there(path))
-    throw MissingInputError(
-        cat("--init ", path,
-            ": no such file or folder; download the weights to this machine first"));
+    throw MissingInputError(cat(
+        "--init ", path, ": no such file or folder; download the weights to this machine first"));
   std::error_code error;
   if (!fs::is_directory(path, error)) return {.weights = path, .config = {}};
   fs::path folder = path;

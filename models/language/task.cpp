@@ -288,8 +288,9 @@ std::vector<std::string> LanguageTask::summary() const {
                       model.layers, " layers, width ", model.width, ", ", model.heads,
                       " heads, vocabulary ", model.vocab, ", ", parameters_, " parameters"));
   if (tokenizer_ == nullptr && !data_.is_text && config_.init.empty() && config_.vocab == 0) {
-    lines.push_back("no tokenizer is stored with the tokens, so GPT-2's vocabulary is assumed; "
-                    "if that is wrong, use --tokenizer or --vocab");
+    lines.push_back(
+        "no tokenizer is stored with the tokens, so GPT-2's vocabulary is assumed; "
+        "if that is wrong, use --tokenizer or --vocab");
   }
   if (adapters_) {
     lines.push_back(cat("adapters of rank ", adapters_->options.rank, " in ",

@@ -31,13 +31,12 @@ constexpr int64_t kMaxTextBytes = int64_t{1} << 31;
 
 void describe(ConfigSpec& spec, Request& r) {
   describe(spec, r.model);
-  spec.add_choice(
-      "task", r.task,
-      {{"perplexity", Evaluated::kPerplexity},
-       {"hellaswag", Evaluated::kHellaSwag},
-       {"arc", Evaluated::kArc},
-       {"mmlu", Evaluated::kMmlu}},
-      "perplexity of a text, or a benchmark with questions in its own jsonl format");
+  spec.add_choice("task", r.task,
+                  {{"perplexity", Evaluated::kPerplexity},
+                   {"hellaswag", Evaluated::kHellaSwag},
+                   {"arc", Evaluated::kArc},
+                   {"mmlu", Evaluated::kMmlu}},
+                  "perplexity of a text, or a benchmark with questions in its own jsonl format");
   spec.add("data", r.data,
            "text for perplexity, jsonl with questions, or images as in --data of train_image",
            {.required = true, .is_path = true, .help = {.metavar = "FILE"}});

@@ -163,10 +163,9 @@ int supervise(const LaunchCommand& given, const RunOptions& options, SupervisedP
         code_of_run(process.run(command.arguments(), command.program_name(),
                                 [head] { return head != nullptr && head->has_lost_node(); }),
                     command, before);
-    const std::string what =
-        cat(describe_exit(code), oom_kills() > oom_before
-                                     ? ", after the kernel killed a process here (out of memory)"
-                                     : "");
+    const std::string what = cat(
+        describe_exit(code),
+        oom_kills() > oom_before ? ", after the kernel killed a process here (out of memory)" : "");
     tell_of_killed_run(command, code, what);
     const RunStatus status = status_of(command).value_or(RunStatus{.step = -1});
     if (code != 0) live_hosts.note_broken_gpus(status.message);

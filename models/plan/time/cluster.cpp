@@ -65,8 +65,7 @@ void describe(ConfigSpec& spec, Cluster& c) {
       "attention scores; fused: never in memory, kept: written to memory, again: recomputed");
   spec.add("sequence-parallel", c.sequence_parallel,
            "tensor parallelism includes sequence parallelism");
-  spec.add("exchanges-in-pieces", c.exchanges_in_pieces,
-           "tensor-parallel transfers overlap GEMMs");
+  spec.add("exchanges-in-pieces", c.exchanges_in_pieces, "tensor-parallel transfers overlap GEMMs");
   spec.add("power-w", c.power_w, "power of a device, with its share of the node's power", any);
   spec.add("price-per-hour", c.price_per_hour, "price of a device", any);
 }
