@@ -181,7 +181,7 @@ double age_of(int fd, const std::string& path) {
   const std::string name = cat(path, "-clock-", host_name(), "-", getpid());
   const FileHandle now(open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
   if (!now.is_open()) return 0;
-  const bool written = write(now.get(), "\n", 1) == 1;  // some file systems set the time now
+  const bool written = write(now.get(), "\n", 1) == 1;  // on some file systems, sets the time
   const double age_s = written ? changed_at(now.get()) - changed_at(fd) : 0;
   unlink(name.c_str());
   return age_s;
