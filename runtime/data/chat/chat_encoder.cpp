@@ -52,7 +52,7 @@ constexpr const char* kQwenSystem =
 
 constexpr const char* kLlama3Turns =
     "{{ '<|begin_of_text|>' }}{% for message in messages %}"
-    "{% if message.role == 'tool' %}{{ raise_exception('llama3 has no tool messages; "
+    "{% if message.role == 'tool' %}{{ raise_exception('llama3 has no messages of tools; "
     "use the chat template of the model, such as Llama 3.1') }}{% endif %}"
     "{{ '<|start_header_id|>' ~ message.role ~ '<|end_header_id|>\\n\\n' }}"
     "{% if message.role == 'assistant' %}{% generation %}"

@@ -75,7 +75,7 @@ TEST_CASE("conversations are written as their templates say, answers marked", "[
   CHECK(contains(message_of<DataError>([&] {
                    three.prompt({{"user", "a"}, {"tool", "b"}});
                  }),
-                 "llama3 has no tool messages"));
+                 "llama3 has no messages of tools"));
   // Plain text can be encoded without a template.
   CHECK(ChatEncoder(llama, ChatTemplate::kChatMl).text("a", "b").tokens.size() == 2);
   CHECK(
