@@ -63,8 +63,9 @@ TokenPlaces checked_places(const char* op, const char* arg, const TokenPlaces& p
   const bool fits = tokens == places.run || tokens == 2 * places.run;
   if (!fits || places.first[0] < 0 ||
       (tokens > places.run && places.first[1] < places.first[0] + places.run)) {
-    throw ShapeError(cat(op, ": ", arg, "_places has runs of ", places.run, " from ",
-                         places.first[0], " and ", places.first[1], " on, for ", tokens,
+    throw ShapeError(cat(op, ": ", arg, "_places has two runs of ", places.run,
+                         " positions that start at ", places.first[0], " and ", places.first[1],
+                         ", for ", tokens,
                          " tokens, expected one run, or two ascending runs without overlap"));
   }
   return places;

@@ -39,8 +39,8 @@ struct Fp8Operand {
 // Throws ShapeError or DTypeError, naming op and operand, unless the layout is that of Fp8Operand.
 void check_fp8_operand(const char* op, const char* name, const Fp8Operand& operand);
 
-// For an Fp8Operand of `lines` x `length` numbers: distance of lines in codes and of rows in
-// scales, in elements, and the number of rows in scales.
+// Strides, in elements, of an Fp8Operand of `lines` x `length` numbers: from one line to the next
+// in its codes and from one row to the next in its scales; and the number of rows of its scales.
 constexpr int64_t fp8_codes_stride(int64_t length) {
   return (length + 15) / 16 * 16;
 }

@@ -29,9 +29,9 @@ void register_kernels();
 int kernel_arch();
 // Returns the optional parts that the slot has on a device of this type.
 KernelParts parts_of(const Device& device, std::string_view slot);
-// Makes later calls of the slot, on all devices of this type, use none of these parts; 0: uses all.
-// With kEveryKernel a call throws UnavailableError. A GEMM without kFusedKernels runs as a plain
-// GEMM and elementwise kernels: results are rounded in between and must be contiguous.
+// Stops later calls of the slot, on all devices of this type, from using these parts; 0: none. With
+// kEveryKernel a call throws UnavailableError. A GEMM without kFusedKernels runs as a plain GEMM
+// and elementwise kernels: c is rounded after the plain GEMM, and must be contiguous.
 void leave_out(std::string_view slot, KernelParts parts);
 }  // namespace cuda
 namespace emu {

@@ -67,7 +67,7 @@ T options_of(const T* given, const T& defaults, std::string_view argument);
 template <typename T>
 void give(const T& result, T* out, std::string_view argument);
 
-// Untyped parts of the functions for structs. `size` is the first field of a struct.
+// Implementations of the two templates below. The first field of each struct is its size.
 void copy_options(const void* given, void* to, size_t known, std::string_view argument);
 void copy_result(const void* result, void* out, size_t known, std::string_view argument);
 // Copies a text with its final NUL to the program's buffer. Throws if the buffer is too small.

@@ -52,9 +52,9 @@ Device choose_device(const std::vector<RankGpus>& ranks, int rank, const DeviceW
           return users_of(a).size() < users_of(b).size();
         });
     if (!users_of(*least).empty() && !wish.may_share) {
-      throw UnavailableError(cat("device: on host ", host, " rank ", other, " finds all of its ",
-                                 gpus.ids.size(), " GPUs taken: ", *least, " by rank ",
-                                 list_of(users_of(*least)),
+      throw UnavailableError(cat("device: on host ", host, " rank ", other,
+                                 " has no free GPU: all ", gpus.ids.size(), " are used, GPU ",
+                                 *least, " by rank ", list_of(users_of(*least)),
                                  "; use at most one rank per GPU, or --comm mpi, with which "
                                  "ranks share GPUs and exchange data through host memory"));
     }

@@ -65,10 +65,12 @@ void describe_model(ConfigSpec& spec, DiffusionConfig& c) {
 }  // namespace
 
 void describe(ConfigSpec& spec, DiffusionTrainConfig& config) {
-  describe(spec, config.diffusion.data,
-           {.path = "as for train_image, or a folder of safetensors files with latents [N, C, H, "
-                    "W] and labels [N], or the word shapes for synthetic images",
-            .pixels = "32 for shapes, CIFAR and IDX, 256 for other images, the size of latents"});
+  describe(
+      spec, config.diffusion.data,
+      {.path = "as for train_image, or a folder of safetensors files with latents [N, C, H, "
+               "W] and labels [N], or the word shapes for synthetic images",
+       .pixels =
+           "32 for shapes, CIFAR and IDX, 256 for other images, and the stored size for latents"});
   describe_model(spec, config.diffusion);
   describe(spec, config.run, {.sample = "image", .default_lr = "by preset"});
   spec.section("Evaluation");

@@ -128,7 +128,8 @@ void describe_parallelism(ConfigSpec& spec, RunConfig& c) {
   spec.section("Data parallelism");
   spec.add("zero", c.zero,
            "ZeRO stage; 0: DDP; 1 shards optimizer states, 2 also gradients, 3 also parameters; "
-           "bit-identical losses (2 and 3 with gradient accumulation: only with --reproducible)",
+           "losses have the same bits in all stages (2 and 3 with gradient accumulation: only with "
+           "--reproducible)",
            {.min = 0, .max = 3})
       .may_change()
       .basic("ZeRO stage; 1 shards states, 2 gradients, 3 parameters");

@@ -23,9 +23,9 @@ void check_whole_samples(const RunConfig& run, std::string_view models) {
                           "support; use --context 1, and --tensor or --pipeline"));
   }
   if (run.micro_batch % run.tensor != 0) {
-    throw ConfigError(cat("--micro-batch is ", run.micro_batch, ": ranks of --tensor have whole ",
-                          "samples between the layers of ", models, ", expected a multiple of ",
-                          run.tensor));
+    throw ConfigError(cat("--micro-batch is ", run.micro_batch, ", expected a multiple of ",
+                          run.tensor, ": between the layers of ", models,
+                          " each rank of --tensor has whole samples"));
   }
 }
 

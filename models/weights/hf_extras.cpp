@@ -58,7 +58,7 @@ std::vector<int64_t> ids_of(const Json& value) {
   return ids;
 }
 
-// Returns the token that the tokenizer's files name under `key`, as a text or as an object.
+// Returns the id of the token that the tokenizer's files have under `key`: a string or an object.
 std::optional<int64_t> named_token(const HfExtras& extras, const StoredTokenizer* tokenizer,
                                    const char* key) {
   if (tokenizer == nullptr) return {};

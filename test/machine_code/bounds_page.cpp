@@ -43,7 +43,7 @@ const std::vector<ProductKernel> kProducts = {
     {"attention90_bwd_bf16", "sm_90a", "attention90_bwd_keys_kernel<bf16, 64, true, false>",
      "128 keys by 128 queries, 2 stages", 8, 195, "H100"},
     {"attention90_bwd_bf16", "sm_90a", "attention90_bwd_keys_kernel<bf16, 192, true, false>",
-     "64 keys by 64 queries, 2 stages, as if both warpgroups were the first", 8, 194, "H100"},
+     "64 keys by 64 queries, 2 stages; both warpgroups counted as the first one", 8, 194, "H100"},
     {"attention90_bwd_bf16", "sm_90a", "attention90_bwd_keys_kernel<bf16, 256, true, false>",
      "64 keys by 64 queries, 2 stages", 8, 226, "H100"},
     {"attention90_bwd_bf16", "sm_90a", "attention90_bwd_queries_kernel<bf16, 128, false>",

@@ -63,7 +63,7 @@ its sums to memory. If both warpgroups of a block work on one tile, the tensor c
 If each warpgroup has a separate tile (ping-pong), the epilogue of one overlaps the GEMM of the
 other. The table shows cycles of a multiprocessor, and the share of the peak that remains for three
 sizes of k. Plain: sums go from registers to shared memory, and from there by TMA to memory. GELU:
-sums go through shared memory to GELU by tanh, and its argument is written to memory too. The last
+the same with GELU (by tanh) between the two, and the argument of GELU is written to memory too. The last
 rows show how many times faster ping-pong is.
 
 These counts leave out the second-level cache, which must deliver the operand bytes per cycle that

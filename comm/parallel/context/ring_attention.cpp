@@ -88,7 +88,7 @@ class RingAttention final : public CutAttention, private CutOptions {
                 const Qkv& grads) const override;
 
  private:
-  // f32 gradient sums of the keys, [n B, 2 S, H, D], and of the queries, during backward.
+  // f32 gradient sums of keys and values (the 2 in [n B, 2 S, H, D]) and of queries, in backward.
   struct Sums {
     Tensor q;
     Keys of_keys;

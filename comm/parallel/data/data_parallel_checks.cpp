@@ -131,8 +131,8 @@ void check_exchange(const ShardGroups& groups, const std::vector<UnitPlan>& plan
     const int ranks = shared != plan.parameters.end() ? (*shared)->sharding.ranks / hosted : 1;
     if (ranks == (group != nullptr ? group->size() : 1)) continue;
     throw ConfigError(
-        cat("data parallel: ", ranks, " ranks share the layers of ", unit_name(*plan.module),
-            ", and ShardGroups::tensor ",
+        cat("data parallel: ", ranks, " tensor-parallel ranks share the layers of ",
+            unit_name(*plan.module), ", but ShardGroups::tensor ",
             group != nullptr ? cat("has ", group->size(), " ranks") : std::string("is not set"),
             "; pass Parallel::groups() in place of one group"));
   }

@@ -11,7 +11,7 @@ namespace shale::comm {
 // The gradients are downloaded while the device continues.
 class HostGradient {
  public:
-  // `sum` is in the tier. All arguments must outlive this object.
+  // `sum` is memory of the tier. The tier must outlive this object.
   HostGradient(offload::HostTier& tier, Tensor sum, std::string name)
       : tier_(tier), sum_(std::move(sum)), name_(std::move(name)) {}
 

@@ -74,9 +74,9 @@ class ItemPieces {
   int share_, tile_, stage_ = 0, left_ = 0;
 };
 
-// The partial sums of a warpgroup's slab in memory, in runs of 16 bytes per thread, so that
-// neighbouring threads access neighbouring bytes. Each share has a place for each tile that it
-// overlaps.
+// Partial sums of a warpgroup's rows of a tile, in memory: 16 bytes of each thread in turn, so that
+// neighbouring threads access neighbouring bytes. A share (a thread block's part of all k steps of
+// the stream-K GEMM) has a place for each tile that it computes a part of.
 template <int kCols>
 class PartSums {
   static constexpr int kSums = kCols / 2;  // sums per thread

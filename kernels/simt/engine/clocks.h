@@ -48,8 +48,8 @@ class Clocks {
     const Clock& clock = clocks_[static_cast<size_t>(actor)];
     return actor == other ? clock.own : known(actor, other);
   }
-  // Like seen(), but counts only the times in the actor's shared vector, even for the actor itself:
-  // what all threads that waited at the barrier with it have seen.
+  // Like seen(), but only what all threads that waited at the same barrier have seen: the time in
+  // the actor's shared vector, also where other is the actor itself.
   uint32_t known(int actor, int other) const {
     const Clock& clock = clocks_[static_cast<size_t>(actor)];
     const auto index = static_cast<size_t>(other);  // `known` may lack actors that were added later

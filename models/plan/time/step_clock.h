@@ -141,8 +141,8 @@ class StepClock final : public RehearsalClock {
   double host_now_ = 0, stepper_now_ = 0;
   bool is_stepping_ = false;
   std::map<size_t, double> stepped_;  // end of the optimizer step, by shard
-  // Exchanges in pieces: remaining time of the last one that a GEMM may still hide, and remaining
-  // time of the last GEMM that may still hide an exchange.
+  // For exchanges in pieces: the time of the last exchange that no GEMM has hidden yet, and the
+  // time of the last GEMM that can still hide an exchange.
   double left_ = 0, product_ = 0;
   comm::CollectiveOp op_ = comm::CollectiveOp::kBarrier;
   double pieces_ = 1;

@@ -460,7 +460,7 @@ TEST_CASE("a model that ranks share is not taken for one that each of them has",
     comm::tensor_parallel(net, *group, exchange);
     const std::string message =
         message_of<ConfigError>([&] { comm::DataParallel(net, {}, context, alone(), {}); });
-    CHECK(contains(message, cat(group->size(), " ranks share the layers of root")));
+    CHECK(contains(message, cat(group->size(), " tensor-parallel ranks share the layers of root")));
     CHECK(contains(message, "ShardGroups::tensor is not set"));
   }
   Context context(small_context(1));
