@@ -362,6 +362,7 @@ int run_generation(const BenchConfig& config, const Machine& machine, bool with_
   if (floors.step != nullptr) floors.step->run();  // a first run to warm up
   recorder.reset();
   tracer.reset();
+  if (floors.step != nullptr) floors.step->reset();
   for (int64_t i = 0; i < config.steps; ++i) {
     const double cpu_before = process_cpu_seconds();
     measured.step.add(generate());
@@ -400,6 +401,8 @@ int run_generation(const BenchConfig& config, const Machine& machine, bool with_
               parts_table(parts, mean).c_str());
   Json rows = Json::array({row});
   for (const Json& part : step_json(parts, mean)) rows.push_back(part);
+  const auto gemms = product_totals(recorder, config.steps, floors.step.get(), config.steps);
+  for (const Json& part : product_json(gemms)) rows.push_back(part);
   write_results(config.json, "bench_train", machine,
                 {{"steps", config.steps}, {"warmup", config.warmup}}, rows);
   return 0;

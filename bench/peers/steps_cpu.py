@@ -36,8 +36,9 @@ Each row is measured in its own process. Rows go to standard output as JSON, one
   ours_ms, ours_min_ms  with --beside: median and fastest of bench_train's steps
   ratio, ratio_min      with --beside: speed of our step relative to PyTorch's, by these two
   gemm_share      with --beside: share of our step that its GEMMs and convolutions take alone
-  costliest, costliest_share  with --beside: the largest part of our step that is not one of these,
-                  as "phase kernel", and its share of the step
+  costliest, costliest_share  with --beside: the part that adds most to the time that these take
+                  alone, and its share of our step: "phase kernel", or a GEMM or convolution, with
+                  the time by which it is slower in the step
 """
 
 import argparse
@@ -315,9 +316,13 @@ def beside_row(turns, theirs, count, unit):
     median = statistics.median(step["step_ms"] for step in steps)
     fastest = min(step["step_ms_min"] for step in steps)
     parts = collections.Counter()
-    for part in (row for rows in turns for row in rows if row["kind"] == "part"):
-        if not part["name"].startswith(("gemm", "conv")):
-            parts[f"{part['phase']} {part['name']}"] += part["share"] / len(turns)
+    for step, rows in zip(steps, turns):
+        for row in rows:
+            if row["kind"] == "part" and not row["name"].startswith(("gemm", "conv")):
+                parts[f"{row['phase']} {row['name']}"] += row["share"] / len(turns)
+            elif row["kind"] == "gemm":
+                slower = row["ms"] - row["vendor_ms"]
+                parts[row["name"]] += slower / step["step_ms"] / len(turns)
     name, share = parts.most_common(1)[0]
     return {"ours_ms": round(median, 1), "ours_min_ms": round(fastest, 1),
             f"ours_{unit}_per_s": round(count / median * 1e3, 2),
