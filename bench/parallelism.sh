@@ -353,7 +353,7 @@ $(sed -n "s/^step|eight|//p" "$work/rows" | awk -F'|' '
 
 ## Planned on GPUs
 
-\`shale plan\` of \`${big[*]}\`
+Planned, not measured. \`shale plan\` of \`${big[*]}\`
 on the GPUs of a node, 64 sequences a step (strong scaling):
 
 | along | GPUs | tokens/s | of one GPU's, times |
