@@ -35,7 +35,8 @@ Each row is measured in its own process. Rows go to standard output as JSON, one
   loss            after the last step; very different losses mean different work
   ours_ms, ours_min_ms  with --beside: median and fastest of bench_train's steps
   ratio, ratio_min      with --beside: speed of our step relative to PyTorch's, by these two
-  gemm_share      with --beside: share of our step that its GEMMs and convolutions take alone
+  gemm_share      with --beside: share of our step that its GEMMs and convolutions take alone; null
+                  if oneDNN lacks one of them
   costliest, costliest_share  with --beside: the part that adds most to the time that these take
                   alone, and its share of our step: "phase kernel", or a GEMM or convolution, with
                   the time by which it is slower in the step
@@ -320,15 +321,16 @@ def beside_row(turns, theirs, count, unit):
         for row in rows:
             if row["kind"] == "part" and not row["name"].startswith(("gemm", "conv")):
                 parts[f"{row['phase']} {row['name']}"] += row["share"] / len(turns)
-            elif row["kind"] == "gemm":
+            elif row["kind"] == "gemm" and row["vendor_ms"] > 0:
                 slower = row["ms"] - row["vendor_ms"]
                 parts[row["name"]] += slower / step["step_ms"] / len(turns)
     name, share = parts.most_common(1)[0]
+    shares = [step["floor_share"] for step in steps if "floor_share" in step]
     return {"ours_ms": round(median, 1), "ours_min_ms": round(fastest, 1),
             f"ours_{unit}_per_s": round(count / median * 1e3, 2),
             "ratio": round(statistics.median(theirs) / median, 3),
             "ratio_min": round(min(theirs) / fastest, 3),
-            "gemm_share": round(statistics.median(step["floor_share"] for step in steps), 3),
+            "gemm_share": round(statistics.median(shares), 3) if shares else None,
             "costliest": name, "costliest_share": round(share, 3)}
 
 
