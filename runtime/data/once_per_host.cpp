@@ -10,9 +10,7 @@ void exchange(PackedValues& all, FileMaps& files) {
   exchange(all, count);
   entries.resize(count);
   for (FileMaps::Entry& file : entries) {
-    exchange(all, file.path);
-    exchange(all, file.bytes);
-    exchange(all, file.modified_ns);
+    exchange_all(all, file.path, file.bytes, file.modified_ns);
     if (all.unpacks()) files.add(std::move(file));
   }
 }

@@ -89,6 +89,11 @@ void exchange(PackedValues& all, T& some) {
 // Packs the files, or adds those that were packed to an empty object.
 void exchange(PackedValues& all, FileMaps& files);
 
+template <typename... T>
+void exchange_all(PackedValues& all, T&... values) {
+  (exchange(all, values), ...);
+}
+
 // Returns what `read` returns, which is called by `once`, or here if `once` is empty.
 template <typename T>
 T once_per_host(const OncePerHost& once, const std::function<T()>& read) {

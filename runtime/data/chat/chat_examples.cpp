@@ -333,9 +333,7 @@ int64_t ExampleStore::targets(int64_t example, int64_t begin, int64_t count) con
 }
 
 void ExampleStore::exchange(data_internal::PackedValues& all) {
-  data_internal::exchange(all, tokens_);
-  data_internal::exchange(all, is_answer_);
-  data_internal::exchange(all, ends_);
+  exchange_all(all, tokens_, is_answer_, ends_);
 }
 
 namespace data_internal {
@@ -351,12 +349,8 @@ static void exchange(PackedValues& all, std::shared_ptr<const ExampleStore>& sto
 }
 
 static void exchange(PackedValues& all, ExampleSplits& splits) {
-  exchange(all, splits.train);
-  exchange(all, splits.val);
-  exchange(all, splits.examples);
-  exchange(all, splits.note);
-  exchange(all, splits.fingerprint);
-  exchange(all, splits.checksum);
+  exchange_all(all, splits.train, splits.val, splits.examples, splits.note, splits.fingerprint,
+               splits.checksum);
 }
 
 }  // namespace data_internal

@@ -31,18 +31,12 @@ struct FoundImages {
 };
 
 void exchange(data_internal::PackedValues& all, LabelledFile& file) {
-  exchange(all, file.path);
-  exchange(all, file.label);
+  exchange_all(all, file.path, file.label);
 }
 
 void exchange(data_internal::PackedValues& all, FoundImages& found) {
-  exchange(all, found.train);
-  exchange(all, found.val);
-  exchange(all, found.classes);
-  exchange(all, found.unused);
-  exchange(all, found.others);
-  exchange(all, found.fingerprint);
-  exchange(all, found.checksum);
+  exchange_all(all, found.train, found.val, found.classes, found.unused, found.others,
+               found.fingerprint, found.checksum);
 }
 
 class FolderImages final : public ImageDataset {

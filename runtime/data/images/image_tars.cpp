@@ -58,12 +58,7 @@ class TarImages final : public ImageDataset {
 
   // Packs or unpacks the archives and the places of their images.
   void exchange(data_internal::PackedValues& all) {
-    data_internal::exchange(all, files_);
-    data_internal::exchange(all, samples_);
-    data_internal::exchange(all, damaged_);
-    data_internal::exchange(all, classes_);
-    data_internal::exchange(all, fingerprint_);
-    data_internal::exchange(all, places_);
+    exchange_all(all, files_, samples_, damaged_, classes_, fingerprint_, places_);
   }
 
  private:
@@ -234,9 +229,7 @@ struct FoundTars {
 void exchange(data_internal::PackedValues& all, FoundTars& found) {
   found.train->exchange(all);
   found.val->exchange(all);
-  exchange(all, found.tars);
-  exchange(all, found.unused);
-  exchange(all, found.checksum);
+  exchange_all(all, found.tars, found.unused, found.checksum);
 }
 
 FoundTars find(const ImageDataOptions& options) {

@@ -241,12 +241,8 @@ static void exchange(PackedValues& all, TokenPiece& piece, TokenWidth width,
   if (!is_in_file) {
     piece.memory = {piece.memory, piece.memory.get() + std::exchange(piece.offset, 0)};
   }
-  exchange(all, piece.file);
-  exchange(all, piece.offset);
-  exchange(all, piece.tokens);
-  exchange(all, piece.name);
-  exchange(all, piece.first_token);
-  exchange(all, piece.crc);
+  exchange_all(all, piece.file, piece.offset, piece.tokens, piece.name, piece.first_token,
+               piece.crc);
   if (is_in_file) {
     piece.files = files;
   } else {
@@ -293,10 +289,7 @@ static void exchange(PackedValues& all, DatasetSplits& splits) {
   exchange(all, *files);
   exchange(all, splits.train, files);
   exchange(all, splits.val, files);
-  exchange(all, splits.format);
-  exchange(all, splits.summary);
-  exchange(all, splits.fingerprint);
-  exchange(all, splits.checksum);
+  exchange_all(all, splits.format, splits.summary, splits.fingerprint, splits.checksum);
 }
 
 static DatasetSplits open_here(const DataOptions& options) {
