@@ -54,7 +54,7 @@ DiffusionData open_pictures(const DiffusionConfig& config, uint64_t seed,
 DiffusionData open_stored_latents(const DiffusionConfig& config, uint64_t seed,
                                   const DataReading& reading) {
   const LatentSplits splits =
-      open_latents(config.data.path, config.data.val_fraction, reading.on_reading);
+      open_latents(config.data.path, config.data.val_fraction, reading.on_reading, reading.once);
   DiffusionData data{.pixels = splits.pixels,
                      .channels = splits.channels,
                      .is_pictures = false,
@@ -79,8 +79,9 @@ DiffusionData open_diffusion_data(const DiffusionConfig& config, uint64_t seed,
                                   const std::shared_ptr<DamagedImages>& damaged,
                                   const DataReading& reading) {
   const bool is_auto = config.data.format == ImageFormat::kAuto;
-  return is_auto && has_latents(config.data.path) ? open_stored_latents(config, seed, reading)
-                                                  : open_pictures(config, seed, damaged, reading);
+  return is_auto && has_latents(config.data.path, reading.once)
+             ? open_stored_latents(config, seed, reading)
+             : open_pictures(config, seed, damaged, reading);
 }
 
 }  // namespace shale::models

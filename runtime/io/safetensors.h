@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "shale/base/view.h"
@@ -24,6 +25,7 @@ class SafetensorsFile {
 
   const std::string& path() const { return file_.path(); }
   const MappedFile& file() const { return file_; }
+  MappedFile take_file() { return std::move(file_); }  // ends the use of this object
   const std::vector<SafetensorsEntry>& entries() const { return header_.entries; }
   const std::map<std::string, std::string>& metadata() const { return header_.metadata; }
 

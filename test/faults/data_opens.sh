@@ -6,7 +6,7 @@ shown=("$work/stdout" "$work/stderr")
 [[ -n ${FAULT_LIBRARY:-} ]] || { echo "skipped: no library that sees the disk calls"; exit 4; }
 
 files=200
-mkdir "$work/shards" "$work/text"
+mkdir "$work/shards" "$work/text" "$work/latents"
 text=$(tr -cd '[:print:]' <"${BASH_SOURCE[0]}")
 for ((i = 0; i < files; ++i)); do
   # The header of llm.c: magic number, version, 50 tokens.
@@ -14,28 +14,32 @@ for ((i = 0; i < files; ++i)); do
     >"$work/shards/train_$i.bin"
   printf '%s' "${text:i:100}" >"$work/text/$i.txt"
 done
+write_latents "$work/latents.0"
+tee <"$work/latents.0" >/dev/null $(printf "$work/latents/%d.safetensors " $(seq "$files"))
 
 # A rank's calls are logged in $work/opens.RANK.
 export FAULT_LIBRARY SHALE_FAULT_UNDER=$work
 cat >"$work/logged" <<END
 #!/bin/sh
 rank=\${OMPI_COMM_WORLD_RANK:-\${PMI_RANK:-0}}
-SHALE_FAULT_LOG=$work/opens.\$rank LD_PRELOAD=$FAULT_LIBRARY exec $BIN_DIR/train_lm "\$@"
+SHALE_FAULT_LOG=$work/opens.\$rank LD_PRELOAD=$FAULT_LIBRARY exec "\$@"
 END
 chmod +x "$work/logged"
-opens() { grep -ao "$work/[a-z]*/\(train_\)\?[0-9]*\.\(bin\|txt\)" "$work/opens.$1" 2>/dev/null | wc -l; }
+opens() { grep -ao "$work/[a-z]*/\(train_\)\?[0-9]*\.\(bin\|txt\|safetensors\)" "$work/opens.$1" 2>/dev/null | wc -l; }
 
-common=(--model nano --seq-len 16 --micro-batch 1 --global-batch 4 --steps 3 --threads 1
-  --val-fraction 0 --no-save --reproducible --timeout 60)
-for data in shards text; do
+run=(--micro-batch 1 --global-batch 4 --steps 3 --threads 1 --val-fraction 0 --no-save
+  --reproducible --timeout 60)
+for data in latents shards text; do
+  program=train_lm common=("${run[@]}" --model nano --seq-len 16)
+  [[ $data != latents ]] || program=train_diffusion common=("${run[@]}" --patch 2 --samples 0)
   trains "alone-$data" 1 --data "$work/$data"
   rm -f "$work"/opens.*
-  launch 2 "$work/logged" "${common[@]}" --data "$work/$data" --out "$work/two-$data" \
-    >"$work/stdout" 2>"$work/stderr" || fail "$data: exit code $?"
+  launch 2 "$work/logged" "$BIN_DIR/$program" "${common[@]}" --data "$work/$data" \
+    --out "$work/two-$data" >"$work/stdout" 2>"$work/stderr" || fail "$data: exit code $?"
   same "two-$data" "alone-$data"
   first=$(opens 0) second=$(opens 1)
   [[ $first -ge $files ]] || fail "$data: rank 0 opened $first files, expected all $files"
-  # Six sequences of 17 tokens are in at most twelve files; some batches are made in advance.
+  # Its six samples are in at most twelve files; some batches are made in advance.
   [[ $second -gt 0 && $second -lt $((files / 4)) ]] || fail "$data: rank 1 opened $second files"
   counts+=" $data $first and $second"
 done

@@ -67,7 +67,9 @@ ImageFormat find_format(const ImageDataOptions& options) {
 }
 
 ImageSplits open_format(const ImageDataOptions& options) {
-  switch (find_format(options)) {
+  const auto format =
+      data_internal::once_per_host<ImageFormat>(options.once, [&] { return find_format(options); });
+  switch (format) {
     case ImageFormat::kAuto: break;
     case ImageFormat::kShapes: return open_shapes(options);
     case ImageFormat::kFolder: return image_internal::open_folder(options);

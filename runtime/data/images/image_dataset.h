@@ -52,7 +52,7 @@ struct ImageDataOptions {
   uint64_t seed = 0;
   int64_t max_damaged = 0;  // maximum number of damaged samples in kWebdataset's archives
   OnReading on_reading = {};
-  // As in DataOptions, for kFolder and kWebdataset; other formats have few files.
+  // As in DataOptions, for the format, kFolder and kWebdataset; other formats have few files.
   OncePerHost once = {};
 };
 

@@ -10,6 +10,7 @@
 #include "shale/runtime/data/content_scan.h"
 #include "shale/runtime/data/images/dataset_internal.h"
 #include "shale/runtime/data/split.h"
+#include "shale/runtime/io/safetensors.h"
 
 namespace shale {
 namespace {
@@ -81,89 +82,79 @@ struct LatentBatch {
 
 }  // namespace
 
-// Opens the latent files of a folder.
+// Latents of a folder, as one process of a host finds them for all.
 struct LatentFolder {
   void add(const std::string& path) {
-    auto file = std::make_shared<const SafetensorsFile>(path);
-    const SafetensorsEntry& entry = entry_of(*file, "latents", "[n, C, H, H]");
-    const View view = file->view(entry);
+    SafetensorsFile file(path);
+    const SafetensorsEntry& entry = entry_of(file, "latents", "[n, C, H, H]");
+    const View view = file.view(entry);
     const bool is_float =
         view.dtype == DType::kF32 || view.dtype == DType::kF16 || view.dtype == DType::kBF16;
     if (!is_float || view.ndim() != 4 || view.size(2) != view.size(3) || view.numel() == 0) {
       throw DataError(cat(path, ": 'latents' is ", view,
                           ", expected f32, f16 or bf16 [n, C, H, H] with n of at least 1"));
     }
-    if (all.files_.empty()) all.channels_ = view.size(1), all.pixels_ = view.size(2);
+    if (all.dtypes_.empty()) all.channels_ = view.size(1), all.pixels_ = view.size(2);
     if (view.size(1) != all.channels_ || view.size(2) != all.pixels_) {
       throw DataError(cat(path, ": 'latents' is ", view, ", expected [n,", all.channels_, ",",
-                          all.pixels_, ",", all.pixels_, "] as in ", all.files_.front()->path()));
+                          all.pixels_, ",", all.pixels_, "] as in ",
+                          all.files_->entries().front().path));
     }
-    const std::vector<int64_t> labels = labels_of(*file, view.size(0));
+    const std::vector<int64_t> labels = labels_of(file, view.size(0));
     fingerprint = image_internal::mix_fingerprint(fingerprint, fs::path(path).filename().string(),
                                                   static_cast<uint64_t>(view.numel()));
     for (size_t row = 0; row < labels.size(); ++row) {
       fingerprint =
           image_internal::mix_fingerprint(fingerprint, "label", static_cast<uint64_t>(labels[row]));
       classes = std::max(classes, labels[row] + 1);
-      all.places_.push_back({.file = static_cast<uint32_t>(all.files_.size()),
-                             .label = static_cast<int32_t>(labels[row]),
-                             .row = static_cast<int64_t>(row)});
+      all.places_.push_back(
+          {.file = static_cast<uint32_t>(all.dtypes_.size()),
+           .label = static_cast<int32_t>(labels[row]),
+           .begin = entry.begin + static_cast<int64_t>(row) * (entry.bytes / view.size(0))});
     }
-    file->check();
-    all.files_.push_back(std::move(file));
+    all.dtypes_.push_back(view.dtype);
+    file.check();
+    all.files_->add(file.take_file());
   }
 
-  // Marks samples of `all` for validation: those of the marked files if there are any, else an
-  // evenly spread fraction.
-  std::vector<bool> held_out(const std::vector<bool>& files, double fraction) const {
+  // Marks samples for validation: those of the marked files if there are any, else an evenly
+  // spread fraction.
+  void hold_out(const std::vector<bool>& files, double fraction) {
     const bool by_name = std::find(files.begin(), files.end(), true) != files.end();
     const int64_t count = all.size();
     const auto most = static_cast<int64_t>(static_cast<double>(count) * fraction);
-    std::vector<bool> are;
     for (int64_t i = 0; i < count; ++i) {
-      are.push_back(by_name ? files[all.place(i).file] : (i + 1) * most / count > i * most / count);
+      held_out.push_back(by_name ? files[all.place(i).file]
+                                 : (i + 1) * most / count > i * most / count);
     }
-    return are;
   }
-  // Returns the samples whose mark in `held_out` equals is_so.
-  std::shared_ptr<const LatentDataset> part(const std::vector<bool>& held_out, bool is_so) const {
+  // Returns the samples whose mark is `mark`.
+  std::shared_ptr<const LatentDataset> part(uint8_t mark) const {
     auto some = std::make_shared<LatentDataset>(all);
     some->places_.clear();
     for (int64_t i = 0; i < all.size(); ++i) {
-      if (held_out[static_cast<size_t>(i)] == is_so) some->places_.push_back(all.place(i));
+      if (held_out[static_cast<size_t>(i)] == mark) some->places_.push_back(all.place(i));
     }
     return some;
   }
 
+  void exchange(data_internal::PackedValues& packed) {
+    exchange_all(packed, *all.files_, all.dtypes_, all.places_, all.channels_, all.pixels_,
+                 held_out, classes, skipped, fingerprint, checksum);
+  }
+
   LatentDataset all;
-  int64_t classes = 0;
-  uint64_t fingerprint = 0;
+  std::vector<uint8_t> held_out;     // 1 for validation, of each sample
+  int64_t classes = 0, skipped = 0;  // skipped: files of test
+  uint64_t fingerprint = 0, checksum = 0;
 };
 
-const LatentDataset::Place& LatentDataset::place(int64_t index) const {
-  if (index >= 0 && index < size()) return places_[static_cast<size_t>(index)];
-  throw InternalError(cat("latents: latent ", index, ", expected [0, ", size(), ")"));
+static void exchange(data_internal::PackedValues& packed, LatentFolder& folder) {
+  folder.exchange(packed);
 }
 
-void LatentDataset::read(int64_t index, std::span<float> to) const {
-  const Place& at = place(index);
-  const SafetensorsFile& file = *files_[at.file];
-  const View view = file.view(*file.find("latents"));
-  const int64_t area = pixels_ * pixels_, begin = at.row * channels_ * area;
-  for (int64_t c = 0; c < channels_; ++c) {
-    for (int64_t i = 0; i < area; ++i) {
-      to[static_cast<size_t>(i * channels_ + c)] = value_at(view, begin + c * area + i);
-    }
-  }
-  file.check();
-}
-
-bool has_latents(const std::string& path) {
-  return !latent_files(path).empty();
-}
-
-LatentSplits open_latents(const std::string& path, double val_fraction,
-                          const OnReading& on_reading) {
+static LatentFolder find_latents(const std::string& path, double val_fraction,
+                                 const OnReading& on_reading) {
   std::vector<std::string> files = latent_files(path);
   if (files.empty()) throw MissingInputError(cat("--data ", path, ": no safetensors files"));
   std::vector<std::string> names;
@@ -174,25 +165,57 @@ LatentSplits open_latents(const std::string& path, double val_fraction,
   std::vector<bool> files_held_out;
   for (size_t i = 0; i < files.size(); ++i) {
     if (uses[i] == FileUse::kNone) continue;
+    if (on_reading) on_reading(files[i]);
     folder.add(files[i]);
     files_held_out.push_back(uses[i] == FileUse::kValidation);
   }
-  const std::vector<bool> held_out = folder.held_out(files_held_out, val_fraction);
-  const auto val = std::count(held_out.begin(), held_out.end(), true);
-  LatentSplits splits{
-      .train = folder.part(held_out, false),
-      .channels = folder.all.channels(),
-      .pixels = folder.all.pixels(),
-      .classes = folder.classes,
-      .fingerprint = folder.fingerprint,
-      .checksum = data_internal::sampled_checksum(
-          std::ssize(files), [&](int64_t i) { return files[static_cast<size_t>(i)]; }, on_reading)};
-  if (val > 0) splits.val = folder.part(held_out, true);
+  folder.hold_out(files_held_out, val_fraction);
+  folder.skipped = std::ssize(files) - std::ssize(files_held_out);
+  folder.checksum = data_internal::sampled_checksum(
+      std::ssize(files), [&](int64_t i) { return files[static_cast<size_t>(i)]; }, on_reading);
+  return folder;
+}
+
+const LatentDataset::Place& LatentDataset::place(int64_t index) const {
+  if (index >= 0 && index < size()) return places_[static_cast<size_t>(index)];
+  throw InternalError(cat("latents: latent ", index, ", expected [0, ", size(), ")"));
+}
+
+void LatentDataset::read(int64_t index, std::span<float> to) const {
+  const Place& at = place(index);
+  const std::shared_ptr<const MappedFile> file = files_->map(at.file);
+  const int64_t area = pixels_ * pixels_;
+  const View view = make_view(const_cast<std::byte*>(file->bytes().data() + at.begin),
+                              dtypes_[at.file], {channels_, area});
+  for (int64_t c = 0; c < channels_; ++c) {
+    for (int64_t i = 0; i < area; ++i) {
+      to[static_cast<size_t>(i * channels_ + c)] = value_at(view, c * area + i);
+    }
+  }
+  file->check();
+}
+
+bool has_latents(const std::string& path, const OncePerHost& once) {
+  return data_internal::once_per_host<bool>(once, [&] { return !latent_files(path).empty(); });
+}
+
+LatentSplits open_latents(const std::string& path, double val_fraction, const OnReading& on_reading,
+                          const OncePerHost& once) {
+  const LatentFolder folder = data_internal::once_per_host<LatentFolder>(
+      once, [&] { return find_latents(path, val_fraction, on_reading); });
+  const auto val = std::count(folder.held_out.begin(), folder.held_out.end(), 1);
+  LatentSplits splits{.train = folder.part(0),
+                      .channels = folder.all.channels(),
+                      .pixels = folder.all.pixels(),
+                      .classes = folder.classes,
+                      .fingerprint = folder.fingerprint,
+                      .checksum = folder.checksum};
+  if (val > 0) splits.val = folder.part(1);
   splits.summary = cat(path, ": ", splits.train->size(), " training and ", val,
                        " validation latents of ", splits.classes, " classes, ", splits.channels,
                        " x ", splits.pixels, " x ", splits.pixels);
-  if (const size_t left_out = files.size() - files_held_out.size(); left_out > 0) {
-    splits.summary += cat("; skipped ", left_out, " files of test");
+  if (folder.skipped > 0) {
+    splits.summary += cat("; skipped ", folder.skipped, " files of test");
   }
   return splits;
 }

@@ -6,10 +6,12 @@
 #include <string>
 #include <vector>
 
+#include "shale/base/dtype.h"
 #include "shale/runtime/data/batch.h"
 #include "shale/runtime/data/on_reading.h"
+#include "shale/runtime/data/once_per_host.h"
 #include "shale/runtime/data/sampler.h"
-#include "shale/runtime/io/safetensors.h"
+#include "shale/runtime/io/file_maps.h"
 
 namespace shale {
 
@@ -22,7 +24,7 @@ class LatentDataset {
   int64_t pixels() const { return pixels_; }  // edge length of a latent
   // index: 0 to size() - 1, else InternalError. Thread-safe.
   int32_t label(int64_t index) const { return place(index).label; }
-  // Writes latent `index` as [H, H, C]. Throws DataError if the file was truncated.
+  // Writes latent `index` as [H, H, C]. Throws DataError if the file was truncated or replaced.
   void read(int64_t index, std::span<float> to) const;
 
  private:
@@ -30,11 +32,12 @@ class LatentDataset {
   struct Place {
     uint32_t file = 0;
     int32_t label = 0;
-    int64_t row = 0;  // row in its file
+    int64_t begin = 0;  // first byte in its file
   };
   const Place& place(int64_t index) const;
 
-  std::vector<std::shared_ptr<const SafetensorsFile>> files_;
+  std::shared_ptr<FileMaps> files_ = std::make_shared<FileMaps>();
+  std::vector<DType> dtypes_;  // of each file
   std::vector<Place> places_;
   int64_t channels_ = 0, pixels_ = 0;
 };
@@ -51,13 +54,13 @@ struct LatentSplits {
   std::string summary;
 };
 
-// Returns true if a folder contains safetensors files.
-bool has_latents(const std::string& path);
+// Returns true if a folder contains safetensors files. once: as in DataOptions.
+bool has_latents(const std::string& path, const OncePerHost& once = {});
 // Holds out the files whose names mark them for validation (runtime/data/split.h), else
 // `val_fraction` of all samples, spread evenly. Throws MissingInputError, or DataError with the
 // file for invalid data.
 LatentSplits open_latents(const std::string& path, double val_fraction,
-                          const OnReading& on_reading = {});
+                          const OnReading& on_reading = {}, const OncePerHost& once = {});
 
 // Return batches like image_train_batches() and image_eval_batches(), with fields "images" [rows,
 // H, H, C] f32 and "labels" [rows].

@@ -1,6 +1,7 @@
 #include "shale/runtime/data/once_per_host.h"
 
 #include <filesystem>
+#include <queue>
 #include <string>
 #include <vector>
 
@@ -21,11 +22,18 @@ using test::TempDir;
 
 namespace {
 
-// Two processes of a host: the first one reads, the second one is told.
+// Two processes of a host: the first one reads, the second one is told the same things, in order.
 struct Host {
-  OncePerHost reads = [this](const std::function<std::string()>& read) { return told = read(); };
-  OncePerHost is_told = [this](const std::function<std::string()>&) { return told; };
-  std::string told;
+  OncePerHost reads = [this](const std::function<std::string()>& read) {
+    told.push(read());
+    return told.back();
+  };
+  OncePerHost is_told = [this](const std::function<std::string()>&) {
+    const std::string next = told.front();
+    told.pop();
+    return next;
+  };
+  std::queue<std::string> told;
 };
 
 std::vector<int32_t> tokens_of(const std::shared_ptr<const TokenStream>& stream) {
@@ -169,7 +177,9 @@ TEST_CASE("one process looks at images, others are told", "[data]") {
     ImageDataOptions options{.path = dir.file(name), .val_fraction = 0.4, .once = host.reads};
     const ImageSplits first = open_images(options);
     options.once = host.is_told;
+    std::filesystem::rename(dir.file(name), dir.file("away"));  // nothing is listed or opened
     const ImageSplits second = open_images(options);
+    std::filesystem::rename(dir.file("away"), dir.file(name));
     CHECK(second.format == first.format);
     CHECK(second.classes == first.classes);
     CHECK(second.summary == first.summary);

@@ -1,6 +1,9 @@
 #include "shale/runtime/data/images/latents.h"
 
 #include <filesystem>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "shale/kernels/loss.h"
 #include "shale/runtime/io/safetensors_writer.h"
@@ -62,6 +65,43 @@ TEST_CASE("latents of several files are read with their channels last") {
   std::filesystem::create_directories(folder.file("val"));
   write_file(folder.file("val/0.safetensors"), 1, 3);
   CHECK(open_latents(folder.path(), 0).val->size() == 3);
+}
+
+TEST_CASE("one process looks at latents, others are told, and open a file when they read it") {
+  const TempDir dir;
+  const std::string folder = dir.file("latents"), away = dir.file("away");
+  std::filesystem::create_directory(folder);
+  write_file(folder + "/a.safetensors", 3, 0);
+  write_file(folder + "/b.safetensors", 2, 3);
+  write_file(folder + "/test.safetensors", 2, 5);
+  std::string told;
+  const OncePerHost reads = [&](const auto& read) { return told = read(); };
+  const OncePerHost is_told = [&](const auto&) { return told; };
+  CHECK(has_latents(folder, reads));
+  CHECK(has_latents("nowhere", is_told));
+  const LatentSplits first = open_latents(folder, 0.4, {}, reads);
+  std::filesystem::rename(folder, away);
+  const LatentSplits second = open_latents(folder, 0.4, {}, is_told);
+  std::filesystem::rename(away, folder);
+  CHECK((second.channels == 4 && second.pixels == 2 && second.classes == first.classes));
+  CHECK(second.fingerprint == first.fingerprint);
+  CHECK(second.checksum == first.checksum);
+  CHECK(second.summary == first.summary);
+  for (const auto& [a, b] : {std::pair(first.train, second.train), {first.val, second.val}}) {
+    REQUIRE(a->size() == b->size());
+    for (int64_t i = 0; i < a->size(); ++i) {
+      CHECK(a->label(i) == b->label(i));
+      std::vector<float> of_a(16), of_b(16);
+      a->read(i, of_a);
+      b->read(i, of_b);
+      CHECK(of_a == of_b);
+    }
+  }
+  // A file that is replaced before a process first reads from it is refused.
+  const LatentSplits third = open_latents(folder, 0, {}, is_told);
+  write_file(folder + "/a.safetensors", 4, 0);
+  std::vector<float> values(16);
+  CHECK_THROWS_AS(third.train->read(0, values), DataError);
 }
 
 TEST_CASE("batches of latents have each once in an epoch, on any number of ranks") {
