@@ -197,13 +197,11 @@ void Trainer::build_step() {
   }
 }
 
-// Opens the output files before the model is built, so that unwritable files are reported early.
+// Makes the folders before the model is built, so that unwritable ones are reported early.
 void Trainer::open_output() {
-  const std::filesystem::path warnings = std::filesystem::path(config_.out) / "warnings.jsonl";
-  if (!is_main()) return warnings_.open(warnings);
+  if (!is_main()) return;
   make_folder(config_.out);
   lock_ = std::make_unique<OutputLock>(config_.out);
-  warnings_.open(warnings);
   task_.open_output();
   progress_ = std::make_unique<Progress>(process_log());
 }
@@ -243,6 +241,7 @@ void Trainer::skip_samples() {
 }
 
 void Trainer::open_report(const ConfigSpec& spec) {
+  warnings_.open((std::filesystem::path(config_.out) / "warnings.jsonl").string());
   if (!is_main()) return;
   report_ = std::make_unique<RunReport>(
       RunReport::Options{.out = config_.out,

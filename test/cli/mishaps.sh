@@ -79,6 +79,10 @@ mkdir both/checkpoints/step_00000001.tmp-0123456789abcdef
 run 64 'has checkpoints' -- "$train" "${small[@]}" --data text.txt --out both --steps 30
 run 64 '--seed was' -- "$train" "${small[@]}" --data text.txt --out both --steps 1000000 --seed 7 \
   --resume auto
+# Its warnings are not added to those of the run.
+run 64 '--lr was' -- "$train" "${small[@]}" --data text.txt --out both --steps 1000000 --lr 0.5 \
+  --resume auto
+grep -q 'warning: .*--lr 0.5 is far from' output || fail 'a refused start: no warning'
 (cd both && find . -printf '%p %s %T@\n' | grep -v '^\. ' | sort) >after
 cmp -s before after || fail "a refused start changed $(diff before after)"
 
