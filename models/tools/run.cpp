@@ -323,9 +323,9 @@ const comm::RankStarter& starter() {
                              mpi.install, ", or add its folder to PATH"));
 }
 
-// Returns the part of the command that starts the ranks; empty for one rank here.
-std::vector<std::string> launcher_of(const TrainOptions& options, Head* head) {
-  const int64_t each = ranks_per_node(options);
+// Returns the part of the command that starts the ranks; empty for one rank here. each: ranks on
+// this host.
+std::vector<std::string> launcher_of(const TrainOptions& options, int64_t each, Head* head) {
   std::string hosts;
   int64_t nodes = 0;
   std::istringstream list(head == nullptr ? options.run.nodes : "");
@@ -393,13 +393,16 @@ int run_train(int argc, const char* const* argv) {
   if (options.run.elastic && options.run.nodes.empty()) {
     throw ConfigError("--elastic: expected --nodes with the hosts to choose from");
   }
+  const int64_t each = ranks_per_node(options);
   SupervisedProcess process;
   return with_head(options.run, [&](Head* head) {
-    if (head != nullptr) head->wait_for_nodes(process);
+    if (head != nullptr) {
+      head->wait_for_nodes(process, [&](const auto& nodes) { ranks_on(nodes, options); });
+    }
     if (process.stop_requested()) return static_cast<int>(ExitCode::kInterrupted);
-    const std::vector<std::string> launcher = launcher_of(options, head);
+    const std::vector<std::string> launcher = launcher_of(options, each, head);
     words.insert(words.begin(), launcher.begin(), launcher.end());
-    const int64_t slots = options.gpus == "all" ? 0 : ranks_per_node(options);
+    const int64_t slots = options.gpus == "all" ? 0 : each;
     return supervise(LaunchCommand(std::move(words)), options.run, process, head, slots);
   });
 }

@@ -201,6 +201,9 @@ refused 64 '--data' lm
 if [[ ! -e /dev/nvidia0 ]]; then
   refused 69 'found 0 GPUs on this host' lm --data x --gpus all
   refused 69 'found 0 GPUs on this host' lm --data x --gpus 2
+  # Before other nodes join.
+  SHALE_TOKEN=a-secret-of-this-test refused 69 'found 0 GPUs on this host' lm --data x --gpus all \
+    --nodes 2 --join-timeout 5
 fi
 printf '#!/bin/sh\nexit 1\n' >"$work/mpirun"
 refused 69 'expected mpirun of Open MPI, found none; install openmpi-bin' lm --data x --ranks 2

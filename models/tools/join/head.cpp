@@ -304,7 +304,8 @@ std::string Head::missing() const {
                                 : cat("run with the same SHALE_TOKEN on other nodes: ", command));
 }
 
-void Head::wait_for_nodes(SupervisedProcess& process) {
+void Head::wait_for_nodes(SupervisedProcess& process,
+                          const std::function<void(const std::vector<Node>&)>& check) {
   const auto start = Clock::now();
   auto printed = start;
   std::string before;
@@ -313,6 +314,7 @@ void Head::wait_for_nodes(SupervisedProcess& process) {
       const std::lock_guard lock(mutex_);
       return missing();
     }();
+    if (check) check(nodes());
     if (now.empty()) return;
     if (seconds_since(start) > options_.limit_s) {
       throw UnavailableError(

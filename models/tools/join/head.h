@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -42,8 +43,10 @@ class Head {
   Head& operator=(const Head&) = delete;
 
   // Waits until all nodes are there and prints which are missing. Returns early if `process` is
-  // asked to stop. Throws UnavailableError after the limit.
-  void wait_for_nodes(SupervisedProcess& process);
+  // asked to stop. check: throws if a node that is there cannot be used. Throws UnavailableError
+  // after the limit.
+  void wait_for_nodes(SupervisedProcess& process,
+                      const std::function<void(const std::vector<Node>&)>& check = {});
   // Returns the nodes that are there; this host comes first.
   std::vector<Node> nodes() const;
   // Writes the host file for the launcher, before each of its starts. slots: ranks on each node; 0:
