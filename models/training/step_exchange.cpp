@@ -66,10 +66,9 @@ StopVotes::~StopVotes() {
 }
 
 void StopVotes::set_step(double step_s, int64_t micro_batches) {
-  constexpr double kShort_s = 1, kInterval_s = 0.25;
-  const auto at_once = static_cast<int64_t>(kInterval_s * static_cast<double>(micro_batches) /
-                                            std::max(step_s, kShort_s));
-  every_ = step_s < kShort_s ? 0 : std::max<int64_t>(at_once, 1);
+  constexpr double kInterval_s = 0.25;
+  const double at_once = kInterval_s * static_cast<double>(micro_batches) / step_s;
+  every_ = step_s < kInterval_s ? 0 : std::max<int64_t>(static_cast<int64_t>(at_once), 1);
 }
 
 bool StopVotes::stops(int64_t micro, bool asked) {
@@ -83,6 +82,7 @@ bool StopVotes::stops(int64_t micro, bool asked) {
   };
   vote();
   if (micro == 0) {
+    drop_event();  // the device may still be in the step before
     stop = take() || stop;
     vote();
   }

@@ -58,10 +58,10 @@ class StepExchange {
   comm::Work work_;  // destroyed before the memory that it uses
 };
 
-// Lets all ranks agree, between the micro-batches of long steps, whether one was asked to stop, so
+// Lets all ranks agree, between the micro-batches of a step, whether one was asked to stop, so
 // that all stop before the same micro-batch. All ranks vote before the same micro-batches, about
 // four times a second, and read the result at the next vote, so that fast ranks do not wait for
-// slow ones, except at the start of a step. Steps of less than a second need no votes: StepExchange
+// slow ones, except at the start of a step. Steps of less than 0.25 s need no votes: StepExchange
 // answers soon enough.
 class StopVotes {
  public:

@@ -65,7 +65,11 @@ TEST_CASE("ranks agree on the micro-batch at which they stop, at most one vote l
   CHECK_FALSE(votes.stops(6, is_last));
   CHECK_FALSE(votes.stops(7, is_last));
   CHECK(votes.stops(8, is_last));
-  votes.set_step(0.5, 128);  // the end of such a step comes soon enough
+  votes.set_step(0.5, 128);
+  CHECK(votes.stops(0, is_last));
+  CHECK_FALSE(votes.stops(63, is_last));
+  CHECK(votes.stops(64, is_last));
+  votes.set_step(0.2, 128);  // the end of such a step comes soon enough
   CHECK_FALSE(votes.stops(0, is_last));
 }
 
