@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
 #include <utility>
 
@@ -88,7 +89,9 @@ void MappedFile::check() const {
 }
 
 void MappedFile::will_need(std::span<const std::byte> part) const {
-  ::madvise(const_cast<std::byte*>(part.data()), part.size(), MADV_WILLNEED);
+  static const auto page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
+  const size_t before = reinterpret_cast<uintptr_t>(part.data()) % page;
+  ::madvise(const_cast<std::byte*>(part.data()) - before, before + part.size(), MADV_WILLNEED);
 }
 
 void MappedFile::advise(AccessPattern pattern) const {

@@ -43,7 +43,7 @@ class MappedFile {
   void check() const;
 
   void advise(AccessPattern pattern) const;
-  // Starts reading `part` of bytes() without waiting. `part` must begin at a page.
+  // Starts reading `part` of bytes() without waiting: at once, not page by page.
   void will_need(std::span<const std::byte> part) const;
 
  private:

@@ -34,6 +34,7 @@ class TarImages final : public ImageDataset {
     const std::shared_ptr<const MappedFile> file = files_.map(sample.file);
     const auto content =
         file->bytes().subspan(static_cast<size_t>(sample.begin), static_cast<size_t>(sample.bytes));
+    file->will_need(content);
     decode_image(content, cat(file->path(), ", image at byte ", sample.begin), to);
     file->check();
   }

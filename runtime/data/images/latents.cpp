@@ -185,8 +185,11 @@ void LatentDataset::read(int64_t index, std::span<float> to) const {
   const Place& at = place(index);
   const std::shared_ptr<const MappedFile> file = files_->map(at.file);
   const int64_t area = pixels_ * pixels_;
-  const View view = make_view(const_cast<std::byte*>(file->bytes().data() + at.begin),
-                              dtypes_[at.file], {channels_, area});
+  const auto bytes = static_cast<size_t>(channels_ * area * dtype_size(dtypes_[at.file]));
+  const auto values = file->bytes().subspan(static_cast<size_t>(at.begin), bytes);
+  file->will_need(values);
+  const View view =
+      make_view(const_cast<std::byte*>(values.data()), dtypes_[at.file], {channels_, area});
   for (int64_t c = 0; c < channels_; ++c) {
     for (int64_t i = 0; i < area; ++i) {
       to[static_cast<size_t>(i * channels_ + c)] = value_at(view, c * area + i);
