@@ -125,7 +125,8 @@ Trainer::Trainer(const RunConfig& config, const ConfigSpec& spec, Task& task, co
   }
   build_step();
   ranks_ = std::make_unique<RankReport>(context_, *group_, axes_of(*group_, *parallel_),
-                                        GpuSensors::of(context_.device()));
+                                        GpuSensors::of(context_.device()),
+                                        NcclTime::of(context_.device()));
   resume(spec);
   batches_ = std::make_unique<Prefetcher>(
       task_.train_batches({.layout = layout_, .rank = data_.rank, .first_step = first_step_}),

@@ -79,8 +79,12 @@ int64_t peak_resident_bytes() {
 }
 
 RankReport::RankReport(Context& context, comm::ProcessGroup& group, std::vector<Axis> axes,
-                       std::unique_ptr<GpuSensors> sensors)
-    : context_(context), group_(group), axes_(std::move(axes)), sensors_(std::move(sensors)) {
+                       std::unique_ptr<GpuSensors> sensors, std::unique_ptr<NcclTime> nccl)
+    : context_(context),
+      group_(group),
+      axes_(std::move(axes)),
+      sensors_(std::move(sensors)),
+      nccl_(std::move(nccl)) {
   if (sensors_ == nullptr && context.device().type == DeviceType::kCpu)
     kernels_ = std::make_unique<KernelTime>(context);
   begin();
@@ -91,6 +95,7 @@ RankReport::~RankReport() = default;
 RankReport::Mark RankReport::mark() const {
   Mark mark{.time = Clock::now(), .busy = kernels_ != nullptr ? kernels_->so_far() : kUnknown};
   if (sensors_ != nullptr) mark.gpu = sensors_->read();
+  mark.nccl = nccl_ != nullptr ? nccl_->seconds() : kUnknown;
   for (const Axis& axis : axes_) {
     const comm::TrafficMeter& meter = axis.group->traffic();
     const bool is_measured = axis.group->backend() != "nccl";
@@ -122,6 +127,7 @@ std::vector<std::pair<std::string, double>> RankReport::figures(const Mark& from
     figures.emplace_back("device_watts", (to.gpu.watts - from.gpu.watts) / readings);
     figures.emplace_back("device_celsius", readings > 0 ? to.gpu.celsius : kUnknown);
     figures.emplace_back("device_used_bytes", readings > 0 ? to.gpu.used_bytes : kUnknown);
+    figures.emplace_back("device_nccl_share", (to.nccl - from.nccl) / passed);
   }
   for (size_t i = 0; i < axes_.size(); ++i) {
     const std::string& axis = axes_[i].name;

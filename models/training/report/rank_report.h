@@ -13,6 +13,7 @@
 #include "shale/models/training/report/metrics.h"
 #include "shale/runtime/tensor/context.h"
 #include "shale/runtime/tensor/gpu_sensors.h"
+#include "shale/runtime/tensor/nccl_time.h"
 
 namespace shale::models {
 
@@ -32,10 +33,11 @@ class RankReport {
     std::string name;
     const comm::ProcessGroup* group = nullptr;
   };
-  // axes: equal on all ranks; either all ranks have GPUs or none has. sensors: those of this rank's
-  // GPU; null: unknown. context and group must outlive this.
+  // axes: equal on all ranks; either all ranks have GPUs or none has. sensors, nccl: of this
+  // rank's GPU; null: unknown. context and group must outlive this.
   RankReport(Context& context, comm::ProcessGroup& group, std::vector<Axis> axes,
-             std::unique_ptr<GpuSensors> sensors = nullptr);
+             std::unique_ptr<GpuSensors> sensors = nullptr,
+             std::unique_ptr<NcclTime> nccl = nullptr);
   ~RankReport();
   RankReport(const RankReport&) = delete;
   RankReport& operator=(const RankReport&) = delete;
@@ -55,6 +57,7 @@ class RankReport {
     double busy = 0;
     std::vector<double> exposed, in_flight;  // seconds by axis
     GpuSensors::Totals gpu = {};
+    double nccl = 0;
   };
   Mark mark() const;
   std::vector<std::pair<std::string, double>> figures(const Mark& from, const Mark& to) const;
@@ -64,6 +67,7 @@ class RankReport {
   comm::ProcessGroup& group_;
   std::vector<Axis> axes_;
   std::unique_ptr<GpuSensors> sensors_;
+  std::unique_ptr<NcclTime> nccl_;
   std::unique_ptr<KernelTime> kernels_;  // null: kernels are asynchronous, their time unknown
   Mark begin_, last_;
 };

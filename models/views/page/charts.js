@@ -85,7 +85,7 @@ const kNames = {
 };
 const kFigures = {
   device_busy_share: 'Device busy', device_fragmentation: 'Device fragmentation',
-  device_watts: 'Device power, W', device_celsius: 'Device temperature, C',
+  device_nccl_share: 'NCCL kernels', device_watts: 'Device power, W', device_celsius: 'Device temperature, C',
   device_used_bytes: 'Device memory in use', device_peak_bytes: 'Device memory', host_peak_bytes: 'Host memory',
 };
 // Name of a figure of all ranks.

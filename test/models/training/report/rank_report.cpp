@@ -95,11 +95,39 @@ TEST_CASE("NVML says how busy, hot and full a GPU is, and what it draws") {
   CHECK(figures.at("device_used_bytes")->most == double(int64_t{70} << 30));
   figures = figures_of("0000:65:00.0");
   CHECK_FALSE(figures.at("device_watts").has_value());
+  CHECK_FALSE(figures.at("device_nccl_share").has_value());
   CHECK(figures.at("device_celsius")->most == 91);
   CHECK(contains(test::message_of<UnavailableError>([] { GpuSensors("0000:99:00.0"); }),
                  "nvmlDeviceGetHandleByPciBusId_v2: Not Found"));
   CHECK(GpuSensors::of({}) == nullptr);
 }
+
+#ifdef SHALE_TEST_CUPTI
+TEST_CASE("CUPTI says for how long NCCL's kernels ran") {
+  CHECK(NcclTime::of({DeviceType::kCuda, 0}) == nullptr);  // nobody asked
+  setenv("SHALE_CUPTI", "/nowhere/libcupti.so", 1);
+  CHECK(contains(test::message_of<UnavailableError>([] { NcclTime(); }), "/nowhere/libcupti.so"));
+  setenv("SHALE_CUPTI", SHALE_TEST_CUPTI, 1);
+  CHECK(NcclTime::of({}) == nullptr);
+  {
+    const std::unique_ptr<NcclTime> time = NcclTime::of({DeviceType::kCuda, 0});
+    REQUIRE(time != nullptr);
+    CHECK(time->seconds() == Approx(0.005));  // of 4, 2.5 and 0.5 ms, 2 are of two kernels
+    CHECK(time->seconds() == Approx(0.010));
+    // CUPTI has one user at a time.
+    CHECK(contains(test::message_of<UnavailableError>([] { NcclTime(); }),
+                   "cuptiActivityEnable: multiple subscribers"));
+    CHECK(NcclTime::of({DeviceType::kCuda, 0}) == nullptr);  // a warning
+  }
+  setenv("SHALE_NVML", SHALE_TEST_NVML, 1);
+  comm::World world(0, nullptr);
+  const auto group = world.group();
+  Context context(test::small_context(1));
+  RankReport report(context, *group, {}, std::make_unique<GpuSensors>("0000:17:00.0"),
+                    std::make_unique<NcclTime>());
+  CHECK(report.gather(1).figures.at("device_nccl_share")->most > 0);
+}
+#endif
 
 TEST_CASE("GPUs that are idle, wait, are hot or uneven are warnings, by rank") {
   const double gib = 1 << 30;
