@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Compares the timing model of Hopper kernels (test/machine_code/timing.h) with published speeds of
 # other projects' kernels, which are compiled here, and prints the table of docs/contributing/ladders.md.
-# Fails if a step's ratio is more than 10% off, except for the steps that the page explains. Takes
+# Fails if a step's ratio is more than 10% off, or a speed of the worklog more than 15%. Takes
 # minutes and requires nvcc 13 and those repositories, but no GPU.
 # Usage: test/long/ladders.sh BUILD_DIR
 # The environment variables FAST_CU, FLASH_ATTENTION and CUTLASS are checkouts of those
@@ -99,8 +99,9 @@ done
 "$build/test/machine_code_ladders" "$root/test/machine_code/ladders.txt" "$work/objects" |
   tee "$work/table.md"
 awk -F ' *[|] *' '
-  $10 ~ /%/ && !($2 == "worklog" && $3 == 3) {
+  $13 ~ /%/ {
     ++steps
-    if ($10 + 0 > 10 || $10 + 0 < -10) { print $2 " " $3 ": " $10 " off, at most 10%"; bad = 1 }
+    if ($13 + 0 > 10 || $13 + 0 < -10) { print $2 " " $3 ": " $13 " off, at most 10%"; bad = 1 }
   }
-  END { exit bad || steps != 10 }' "$work/table.md"
+  $2 == "worklog" && $10 != "yes" { print $2 " " $3 ": " $9 " off, at most 15%"; bad = 1 }
+  END { exit bad || steps != 11 }' "$work/table.md"

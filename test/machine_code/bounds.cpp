@@ -32,17 +32,25 @@ double width_of(const std::string& opcode) {
   return 4;
 }
 
-// Returns the FMAs of one warp: a quarter of "HGMMA.64x128x16.F32.BF16", or all of
-// "HMMA.16816.F32.BF16".
-double tensor_fma_of(const std::string& opcode) {
+// Sets the tensor core work of one warp: a quarter of "HGMMA.64x128x16.F32.BF16", or all of
+// "HMMA.16816.F32.BF16". HGMMA reads B from shared memory, and A unless it is in registers: the
+// operands begin "R24, gdesc[UR8], ..." or "R24, R4, gdesc[UR8], ...".
+void set_tensor_work(const Instruction& instruction, Work& work) {
   static const std::regex warpgroup(R"(HGMMA\.(\d+)x(\d+)x(\d+).*)");
+  const std::string& opcode = instruction.opcode;
   std::smatch match;
   if (std::regex_match(opcode, match, warpgroup)) {
-    return std::stod(match[1]) * std::stod(match[2]) * std::stod(match[3]) / 4;
+    const double m = std::stod(match[1]), n = std::stod(match[2]), k = std::stod(match[3]);
+    const size_t second = instruction.operands.find(", ");
+    const bool shares_a =
+        second != std::string::npos && instruction.operands.compare(second + 2, 5, "gdesc") == 0;
+    work.tensor_fma = m * n * k / 4;
+    work.operand_bytes = ((shares_a ? m : 0) + n) * k * 2 / 4;
+  } else if (opcode.starts_with("HMMA.16816")) {
+    work.tensor_fma = 16 * 8 * 16;
+  } else if (opcode.starts_with("HMMA.1688")) {
+    work.tensor_fma = 16 * 8 * 8;
   }
-  if (opcode.starts_with("HMMA.16816")) return 16 * 8 * 16;
-  if (opcode.starts_with("HMMA.1688")) return 16 * 8 * 8;
-  return 0;
 }
 
 const std::set<std::string> kFloat = {"FFMA", "FMUL", "FADD", "HFMA2", "HADD2", "HMUL2", "FFMA32I"};
@@ -80,14 +88,15 @@ const std::vector<Gpu>& gpus() {
 Work& Work::operator+=(const Work& other) {
   issued += other.issued, tensor_fma += other.tensor_fma;
   fma += other.fma, alu += other.alu, special += other.special;
-  shared_bytes += other.shared_bytes, global_bytes += other.global_bytes;
+  shared_bytes += other.shared_bytes, operand_bytes += other.operand_bytes;
+  global_bytes += other.global_bytes;
   for (const auto& [opcode, count] : other.unknown) unknown[opcode] += count;
   return *this;
 }
 
 Work& Work::operator*=(double times) {
   for (double* const part :
-       {&issued, &tensor_fma, &fma, &alu, &special, &shared_bytes, &global_bytes}) {
+       {&issued, &tensor_fma, &fma, &alu, &special, &shared_bytes, &operand_bytes, &global_bytes}) {
     *part *= times;
   }
   return *this;
@@ -97,7 +106,8 @@ Work work_of(const Instruction& instruction) {
   const std::string& opcode = instruction.opcode;
   const std::string stem = stem_of(opcode);
   const double bytes = width_of(opcode) * kLanes;
-  Work work{.issued = 1, .tensor_fma = tensor_fma_of(opcode)};
+  Work work{.issued = 1};
+  set_tensor_work(instruction, work);
   if (kFloat.count(stem)) {
     work.fma = kFull;
   } else if (stem == "IMAD" || stem == "IDP") {

@@ -30,7 +30,8 @@ struct Work {
   double special = 0;       // SM cycles of the special-function pipe, such as MUFU
   // Moved between shared memory and registers, also by shuffles.
   double shared_bytes = 0;
-  double global_bytes = 0;               // loaded and stored in global memory
+  double operand_bytes = 0;  // the warp's part of what tensor cores read from shared memory
+  double global_bytes = 0;   // loaded and stored in global memory
   std::map<std::string, int> unknown{};  // opcodes missing in the tables, with their counts
 
   Work& operator+=(const Work& other);

@@ -32,6 +32,7 @@ TEST_CASE("a loop's instructions are counted by their pipes", "[machine_code]") 
   CHECK(work.issued == 7);
   CHECK(work.unknown.empty());
   CHECK(work.tensor_fma == 64 * 128 * 16 / 4);
+  CHECK(work.operand_bytes == (64 + 128) * 16 * 2 / 4);
   CHECK(work.special == 2);
   CHECK(work.fma == 0.25 + 0.5);
   CHECK(work.shared_bytes == 512);

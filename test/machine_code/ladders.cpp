@@ -22,10 +22,6 @@ std::string without_spaces(std::string text) {
   return text;
 }
 
-double number(const std::string& word) {
-  return word == "-" ? 0 : std::stod(word);
-}
-
 Rung::Rest rest_of(const std::string& word) {
   static const std::map<std::string, Rung::Rest> words = {{"stores", Rung::Rest::kStores},
                                                           {"many", Rung::Rest::kStoresOfMany},
@@ -68,29 +64,28 @@ std::vector<Rung> read_rungs(const std::string& path) {
     if (line.empty() || line.starts_with('#')) continue;
     std::istringstream words(line);
     Rung rung;
-    std::string box, m, n, k, tiles, multiprocessors, rest, published;
+    std::string rest;
     words >> rung.ladder >> rung.step >> rung.object >> rung.kernel >> rung.loop.warpgroups >>
-        rung.loop.blocks >> rung.loop.stages >> box >> m >> n >> k >> tiles >> multiprocessors >>
-        rest >> published;
-    if (!words) throw DataError(cat(path, ": \"", line, "\" is not 15 words of a rung"));
-    rung.loop.box_bytes = number(box);
+        rung.loop.blocks >> rung.loop.stages >> rung.loop.box_bytes >> rung.loop.written_bytes >>
+        rung.loop.reduced_bytes >> rung.m >> rung.n >> rung.k >> rung.tiles >>
+        rung.multiprocessors >> rest >> rung.published;
+    if (!words) throw DataError(cat(path, ": \"", line, "\" is not 17 words of a rung"));
     rung.loop.request = request_cycles(rung.loop.stages);
-    rung.m = number(m), rung.n = number(n), rung.k = number(k);
-    rung.tiles = number(tiles), rung.multiprocessors = number(multiprocessors);
-    rung.rest = rest_of(rest), rung.published = number(published);
+    rung.rest = rest_of(rest);
     rungs.push_back(rung);
   }
   return rungs;
 }
 
-PlayedKernel played(const std::string& object, const std::string& kernel, PlayedLoop loop) {
+PlayedKernel played(const std::string& object, const std::string& kernel, PlayedLoop loop,
+                    const HopperTimes& times) {
   std::optional<PlayedKernel> best;
   for (const Kernel& found : disassemble(object, "sm_90a")) {
     if (without_spaces(found.name).find(kernel) == std::string::npos) continue;
     loop.kernel = &found;
     for (const Loop& inner : found.inner_loops("HGMMA")) {
       loop.loop = inner;
-      const Played one = play(loop);
+      const Played one = play(loop, times);
       if (!best || one.share() > best->played.share()) best = {found, one};
     }
   }
@@ -119,32 +114,33 @@ Prediction predicted(const Rung& rung, const PlayedKernel& kernel) {
     return share_of(rung, kernel, clock) * clock * gpu.flops();
   };
   const double hz = allowed_clock(flops_at);
-  return {.flops = flops_at(hz), .clock_hz = hz, .flops_at_boost = flops_at(gpu.clock_hz)};
+  return {.flops = flops_at(hz), .clock_hz = hz};
 }
 
 std::string ladders_table(const std::vector<Rung>& rungs, const std::string& folder) {
   std::string table =
-      "| ladder | step | loop's share of the tensor cores | GHz | predicted TFLOP/s | "
-      "published "
-      "| step's ratio, predicted | published | error | ratio at the boost clock |\n"
-      "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|\n";
+      "| ladder | step | loop's share of the tensor cores | of the port | GHz | predicted TFLOP/s "
+      "| published | error | stands | step's ratio, predicted | published | error |\n"
+      "|---|---|---:|---:|---:|---:|---:|---:|---|---:|---:|---:|\n";
   const Rung* before = nullptr;
   Prediction last;
   for (const Rung& rung : rungs) {
     const PlayedKernel kernel = played(folder + "/" + rung.object, rung.kernel, rung.loop);
     const Prediction now = predicted(rung, kernel);
-    const bool is_first = before == nullptr || before->ladder != rung.ladder;
-    const double ratio = is_first ? 0 : now.flops / last.flops;
-    const double real = is_first ? 0 : rung.published / before->published;
+    const bool is_step = before != nullptr && before->ladder == rung.ladder;
+    const double error = now.flops * 1e-12 / rung.published - 1;
+    const double ratio = is_step ? now.flops / last.flops : 0;
+    const double real = is_step ? rung.published / before->published : 1;
     const auto cell = [](bool there, const char* pattern, double value) {
       return cat(" | ", there ? format(pattern, value) : std::string());
     };
-    table +=
-        cat("| ", rung.ladder, " | ", rung.step, cell(true, "%.0f%%", 100 * kernel.played.share()),
-            cell(true, "%.2f", now.clock_hz * 1e-9), cell(true, "%.0f", now.flops * 1e-12),
-            cell(true, "%.0f", rung.published), cell(!is_first, "%.2f", ratio),
-            cell(real > 0, "%.2f", real), cell(real > 0, "%+.0f%%", 100 * (ratio / real - 1)),
-            cell(!is_first, "%.2f", now.flops_at_boost / last.flops_at_boost), " |\n");
+    table += cat(
+        "| ", rung.ladder, " | ", rung.step, cell(true, "%.0f%%", 100 * kernel.played.share()),
+        cell(true, "%.0f%%", 100 * kernel.played.port / kernel.played.cycles),
+        cell(true, "%.2f", now.clock_hz * 1e-9), cell(true, "%.0f", now.flops * 1e-12),
+        cell(true, "%.0f", rung.published), cell(true, "%+.0f%%", 100 * error), " | ",
+        std::abs(error) <= kMostError ? "yes" : "withdrawn", cell(is_step, "%.2f", ratio),
+        cell(is_step, "%.2f", real), cell(is_step, "%+.0f%%", 100 * (ratio / real - 1)), " |\n");
     before = &rung, last = now;
   }
   return table;

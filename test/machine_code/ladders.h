@@ -35,18 +35,22 @@ struct PlayedKernel {
   Played played;
 };
 // Simulates a kernel of an object for compute capability 9.0. Throws DataError if there is none.
-PlayedKernel played(const std::string& object, const std::string& kernel, PlayedLoop loop);
+PlayedKernel played(const std::string& object, const std::string& kernel, PlayedLoop loop,
+                    const HopperTimes& times = {});
 
 // Returns the clock in Hz that an H100's power limit allows for a kernel with `flops_at(clock)`
 // operations a second. Power grows with operations and with the squared voltage, which is
 // proportional to clock.
 double allowed_clock(const std::function<double(double)>& flops_at);
 
-// Predicted speeds for an H100 at its power-limited clock, and at its boost clock.
+// Predicted speed for an H100 at its power-limited clock.
 struct Prediction {
-  double flops = 0, clock_hz = 0, flops_at_boost = 0;
+  double flops = 0, clock_hz = 0;
 };
 Prediction predicted(const Rung& rung, const PlayedKernel& kernel);
+
+// Largest error of a predicted speed that is not withdrawn.
+inline constexpr double kMostError = 0.15;
 
 // Returns the table of predictions and measurements, for the objects in a folder.
 std::string ladders_table(const std::vector<Rung>& rungs, const std::string& folder);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <deque>
 #include <initializer_list>
 #include <limits>
@@ -37,12 +38,50 @@ struct Step {
   int pipe = 0;  // index of its pipe, below kPipes
   double pipe_cycles = 0;
   double tensor_cycles = 0;
+  double operand_bytes = 0;  // that all four warps of a matmul read from shared memory
   bool ends_group = false;
   int groups = 0;
   bool frees = false;  // the first arrival after a wait for matmuls
 };
 
 constexpr int kPipes = 4;  // pipes for FMA, integers, special functions, shared memory
+constexpr int kSharedPipe = 3;
+
+// The port of an SM's shared memory: a calendar of how much of each time slot is taken.
+class Port {
+ public:
+  // Takes the first free `cycles` from a time on. Returns when they end.
+  double take(double from, double cycles) {
+    double end = from;
+    for (auto slot = static_cast<size_t>(from / kSlot); cycles > 0; ++slot) {
+      if (slot >= taken_.size()) taken_.resize(2 * slot + 1024);
+      const double begin = std::max(from, kSlot * double(slot));
+      const double rest = kSlot * double(slot + 1) - begin;
+      const double taking = std::min({cycles, rest, kSlot - taken_[slot]});
+      if (taking <= 0) continue;
+      taken_[slot] += taking, cycles -= taking, total_ += taking;
+      end = std::max(begin + taking, kSlot * double(slot) + taken_[slot]);
+    }
+    return end;
+  }
+
+  // Takes `cycles` in equal parts that begin evenly over a time. Returns when the last one ends.
+  double take_evenly(double from, double time, double cycles) {
+    const double parts = std::ceil(cycles / kSlot);
+    double end = from;
+    for (double part = 0; part < parts; ++part) {
+      end = std::max(end, take(from + time * part / parts, cycles / parts));
+    }
+    return end;
+  }
+
+  double total() const { return total_; }
+
+ private:
+  static constexpr double kSlot = 8;  // cycles
+  std::vector<double> taken_;
+  double total_ = 0;
+};
 
 double latency_of(const std::string& opcode, const HopperTimes& times) {
   const auto is = [&](std::initializer_list<const char*> stems) {
@@ -88,9 +127,8 @@ Step step_of(const Instruction& instruction, const HopperTimes& times) {
             .awaited = instruction.awaited_boards()};
   const Work work = work_of(instruction);
   constexpr double kSchedulers = 4;  // schedulers of an SM, each with a quarter of the pipes
-  constexpr double kSharedBytes = 128;
   const std::array<double, kPipes> cycles = {work.fma, work.alu, work.special,
-                                             work.shared_bytes / kSharedBytes};
+                                             work.shared_bytes / times.port_bytes};
   for (int pipe = 0; pipe < kPipes; ++pipe) {
     if (cycles[size_t(pipe)] == 0) continue;
     step.pipe = pipe;
@@ -98,6 +136,7 @@ Step step_of(const Instruction& instruction, const HopperTimes& times) {
   }
   // The tensor cores of an SM do 2048 FMAs of 16-bit operands a cycle, those of a scheduler 512.
   step.tensor_cycles = work.tensor_fma / (gpus()[1].tensor_fma / kSchedulers);
+  step.operand_bytes = kSchedulers * work.operand_bytes;
   step.ends_group = instruction.operands.find("gsb0") != std::string::npos;
   if (step.event == Event::kAwaitProducts) step.groups = number_at_end(instruction.operands);
   return step;
@@ -110,11 +149,19 @@ struct Warp {
   int turns = 0;
   double ready = 0;
   std::array<double, 8> boards{};
-  std::deque<double> groups{};  // end times of matmul groups not yet waited for
+  // End times of matmul groups not yet waited for; kNever before they are known.
+  std::deque<double> groups{};
   int64_t boxes = 0;            // number of boxes waited for
   size_t meeting = 0;           // last meeting reached; 0 if all other warps have reached it
   double credit = 0;            // time at which its turn came
   int credits = 0;
+};
+
+// A matmul that was issued.
+struct Product {
+  size_t warp = 0;
+  double time = 0;  // of issue
+  const Step* step = nullptr;
 };
 
 struct Block {
@@ -147,18 +194,19 @@ class Player {
 
   Played play() {
     constexpr int kSettles = 40, kTurns = 200;
-    double begin = 0, tensor_begin = 0, bytes_begin = 0;
+    double begin = 0, tensor_begin = 0, bytes_begin = 0, port_begin = 0;
     while (warps_.front().turns < kSettles + kTurns) {
       const size_t warp = next_warp();
       issue(warp);
       if (warp == 0 && warps_.front().at == 0 && warps_.front().turns == kSettles) {
-        begin = now_, tensor_begin = tensor_, bytes_begin = bytes_;
+        begin = now_, tensor_begin = tensor_, bytes_begin = bytes_, port_begin = port_.total();
       }
     }
     const double copied = (bytes_ - bytes_begin) / times_.shared_copy_bytes;
     return {.cycles = std::max(now_ - begin, copied) / kTurns,
             .own_cycles = (now_ - begin) / kTurns,
-            .tensor = (tensor_ - tensor_begin) / kTurns};
+            .tensor = (tensor_ - tensor_begin) / kTurns,
+            .port = (port_.total() - port_begin) / kTurns};
   }
 
  private:
@@ -246,17 +294,41 @@ class Player {
     return all;
   }
 
-  size_t next_warp() const {
-    size_t best = 0;
-    double soonest = kNever;
-    for (size_t i = 0; i < warps_.size(); ++i) {
-      const double time = earliest(warps_[i]);
-      if (time < soonest || (time == soonest && warps_[i].ready < warps_[best].ready)) {
-        best = i, soonest = time;
+  // Returns the warp that issues next, after the matmuls that start before that.
+  size_t next_warp() {
+    while (true) {
+      size_t best = 0;
+      double soonest = kNever;
+      for (size_t i = 0; i < warps_.size(); ++i) {
+        const double time = earliest(warps_[i]);
+        if (time < soonest || (time == soonest && warps_[i].ready < warps_[best].ready)) {
+          best = i, soonest = time;
+        }
       }
+      if (products_.empty() || product_start() > std::max(soonest, scheduler_)) {
+        if (soonest < kNever) return best;
+        throw InternalError(cat(loop_.kernel->name, ": warps wait for ever"));
+      }
+      multiply();
     }
-    if (soonest == kNever) throw InternalError(cat(loop_.kernel->name, ": warps wait for ever"));
-    return best;
+  }
+
+  double product_start() const {
+    return std::max(products_.front().time + times_.product_start, tensor_free_);
+  }
+
+  // Carries out the next matmul. It reads operands while it computes, slightly ahead.
+  void multiply() {
+    const Product product = products_.front();
+    const Step& step = *product.step;
+    const double begin = product_start();
+    products_.pop_front();
+    tensor_free_ = std::max(begin + step.tensor_cycles,
+                            port_.take_evenly(begin - times_.product_start, step.tensor_cycles,
+                                              step.operand_bytes / times_.port_bytes));
+    if (!step.ends_group) return;
+    std::deque<double>& groups = warps_[product.warp].groups;
+    *std::find(groups.begin(), groups.end(), kNever) = tensor_free_ + times_.product_end;
   }
 
   void issue(size_t number) {
@@ -265,21 +337,38 @@ class Player {
     now_ = std::max(earliest(warp), scheduler_);
     warp.meeting = 0;
     scheduler_ = now_ + 1;
-    if (step.pipe_cycles > 0) pipes_[size_t(step.pipe)] = now_ + step.pipe_cycles;
-    warp.boards[size_t(step.write_board)] = now_ + step.latency;
+    double wait = 0;  // for the port
+    if (step.pipe_cycles > 0) {
+      double& pipe = pipes_[size_t(step.pipe)];
+      pipe = now_ + step.pipe_cycles;
+      if (step.pipe == kSharedPipe) {
+        wait = std::max(0.0, port_.take(now_, step.pipe_cycles) - pipe);
+        pipe += wait;
+      }
+    }
+    warp.boards[size_t(step.write_board)] = now_ + wait + step.latency;
     // An instruction's operands have been read once the pipe has accepted it.
-    warp.boards[size_t(step.read_board)] = now_ + std::max(step.pipe_cycles, 8.0);
+    warp.boards[size_t(step.read_board)] = now_ + wait + std::max(step.pipe_cycles, 8.0);
     warp.ready = now_ + step.stall;
-    carry_out(warp, step);
-    if (++warp.at == steps_.size()) warp.at = 0, ++warp.turns;
+    carry_out(number, step);
+    if (++warp.at == steps_.size()) end_turn(warp);
   }
 
-  void carry_out(Warp& warp, const Step& step) {
+  void end_turn(Warp& warp) {
+    warp.at = 0, ++warp.turns;
+    if (warp.place != 0 || loop_.reduced_bytes == 0) return;
+    bytes_ += loop_.reduced_bytes;
+    port_.take_evenly(now_, loop_.reduced_bytes / times_.copy_bytes,
+                      loop_.reduced_bytes / times_.port_bytes);
+  }
+
+  void carry_out(size_t number, const Step& step) {
+    Warp& warp = warps_[number];
     switch (step.event) {
       case Event::kProduct:
-        tensor_free_ = std::max(now_ + times_.product_start, tensor_free_) + step.tensor_cycles;
         tensor_ += step.tensor_cycles;
-        if (step.ends_group) warp.groups.push_back(tensor_free_ + times_.product_end);
+        products_.push_back({number, now_, &step});
+        if (step.ends_group) warp.groups.push_back(kNever);
         break;
       case Event::kAwaitProducts:
         while (static_cast<int>(warp.groups.size()) > step.groups) warp.groups.pop_front();
@@ -316,9 +405,13 @@ class Player {
 
   void request(int block, double time) {
     const double begin = std::max(time + loop_.request, copies_);
-    copies_ = begin + loop_.box_bytes / times_.copy_bytes;
+    const double written = loop_.written_bytes > 0 ? loop_.written_bytes : loop_.box_bytes;
+    copies_ = begin + written / times_.copy_bytes;
     bytes_ += loop_.box_bytes;
-    blocks_[size_t(block)].boxes.push_back(copies_ + times_.copy + times_.barrier);
+    const double stored =
+        port_.take_evenly(begin + times_.copy, copies_ - begin, written / times_.port_bytes);
+    blocks_[size_t(block)].boxes.push_back(std::max(copies_ + times_.copy, stored) +
+                                           times_.barrier);
   }
 
   void pass_turn(const Warp& from) {
@@ -336,6 +429,8 @@ class Player {
   bool are_exchanges_ = true;
   std::vector<Warp> warps_;
   std::vector<Block> blocks_;
+  std::deque<Product> products_;  // issued matmuls that have not started
+  Port port_;
   std::array<double, kPipes> pipes_{};
   double now_ = 0, scheduler_ = 0, tensor_free_ = 0, tensor_ = 0, copies_ = 0, bytes_ = 0;
 };
