@@ -154,7 +154,7 @@ mkdir clone && cp "$sets/text.parquet" clone && yes "# a data set" | head -n 200
 refused 65 "clone: expected text or jsonl, found 818 B of Parquet beside 0 B of text$command clone |" --data clone
 refused 65 "$sets/chats: expected text or jsonl, found 1.3 KiB of Arrow" --data "$sets/chats" --tokenizer none
 refused 65 "a gzip file; it needs a tokenizer, and a name that ends with .gz" --data packed.jsonl.gz --data-format text
-refused 66 "; fetch it first: aws s3 cp --recursive s3://a/b DIR" --data s3://a/b
+refused 66 "s3://a/b: no such file or folder (in --data); fetch it first: aws s3 cp --recursive s3://a/b DIR" --data s3://a/b
 refused 66 "; fetch it first: hf download a/b --repo-type dataset --local-dir DIR" --data hf://datasets/a/b
 refused 66 "fetch it: hf download HuggingFaceFW/fineweb --repo-type dataset" --data HuggingFaceFW/fineweb
 refused 64 "texts/dev.txt: its name says that it is for validation" --data texts/train.txt,texts/dev.txt

@@ -38,8 +38,10 @@ double parse_number(std::string_view text, const std::string& what) {
 DataPart parse_part(const std::string& text, bool is_one_of_many) {
   if (exists(text) || text.find_first_of("*?[") != text.npos) return {.path = text};
   const size_t colon = text.rfind(':');
-  if (colon == text.npos) {
-    if (!is_one_of_many) return {.path = text};  // opening the path reports its problem
+  const bool is_address = colon != text.npos && text.compare(colon, 3, "://") == 0;
+  if (colon == text.npos || is_address) {
+    // Opening a path reports its problem.
+    if (!is_one_of_many && !is_address) return {.path = text};
     throw MissingInputError(cat(excerpt(text, 300), ": no such file or folder (in --data)",
                                 data_internal::fetch_advice(text)));
   }
