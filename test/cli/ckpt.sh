@@ -102,7 +102,7 @@ for name in llmc llmc_llama; do
   done
 done
 # A pickle that asks for more than tensors is refused by the name of what it asks for.
-expect 65 "asks for torch.nn.modules.container.Sequential" \
+expect 65 "uses torch.nn.modules.container.Sequential" \
   -- generate "$fixtures/checkpoints/module.pt" --prompt x
 
 # ---- Wrong input ----

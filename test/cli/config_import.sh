@@ -31,7 +31,7 @@ done
 import "$work/ds.json" --out "$work/options.json" || fail "--out: exit code $?"
 import "$work/ds.json"
 notes 'reduce_bucket_size: left out'
-notes 'gradient_accumulation_steps: "auto"'
+notes 'gradient_accumulation_steps: left out; the command that starts the run sets "auto" values'
 # train_lm accepts the file, and a second import writes the same file.
 "$BIN_DIR/shale" config import "$work/ds.json" --out "$work/options.json" >/dev/null 2>&1
 "$BIN_DIR/train_lm" --config "$work/options.json" --data x --print-config >"$work/output" 2>&1 ||
@@ -320,7 +320,7 @@ done <<'CASES'
 "bf16": {"enabled": true, "bf16_optimizer_states": true}|bf16_optimizer_states
 "zero_optimization": {"stage": 2, "zeropp_loco_param": {"err_beta": 0.8}}|zeropp_loco_param.err_beta
 "optimizer": {"type": "SGD", "params": {"nesterov": true}}|nesterov
-"optimizer": {"type": "Muon"}|optimizer.type "Muon": Shale's Muon scales
+"optimizer": {"type": "Muon"}|optimizer.type "Muon": Shale's Muon needs the lr of AdamW
 "optimizer": {"type": "AdamW", "params": {"lr": 1e-4}}, "scheduler": {"type": "WarmupLR", "params": {"warmup_type": "linear"}}|warmup_max_lr (not given): --lr would be 0.001
 "scheduler": {"type": "WarmupCosineLR", "params": {"warmup_type": "linear", "total_num_steps": 9}}|scheduler.type "WarmupCosineLR": the final lr is a share
 CASES

@@ -40,7 +40,7 @@ has 'nowhere' 'tensor=2'
 # Each missing requirement is named, with a way to fix it.
 variables=(TMPDIR="$work/nowhere")
 run 69 doctor --quick
-has "FAILED" "$work/nowhere: No such file" 'fix: export TMPDIR=' 'Training cannot run here: 1 failure'
+has "FAILED" "$work/nowhere: No such file" 'fix: set TMPDIR to' 'Training cannot run here: 1 failure'
 variables=(PATH=/nowhere)
 run 69 doctor
 has 'two ranks' 'mpirun: No such file' 'fix: apt-get install openmpi-bin'

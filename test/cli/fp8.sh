@@ -68,7 +68,7 @@ refused() {
   grep -q -- "$text" "$work/stdout" "$work/stderr" || fail "$name: no word of: $text"
 }
 refused old "needs compute capability 8.9 or later, found 8.0; use --dtype bf16" --device emu:80
-refused emulated "need compute capability 9.0 (H100), found 8.9; use --fp8-scaling tensor on such" \
+refused emulated "need compute capability 9.0 (H100), found 8.9; use --fp8-scaling tensor on a real" \
   --device emu:89
 refused library "cuBLASLt, which the emulator cannot run; use --dtype bf16, or --device cpu or" \
   --device emu:120 --fp8-scaling tensor

@@ -75,7 +75,7 @@ check() {
   same_weights out_sent out_cut
 
   refuses 'bidirectional attention' 1 --context 2
-  refuses 'micro-batch is 3: .* expected a multiple of 2' 1 --tensor 2 --global-batch 3 --micro-batch 3
+  refuses 'micro-batch is 3, expected a multiple of 2' 1 --tensor 2 --global-batch 3 --micro-batch 3
   refuses 'use --zero 0 or 1' 2 --pipeline 2 --zero 2 "${unseen[@]}"
 }
 

@@ -41,7 +41,7 @@ has 'kernels gemm/fused are not used on the GPUs: wrong: a test'
 run 0 --steps 5 --out "$work/other" --resume auto
 lacks 'were none in'
 doctor
-has 'gemm/fused are not used: wrong: a test' 'fix: report it' "rm ${files[0]}"
+has 'gemm/fused are not used: wrong: a test' 'fix: report this' "rm ${files[0]}"
 
 # A check in which a kernel made the GPU fail is repeated without this kernel.
 cp "${files[0]}" "$work/right.json"

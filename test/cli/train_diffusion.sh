@@ -112,7 +112,7 @@ refuses 65 'does not describe the model of .*num_layers is 6, expected 12' \
 refuses 65 'the weights do not fit the model: ' --init "$work/paper" --model dit-s2
 checkpoints=$(cd "$(dirname "${BASH_SOURCE[0]}")/../fixtures/checkpoints" && pwd)
 refuses 65 'the weights do not fit the model: ' --init "$checkpoints/dit.pt"
-refuses 65 'asks for torch.nn.modules.container.Sequential' --init "$checkpoints/module.pt"
+refuses 65 'uses torch.nn.modules.container.Sequential' --init "$checkpoints/module.pt"
 write_latents "$latents" '\377\377\377\377\377\377\377\377'
 refuses 65 "a.safetensors: the label of image 1 is" --data "$work/stored"
 

@@ -318,7 +318,7 @@ TEST_CASE("links refuse what cannot be, and ranks that ask for different ones", 
     group->make_links(
         std::vector<LinkSpec>{{.sender = 0, .receiver = 1, .chunk = group->rank() == odd ? 1 : 0}});
   });
-  CHECK(contains(message, cat("the links of rank ", odd)));
+  CHECK(contains(message, cat("expected the links of rank 0, but rank ", odd)));
 
   const Links links = pair(*group);
   if (group->rank() > 1) return;

@@ -75,7 +75,7 @@ for zero in 0 3; do
   [[ $code -eq 75 ]] || fail "--zero $zero: exit code $code, expected 75"
   # The votes are 0.25 s or a micro-batch apart; the rest is for saving and ending. To finish the step
   # and the next one would take two steps.
-  limit=$((1500 + step_ms / 3))
+  limit=$((3000 + step_ms / 3))
   [[ $took -lt $limit && $(rows) -eq 2 ]] ||
     fail "--zero $zero: saved after $took ms and $(rows) steps, expected $limit ms and 2"
   (train run "${long[@]}" --zero $zero --resume auto) || fail "--zero $zero: does not resume"

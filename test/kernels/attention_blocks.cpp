@@ -140,7 +140,7 @@ TEST_CASE("lists of blocks that cannot be are errors", "[kernels][attention]") {
   CHECK(contains(message_of<InternalError>([&] {
                    kernels::make_block_lists(1, 2, 3, lists_of({0, 3}));
                  }),
-                 "lists block 3 after 0"));
+                 "lists key block 3 after 0"));
 }
 
 }  // namespace shale::test

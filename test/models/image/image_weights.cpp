@@ -202,7 +202,7 @@ TEST_CASE("image weights that do not fit are listed by name", "[io]") {
                    find(specs, "head.weight")->shape = {1000, 192};
                    find(specs, "head.bias")->shape = {1000};
                  }),
-                 "--new-head begins a classifier"));
+                 "use --new-head for a new classifier"));
 }
 
 TEST_CASE("a new head keeps its initial values, the rest is loaded", "[io]") {

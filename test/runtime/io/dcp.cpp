@@ -61,7 +61,7 @@ TEST_CASE("metadata that does not fit the files is refused", "[io]") {
   CHECK(contains(complaint("__0_0.distcp", "../../secret"), "relative_path '../../secret'"));
   CHECK(contains(complaint("torch.distributed.checkpoint.filesystem\x94\x8c\x0c_StorageInfo",
                            "torch.distributed.checkpoint.filesystem\x94\x8c\x0c_storageinfo"),
-                 "asks for torch.distributed.checkpoint.filesystem._storageinfo"));
+                 "uses torch.distributed.checkpoint.filesystem._storageinfo"));
   CHECK(contains(complaint("float32", "float64"), "has a part F32["));
 }
 

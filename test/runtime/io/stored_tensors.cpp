@@ -178,8 +178,7 @@ TEST_CASE("a pickled module and TorchScript are refused", "[io]") {
   const auto refused = [](const char* name) {
     return message_of<DataError>([&] { StoredTensors{fixture_path(name)}; });
   };
-  CHECK(
-      contains(refused("checkpoints/module.pt"), "asks for torch.nn.modules.container.Sequential"));
+  CHECK(contains(refused("checkpoints/module.pt"), "uses torch.nn.modules.container.Sequential"));
   CHECK(contains(refused("checkpoints/module.pt"), "torch.save(model.state_dict(), FILE)"));
   CHECK(contains(refused("checkpoints/script.pt"), "is compressed, as in TorchScript"));
 }
@@ -217,7 +216,7 @@ TEST_CASE("storages and tensors that do not fit each other are refused", "[io]")
   CHECK(contains(complaint(archive(Pickled{.elements = int64_t{1} << 62}.text())),
                  "a storage's size"));
   CHECK(contains(complaint(archive(Pickled{.storage = "QInt8Storage"}.text())),
-                 "asks for torch.QInt8Storage"));
+                 "uses torch.QInt8Storage"));
   CHECK(contains(complaint(archive(Pickled{.storage = "float32"}.text())), "a class of storages"));
   CHECK(contains(complaint(archive(Pickled{}.text(), 24, "big")),
                  "byte order is 'big', expected 'little'"));

@@ -132,7 +132,8 @@ TEST_CASE("the budget bounds what is held, and cached memory is given back befor
   auto* block = f.take(14 * kMiB);  // fits only if the cached 10 MiB are given back
   const std::string message = message_of<OutOfMemoryError>([&] { f.take(4 * kMiB); });
   CHECK(contains(message, "test needs 4.0 MiB"));
-  CHECK(contains(message, "budget of 16.0 MiB are free\n  memory of "));
+  CHECK(contains(message, "of the 16.0 MiB budget of "));
+  CHECK(contains(message, " are free\n  memory of "));
   CHECK_FALSE(message.ends_with('\n'));
   CHECK(contains(message, "activations"));
   CHECK(f.allocator.stats().peak_reserved <= 16 * kMiB);
