@@ -149,7 +149,7 @@ def check():
     refuse(64, "use --column NAME", "nested.parquet")
     refuse(65, "cut.parquet: cannot be read", "cut.parquet")
     refuse(65, "cut.arrow: cannot be read", "cut.arrow")
-    refuse(65, "end.arrow: ends without the mark", "end.arrow")
+    refuse(65, "end.arrow: is truncated", "end.arrow")
     refuse(65, "cut.tar: ", "cut.tar")
     refuse(65, "two.tar: has data after the archive's end", "two.tar")
 
