@@ -93,11 +93,7 @@ std::pair<Tensor, Tensor> posterior(const GuidedModel::ModelOutput& said, const 
       },
       {x, said.mean})[0];
   const float least = of(step.log_posterior), most = of(std::log(step.beta));
-  if (!said.variance.defined()) {
-    // The first step uses the posterior's variance: its beta is far below the model's errors.
-    const float log_variance = step.before == 1 ? least : most;
-    return {mean, full(x.context(), x.shape(), DType::kF32, log_variance)};
-  }
+  if (!said.variance.defined()) return {mean, full(x.context(), x.shape(), DType::kF32, most)};
   const Tensor share = mul(add(said.variance, 1.f), 0.5f);
   return {mean, add(mul(share, most - least), least)};
 }
