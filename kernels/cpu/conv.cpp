@@ -45,7 +45,7 @@ struct Problem {
 
   bool is_native() const {
     return x.dtype == DType::kF32 ||
-           (x.dtype == DType::kBF16 && cpu::OnednnMatmul::supports_bf16());
+           (x.dtype == DType::kBF16 && cpu::OnednnMatmul::has_fast_bf16());
   }
   DType product_dtype() const { return is_native() ? x.dtype : DType::kF32; }
   int64_t image_work() const {

@@ -11,12 +11,12 @@
 #include <utility>
 #include <vector>
 
-#include "shale/base/tf32.h"
 #include "shale/kernels/check.h"
 #include "shale/kernels/cpu/fp8_decode.h"
 #include "shale/kernels/cpu/gemm_blocks.h"
 #include "shale/kernels/cpu/gemm_epilogue.h"
 #include "shale/kernels/cpu/gemm_few.h"
+#include "shale/kernels/cpu/gemm_packed.h"
 #include "shale/kernels/cpu/onednn_matmul.h"
 #include "shale/kernels/cpu/parallel.h"
 #include "shale/kernels/cpu/run.h"
@@ -24,77 +24,69 @@
 #include "shale/kernels/gemm_problem.h"
 #include "shale/kernels/grouped_gemm.h"
 
-// The GEMM kernels divide c into blocks that depend only on shapes and dtypes. Each block is one
-// single-threaded oneDNN matmul over the whole of K, followed by its epilogue while the block is in
-// cache; with few rows, dot products replace oneDNN (cpu/gemm_few.h). SwiGLU's two GEMMs run one
-// after the other, with the activation in the second's epilogue. f16, and bf16 on a CPU without
-// bf16 instructions, are widened to f32 block by block.
+// The GEMM kernels divide c into blocks that depend only on shapes and dtypes. One thread computes
+// a block over the whole of K, followed by its epilogue while the block is in cache. Blocks of f32,
+// and of bf16 if the CPU multiplies it fast, are oneDNN matmuls. All others are f32 matmuls that
+// convert their operands on the way (cpu/gemm_packed.h). With few rows, dot products replace both
+// (cpu/gemm_few.h). SwiGLU's two GEMMs run one after the other, with the activation in the second's
+// epilogue.
 //
-// Workspace: per thread oneDNN's scratch and, with an epilogue, one block in f32.
+// Workspace: per thread the scratch of the matmul and, with an epilogue, one block in f32.
 
 namespace shale::kernels::cpu {
 namespace {
 
-constexpr int64_t kWidenedK = 1024;  // k per step if operands are widened to f32
 // Minimum multiply-adds for which waking threads pays off.
 constexpr int64_t kSerialWork = int64_t{2} << 20;
 
-// One step of a block's matmul: columns [k, k + size) of a times the same rows of b.
-struct Step {
-  int64_t k = 0, size = 0;
-  std::shared_ptr<const OnednnMatmul> matmul;
+enum class Method : uint8_t {
+  kOnednn,
+  kPacked,  // run_packed()
+  kDots,    // dot_products(): all of a is copied to f32
 };
 
 // How a GEMM is computed. The plan is the same for any number of threads.
 struct Plan {
   GemmBlocks blocks;
-  bool dots = false;    // dot products, no oneDNN: a is copied to f32 as a whole
-  bool widen = false;   // copy inputs to f32 in steps of k, because oneDNN does not support their
-                        // dtype or they are rounded to tf32
-  bool direct = false;  // oneDNN writes c; else it writes an f32 block for the epilogue
+  Method method = Method::kOnednn;
+  bool direct = false;  // the matmul writes c; else it writes an f32 block for the epilogue
   int64_t pad = 0;      // padding between rows of the f32 block
-  std::array<std::vector<Step>, GemmBlocks::kEdges> steps;  // indexed by Block::edge
+  // kOnednn: indexed by Block::edge; null if k is 0.
+  std::array<std::shared_ptr<const OnednnMatmul>, GemmBlocks::kEdges> matmuls;
   // Bytes of one thread's scratch parts, in this order.
-  size_t library_bytes = 0, product_bytes = 0, a_bytes = 0, b_bytes = 0;
+  size_t library_bytes = 0, product_bytes = 0, a_bytes = 0;
 
-  size_t thread_bytes() const { return library_bytes + product_bytes + a_bytes + b_bytes; }
+  size_t thread_bytes() const { return library_bytes + product_bytes + a_bytes; }
 };
 
 struct Scratch {
-  char* library = nullptr;
-  float* product = nullptr;
-  float* a = nullptr;
-  float* b = nullptr;
+  char* library = nullptr;   // of oneDNN
+  float* product = nullptr;  // the f32 block
+  float* a = nullptr;        // packed operands, or a copy of a for dot products
 };
 
 size_t aligned(size_t bytes) {
   return (bytes + 63) / 64 * 64;
 }
 
-std::vector<Step> make_steps(const GemmProblem& p, const Plan& plan, int64_t rows, int64_t cols) {
-  OnednnMatmul::Spec spec{.m = rows,
-                          .n = cols,
-                          .a_transposed = p.a.transposed,
-                          .b_transposed = p.b.transposed,
-                          .in = plan.widen ? DType::kF32 : p.a.dtype,
-                          .out = plan.direct ? p.c.dtype : DType::kF32,
-                          .accumulate = plan.direct && p.accumulate};
-  const int64_t step = plan.widen ? kWidenedK : p.k;
-  std::vector<Step> steps;
-  for (int64_t k = 0; k < p.k; k += step) {
-    // A dry run makes one step of each kind.
-    if (DryRun::is_on() && steps.size() == 2) k = (p.k - 1) / step * step;
-    spec.k = std::min(step, p.k - k);
-    spec.lda = !plan.widen ? p.a.ld : p.a.transposed ? rows : spec.k;
-    spec.ldb = !plan.widen ? p.b.ld : p.b.transposed ? spec.k : cols;
-    spec.ldc = plan.direct ? p.c.ld : cols + plan.pad;
-    steps.push_back({k, spec.k, OnednnMatmul::get(spec)});
-    spec.accumulate = true;
-  }
-  return steps;
+std::shared_ptr<const OnednnMatmul> make_matmul(const GemmProblem& p, const Plan& plan,
+                                                int64_t rows, int64_t cols) {
+  if (p.k == 0) return nullptr;
+  return OnednnMatmul::get({.m = rows,
+                            .n = cols,
+                            .k = p.k,
+                            .lda = p.a.ld,
+                            .ldb = p.b.ld,
+                            .ldc = plan.direct ? p.c.ld : cols + plan.pad,
+                            .a_transposed = p.a.transposed,
+                            .b_transposed = p.b.transposed,
+                            .in = p.a.dtype,
+                            .out = plan.direct ? p.c.dtype : DType::kF32,
+                            .accumulate = plan.direct && p.accumulate});
 }
 
-GemmKind kind_of(const GemmProblem& p, bool direct) {
+GemmKind kind_of(const GemmProblem& p, Method method, bool direct) {
+  if (method == Method::kPacked) return GemmKind::kPacked;
   if (!p.b.transposed) return p.b.dtype == DType::kF32 ? GemmKind::kWide : GemmKind::kInterleave;
   if (!direct) return GemmKind::kDenseBlock;
   return p.c.ld == p.n ? GemmKind::kDenseRows : GemmKind::kStrided;
@@ -103,7 +95,7 @@ GemmKind kind_of(const GemmProblem& p, bool direct) {
 // Makes the plan for few rows and a transposed b.
 Plan make_plan_of_dots(const GemmProblem& p) {
   Plan plan;
-  plan.dots = true;
+  plan.method = Method::kDots;
   plan.blocks = blocks_of_dots(p.m, p.n, p.k);
   const GemmBlocks& g = plan.blocks;
   plan.product_bytes = aligned(size_t(g.rows) * size_t(g.cols) * sizeof(float));
@@ -114,74 +106,63 @@ Plan make_plan_of_dots(const GemmProblem& p) {
 Plan make_plan(const GemmProblem& p) {
   if (p.m <= kDotRows && p.b.transposed && !p.a.transposed && !p.tf32) return make_plan_of_dots(p);
   Plan plan;
-  plan.widen = p.tf32 || p.a.dtype == DType::kF16 ||
-               (p.a.dtype == DType::kBF16 && !OnednnMatmul::supports_bf16());
+  const bool is_packed = p.tf32 || p.a.dtype == DType::kF16 ||
+                         (p.a.dtype == DType::kBF16 && !OnednnMatmul::has_fast_bf16());
+  if (is_packed) plan.method = Method::kPacked;
   // oneDNN 2.6 has a matrix-vector kernel, fast for a few rows, which it uses only for a strided c.
   // It has another kernel that packs a transposed b well, which it uses only for a dense c.
-  const bool by_vector = p.m <= (p.b.dtype == DType::kF32 ? 8 : 1);
+  const bool by_vector = !is_packed && p.m <= (p.b.dtype == DType::kF32 ? 8 : 1);
   const bool wants_dense = p.b.transposed && !by_vector && p.m <= kFewRows;
-  plan.direct = !plan.widen && p.k > 0 && p.epilogue == Epilogue::kNone && p.bias.data == nullptr &&
-                p.residual.data == nullptr && !wants_dense;
-  plan.blocks = gemm_blocks(p.m, p.n, p.k, kind_of(p, plan.direct), OnednnMatmul::has_avx512());
+  const bool can_write_c = is_packed ? p.c.dtype == DType::kF32 : !wants_dense;
+  plan.direct = can_write_c && p.k > 0 && p.epilogue == Epilogue::kNone && p.bias.data == nullptr &&
+                p.residual.data == nullptr;
+  plan.blocks =
+      gemm_blocks(p.m, p.n, p.k, kind_of(p, plan.method, plan.direct), OnednnMatmul::has_avx512());
   plan.pad = by_vector ? 16 : 0;
 
   const GemmBlocks& g = plan.blocks;
-  for (const int64_t i : {int64_t{0}, g.row_blocks - 1}) {
-    for (const int64_t j : {int64_t{0}, g.col_blocks - 1}) {
-      const auto block = g.at(i, j);
-      auto& steps = plan.steps[size_t(block.edge)];
-      if (steps.empty()) steps = make_steps(p, plan, block.rows, block.cols);
-      for (const Step& step : steps) {
-        plan.library_bytes = std::max(plan.library_bytes, aligned(step.matmul->scratch_bytes()));
+  if (is_packed) {
+    plan.a_bytes = aligned(packed_scratch_floats(g.rows) * sizeof(float));
+  } else {
+    for (const int64_t i : {int64_t{0}, g.row_blocks - 1}) {
+      for (const int64_t j : {int64_t{0}, g.col_blocks - 1}) {
+        const auto block = g.at(i, j);
+        auto& matmul = plan.matmuls[size_t(block.edge)];
+        if (matmul == nullptr) matmul = make_matmul(p, plan, block.rows, block.cols);
+        if (matmul == nullptr) continue;
+        plan.library_bytes = std::max(plan.library_bytes, aligned(matmul->scratch_bytes()));
       }
     }
   }
-  const size_t k = size_t(std::min(p.k, kWidenedK));
   if (!plan.direct) {
     plan.product_bytes = aligned(size_t(g.rows) * size_t(g.cols + plan.pad) * sizeof(float));
   }
-  if (plan.widen) plan.a_bytes = aligned(size_t(g.rows) * k * sizeof(float));
-  if (plan.widen) plan.b_bytes = aligned(size_t(g.cols) * k * sizeof(float));
   return plan;
-}
-
-// Copies the block of `from` at (row, col) to dense f32, in the layout of `from`.
-void widen(Matrix from, int64_t row, int64_t col, int64_t rows, int64_t cols, float* to) {
-  from.data = from.at(row, col);
-  widen_lines(from, from.transposed ? cols : rows, from.transposed ? rows : cols, to);
-}
-
-// Rounds values to tf32, as tensor cores round their operands (Exec::tf32).
-void round_all(std::span<float> values) {
-  std::ranges::transform(values, values.begin(), round_to_tf32);
 }
 
 void run_product(const GemmProblem& p, const Plan& plan, const GemmBlocks::Block& block,
                  const Scratch& scratch) {
-  if (plan.dots) {
-    widen(p.a, block.row, 0, block.rows, p.k, scratch.a);
-    Matrix b = p.b;
-    b.data = b.at(0, block.col);
-    return dot_products(scratch.a, block.rows, p.k, b, block.cols, scratch.product, block.cols);
-  }
-  const auto& steps = plan.steps[size_t(block.edge)];
-  void* product = plan.direct ? p.c.at(block.row, block.col) : scratch.product;
-  if (steps.empty()) {  // k is 0
+  Matrix a = p.a, b = p.b;
+  a.data = a.at(block.row, 0), b.data = b.at(0, block.col);
+  void* const product = plan.direct ? p.c.at(block.row, block.col) : scratch.product;
+  if (plan.method == Method::kDots) {
+    widen_lines(a, block.rows, p.k, scratch.a);
+    dot_products(scratch.a, block.rows, p.k, b, block.cols, scratch.product, block.cols);
+  } else if (p.k == 0) {
     std::fill_n(scratch.product, block.rows * (block.cols + plan.pad), 0.f);
-  }
-  for (const Step& step : steps) {
-    const void* a = scratch.a;
-    const void* b = scratch.b;
-    if (plan.widen) {
-      widen(p.a, block.row, step.k, block.rows, step.size, scratch.a);
-      widen(p.b, step.k, block.col, step.size, block.cols, scratch.b);
-      if (p.tf32) round_all({scratch.a, size_t(block.rows * step.size)});
-      if (p.tf32) round_all({scratch.b, size_t(block.cols * step.size)});
-    } else {
-      a = p.a.at(block.row, step.k);
-      b = p.b.at(step.k, block.col);
-    }
-    step.matmul->run(a, b, product, scratch.library);
+  } else if (plan.method == Method::kPacked) {
+    run_packed({.a = a,
+                .b = b,
+                .rows = block.rows,
+                .cols = block.cols,
+                .k = p.k,
+                .tf32 = p.tf32,
+                .c = static_cast<float*>(product),
+                .ldc = plan.direct ? p.c.ld : block.cols,
+                .accumulate = plan.direct && p.accumulate},
+               scratch.a);
+  } else {
+    plan.matmuls[size_t(block.edge)]->run(a.data, b.data, product, scratch.library);
   }
 }
 
@@ -249,7 +230,6 @@ Scratch scratch_of(const Plan& plan, char* memory) {
   scratch.library = take(plan.library_bytes);
   scratch.product = reinterpret_cast<float*>(take(plan.product_bytes));
   scratch.a = reinterpret_cast<float*>(take(plan.a_bytes));
-  scratch.b = reinterpret_cast<float*>(take(plan.b_bytes));
   return scratch;
 }
 

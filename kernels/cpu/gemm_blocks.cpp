@@ -28,6 +28,7 @@ struct Limits {
 
 Limits limits(int64_t m, int64_t n, int64_t k, GemmKind kind, bool avx512) {
   if (m <= kFewRows) return {m, 4 * kColStep, 0};  // enough blocks for all threads to read at once
+  if (kind == GemmKind::kPacked) return {1024, 8 * kColStep, 8};
   if (!avx512) return {1024, 16 * kColStep, 2};
   switch (kind) {
     case GemmKind::kDenseBlock: return {256, 8 * kColStep, 6};  // the block fits the L2 cache
@@ -38,7 +39,8 @@ Limits limits(int64_t m, int64_t n, int64_t k, GemmKind kind, bool avx512) {
     case GemmKind::kInterleave:
       if (k <= 8192) return {1024, 16 * kColStep, 18};
       return {1024, 8 * kColStep, 12};  // more columns would not fit the cache
-    case GemmKind::kWide: break;
+    case GemmKind::kWide:
+    case GemmKind::kPacked: break;
   }
   return {1024, 8 * kColStep, 2};
 }
@@ -99,7 +101,8 @@ GemmBlocks gemm_blocks(int64_t m, int64_t n, int64_t k, GemmKind kind, bool avx5
   for (int64_t count = std::min(ceil_div(m, limit.rows), most); count <= most;
        count = std::max(count + 1, ceil_div(m, std::max(rows - kRowStep, kRowStep)))) {
     rows = count == 1 ? m : round_up(ceil_div(m, count), kRowStep);
-    const bool in_place = !avx512 && !packs_without_avx512(rows, g.cols);
+    const bool in_place =
+        kind != GemmKind::kPacked && !avx512 && !packs_without_avx512(rows, g.cols);
     const double c = cost(m, rows, g.col_blocks, overhead_rows) * (in_place ? kInPlace : 1);
     if (c < best) best = c, g.rows = rows;
   }

@@ -36,6 +36,7 @@ enum class GemmKind : uint8_t {
   kStrided,     // b transposed; the result goes to any other c
   kWide,        // b has dense rows of f32, which need no packing
   kInterleave,  // b has dense rows of bf16; packing interleaves pairs of rows
+  kPacked,      // not by oneDNN: run_packed()
 };
 
 // Returns the blocks for c [m, n] = a·b over k. m and n are not zero; k may be. avx512: oneDNN uses

@@ -21,7 +21,7 @@ class OnednnConv {
     int64_t out_rows = 0, out_cols = 0, out_channels = 0;
     int64_t kernel_rows = 0, kernel_cols = 0;
     int64_t stride = 1, padding = 0;
-    DType dtype = DType::kF32;  // f32, or bf16 if OnednnMatmul::supports_bf16()
+    DType dtype = DType::kF32;  // f32, or bf16 if OnednnMatmul::has_fast_bf16()
     bool bias = false;          // has a bias, only with kForward
     int64_t packed_like = 0;    // images of the spec whose packed layout to use; 0: own layout
 

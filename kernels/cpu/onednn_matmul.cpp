@@ -33,6 +33,13 @@ dnnl::matmul::primitive_desc make_desc(const OnednnMatmul::Spec& s) {
 #endif
 }
 
+// Returns whether oneDNN uses the instruction set.
+bool has_isa(dnnl::cpu_isa isa) {
+  // oneDNN's value for an instruction set includes the bits of all its subsets.
+  static const auto used = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
+  return (used & static_cast<unsigned>(isa)) == static_cast<unsigned>(isa);
+}
+
 [[noreturn]] void fail(const char* what, const OnednnMatmul::Spec& s, const dnnl::error& error) {
   throw InternalError(cat("gemm: oneDNN cannot ", what, " a GEMM of m ", s.m, ", n ", s.n, ", k ",
                           s.k, " of ", dtype_name(s.in), " into ", dtype_name(s.out), ": ",
@@ -83,8 +90,12 @@ std::shared_ptr<const OnednnMatmul> OnednnMatmul::get(const Spec& spec) {
                    [&] { return std::shared_ptr<const OnednnMatmul>(new OnednnMatmul(spec)); });
 }
 
-bool OnednnMatmul::supports_bf16() {
-  static const bool supported = [] {
+bool OnednnMatmul::has_fast_bf16() {
+  static const bool is_fast = [] {
+#if defined(__x86_64__)
+    // Intel's CPUs multiply bf16 at most as fast as f32, except in the tiles of AMX.
+    if (__builtin_cpu_is("intel") && !has_isa(dnnl::cpu_isa::avx512_core_amx)) return false;
+#endif
     try {
       constexpr DType kBF16 = DType::kBF16;
       make_desc({.m = 8, .n = 8, .k = 8, .lda = 8, .ldb = 8, .ldc = 8, .in = kBF16, .out = kBF16});
@@ -93,14 +104,11 @@ bool OnednnMatmul::supports_bf16() {
       return false;
     }
   }();
-  return supported;
+  return is_fast;
 }
 
 bool OnednnMatmul::has_avx512() {
-  // oneDNN's value for an instruction set includes the bits of all its subsets.
-  constexpr auto kWanted = static_cast<unsigned>(dnnl::cpu_isa::avx512_core);
-  static const auto isa = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
-  return (isa & kWanted) == kWanted;
+  return has_isa(dnnl::cpu_isa::avx512_core);
 }
 
 void OnednnMatmul::run(const void* a, const void* b, void* c, void* scratch) const {

@@ -15,7 +15,7 @@ class OnednnMatmul {
     int64_t m = 0, n = 0, k = 0;        // sizes, not zero
     int64_t lda = 0, ldb = 0, ldc = 0;  // strides of rows, or of columns if transposed
     bool a_transposed = false, b_transposed = false;
-    DType in = DType::kF32;   // dtype of a and b: f32, or bf16 if supports_bf16()
+    DType in = DType::kF32;   // dtype of a and b: f32, or bf16 if has_fast_bf16()
     DType out = DType::kF32;  // dtype of c: that of a, or f32
     bool accumulate = false;
 
@@ -26,7 +26,8 @@ class OnednnMatmul {
   // compile code (0.3 ms; the first of a kind 10 ms). Thread-safe. Throws InternalError.
   static std::shared_ptr<const OnednnMatmul> get(const Spec& spec);
 
-  static bool supports_bf16();  // true if oneDNN has bf16 matmuls on this CPU
+  // True if oneDNN has bf16 matmuls on this CPU that are faster than f32 ones.
+  static bool has_fast_bf16();
   static bool has_avx512();     // true if the CPU has AVX-512 and oneDNN uses it
 
   ~OnednnMatmul();

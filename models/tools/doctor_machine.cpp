@@ -95,7 +95,7 @@ void examine_instructions(Findings& findings) {
     finding.value = cat("AVX-512", has("avx512_bf16") ? " with bf16" : ", without bf16",
                         has("amx_bf16") ? ", AMX" : "");
   } else if (has("avx2")) {
-    finding.value = "AVX2: half the speed of AVX-512; bf16 is converted, which is slower than fp32";
+    finding.value = "AVX2: half the speed of AVX-512; bf16 is converted to fp32";
   } else if (has("sse4_1")) {
     finding.value = "SSE4 only: a quarter of the speed of AVX2";
     finding.state = State::kWarning;
