@@ -71,7 +71,7 @@ CpuCounts cpu_counts() {
 ThreadPlan plan_threads(int requested, int local_ranks, const CpuCounts& cpus) {
   if (requested < 0 || local_ranks < 1) {
     throw ConfigError(cat("--threads: expected 0 or more threads for 1 or more ranks, found ",
-                          requested, " for ", local_ranks));
+                          requested, " threads for ", local_ranks, " ranks"));
   }
   const int share = std::max(1, cpus.node / local_ranks);
   if (requested == 0) return {.threads = std::min(cpus.bound, share)};

@@ -177,7 +177,7 @@ void Fibers::enter(Fiber& fiber) {
 std::string Fibers::waiting() const {
   std::string text;
   for (const auto& fiber : run_->fibers) {
-    text += cat(text.empty() ? "" : ", ", fiber->number,
+    text += cat(text.empty() ? "rank " : ", rank ", fiber->number,
                 fiber->has_ended ? " has ended" : cat(" waits in ", fiber->waits_for));
   }
   return text;

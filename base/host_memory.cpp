@@ -124,7 +124,7 @@ void require_host_memory(int64_t bytes, int64_t mapped) {
   const auto available = available_host_memory();
   if (!available || bytes + unused <= *available) return;
   throw OutOfMemoryError(
-      cat("memory: ", format_bytes(double(bytes)), " more do not fit into host memory, of which ",
+      cat("memory: ", format_bytes(double(bytes)), " more do not fit into host memory: only ",
           format_bytes(double(std::max<int64_t>(*available - unused, 0))), " are available"));
 }
 

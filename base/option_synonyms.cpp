@@ -25,7 +25,7 @@ constexpr auto kRows = std::to_array<OptionSynonym>({
      "accumulate-grad-batches accumulation-steps",
      "global-batch", "use --global-batch = micro-batch x ranks x accumulation steps"},
     {"per-device-eval-batch-size eval-batch-size", "eval-samples",
-     "use --micro-batch, which also sets validation's, and --eval-samples"},
+     "use --micro-batch, which also applies to validation, and --eval-samples"},
     {"epoch num-epochs num-train-epochs max-epochs n-epochs", "epochs", ""},
     {"early-stopping early-stopping-patience early-stop", "patience", ""},
     {"max-steps train-steps training-steps num-steps train-iters max-iters iters iterations "
@@ -63,7 +63,7 @@ constexpr auto kRows = std::to_array<OptionSynonym>({
      "device=cuda:5 device=cuda:6 device=cuda:7 device=nvidia",
      "device", "use --device cuda; CUDA_VISIBLE_DEVICES chooses among several GPUs"},
     {"device=mps device=rocm device=hip device=xpu device=tpu", "device",
-     "use --device cpu: the only GPUs are NVIDIA's"},
+     "use --device cpu: Shale supports only NVIDIA GPUs"},
     {"tp tp-size tensor-parallel tensor-parallel-size tensor-parallel-degree "
      "tensor-model-parallel-size",
      "tensor", ""},
@@ -78,7 +78,7 @@ constexpr auto kRows = std::to_array<OptionSynonym>({
      "expert", ""},
     {"dp dp-size data-parallel data-parallel-size data-parallel-shard-degree "
      "data-parallel-replicate-degree",
-     "zero", "leave it out: it is the ranks / (--tensor x --context x --pipeline)"},
+     "zero", "leave it out: it is the number of ranks / (--tensor x --context x --pipeline)"},
     {"ddp", "zero", "use --zero 0, the default"},
     {"fsdp fsdp2 fully-shard full-shard", "zero", "use --zero 3"},
     {"zero-stage zero-optimization", "zero", ""},

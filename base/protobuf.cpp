@@ -71,8 +71,8 @@ float ProtoField::real32() const {
 
 std::string_view ProtoReader::take(uint64_t count) {
   if (count > rest_.size()) {
-    throw DataError(
-        cat(source_, ": a field of ", count, " bytes, but only ", rest_.size(), " are left"));
+    throw DataError(cat(source_, ": a field has ", count, " bytes, but only ", rest_.size(),
+                        " bytes are left"));
   }
   const std::string_view taken = rest_.substr(0, count);
   rest_.remove_prefix(count);

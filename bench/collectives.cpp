@@ -50,7 +50,8 @@ void describe(ConfigSpec& spec, BenchConfig& c) {
   spec.add_size("min-bytes", c.min_bytes, "smallest message", {.min = 64, .max = 1 << 30});
   spec.add_size("max-bytes", c.max_bytes, "size of the largest message; sizes grow fourfold",
                 {.min = 64, .max = 1 << 30, .help = {.default_text = "64MiB; 256MiB with --axes"}});
-  spec.add("repeats", c.repeats, "repetitions of each measurement; collectives take turns",
+  spec.add("repeats", c.repeats,
+           "repetitions of each measurement; the collectives are measured alternately",
            {.min = 1, .help = {.default_text = "by size: 5 to 300"}});
   spec.add("threads", c.threads, "CPU threads of a reduction", {.min = 1, .max = 256});
   spec.add("json", c.json, "JSON results file", {.is_path = true, .help = {.metavar = "FILE"}});

@@ -248,8 +248,9 @@ void tune(BenchDevice& device, const Machine& machine, const BenchConfig& config
         std::fflush(stdout);
       });
   const std::string head =
-      cat("// Written by `bench_kernels --device cuda --tune FILE`: which kernels are fastest, by\n"
-          "// class of GEMMs. Measured on ",
+      cat("// Written by `bench_kernels --device cuda --tune FILE`: the fastest kernel for each\n"
+          "// group of GEMMs with one dtype, one layout and sizes of the same binary digits.\n"
+          "// Measured on ",
           machine.gpu, ", ", device.vendor_name(), ".\n",
           "// {dtype, a and b transposed, binary digits of m, n, k}, tile, splits,\n"
           "// library faster: plain, GELU\n");

@@ -34,7 +34,8 @@ struct BenchConfig {
 };
 
 void describe(ConfigSpec& spec, BenchConfig& c) {
-  spec.add("ranks", c.job.ranks, "ranks of the simulated job", {.min = 2, .max = 100'000});
+  spec.add("ranks", c.job.ranks, "number of ranks of the simulated job",
+           {.min = 2, .max = 100'000});
   spec.add("zero", c.job.stage, "ZeRO stage of the job", {.min = 0, .max = 3});
   spec.add("layers", c.job.layers, "number of layers of the model", {.min = 1, .max = 1000});
   spec.add("width", c.job.width, "model width, a multiple of 64", {.min = 64, .max = 1 << 16});

@@ -57,11 +57,11 @@ void describe(ConfigSpec& spec, BenchConfig& c) {
   spec.add("micro-batch", c.train.micro_batch, "sequences or images per rank in one forward pass",
            {.min = 1});
   spec.add("global-batch", c.train.global_batch,
-           "sequences or images per optimizer step, all ranks; above micro-batch x ranks: gradient "
-           "accumulation",
+           "sequences or images per optimizer step, over all ranks; above micro-batch x ranks, "
+           "gradients are accumulated",
            {.min = 1, .help = {.default_text = "micro-batch x ranks"}});
-  spec.add("loss-chunk", c.train.loss_chunk, "tokens whose logits exist at a time; 0: all tokens",
-           {.min = 0});
+  spec.add("loss-chunk", c.train.loss_chunk,
+           "compute the logits of this many tokens at a time; 0: all tokens", {.min = 0});
   spec.add("lora-rank", c.train.lora_rank,
            "train LoRA adapters of this rank on all linear layers, with alpha twice the rank; 0: "
            "train the model",
@@ -89,19 +89,19 @@ void describe(ConfigSpec& spec, BenchConfig& c) {
            {.min = 1, .max = 4096, .help = {.default_text = "the rank's share of the CPUs"}});
   spec.add("steps", c.steps, "number of measured steps", {.min = 1});
   spec.add("warmup", c.warmup, "number of warm-up steps before the measured ones", {.min = 1});
-  spec.add(
-      "no-floor", c.no_floor,
-      "do not time the GEMMs and convolutions of a step alone; only the CPU does, with oneDNN");
+  spec.add("no-floor", c.no_floor,
+           "skip timing the GEMMs and convolutions of a step alone, which is done with oneDNN on "
+           "the CPU");
   spec.add("breakdown", c.breakdown,
-           "measure each part of a step instead: within the step, alone, and at the measured peak "
-           "of the machine");
+           "measure each part of a step, not only whole steps: within the step, alone, and at the "
+           "measured peak of the machine");
   spec.add("generate", c.generate,
-           "measure greedy generation of this many tokens after each of --micro-batch prompts of "
-           "--seq-len tokens instead; a step is one generation",
+           "in place of training, measure greedy generation of this many tokens after each of "
+           "--micro-batch prompts of --seq-len tokens; a step is one generation",
            {.min = 1, .max = 1 << 20, .help = {.default_text = "training steps"}});
   spec.add("memory", c.memory,
-           "measure the memory of all combinations of --zero, --dtype, recomputation and offload "
-           "instead");
+           "measure memory in place of time, for all combinations of --zero, --dtype, "
+           "recomputation and offload");
   spec.add("json", c.json, "JSON results file", {.is_path = true, .help = {.metavar = "FILE"}});
 
   spec.example("bench_train --threads 2 --dtype bf16");

@@ -23,7 +23,7 @@ void check_spec(const LinkSpec& spec, int ranks) {
   if (!is_rank(spec.sender) || !is_rank(spec.receiver)) {
     problem = cat("expected ranks from 0 to ", ranks - 1);
   } else if (spec.sender == spec.receiver) {
-    problem = "expected two ranks";
+    problem = "expected two different ranks";
   } else if (spec.slots < 1 || spec.slots > 1024) {
     problem = cat("slots is ", spec.slots, ", expected 1 to 1024");
   } else if (spec.capacity_bytes < 0) {

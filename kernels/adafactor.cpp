@@ -10,7 +10,7 @@ void check_part(const char* op, const MatrixRange& part, const View& grad) {
   check_contiguous(op, "grad", grad);
   const int64_t numel = part.rows * part.cols;
   if (part.first < 0 || part.first + grad.numel() > numel) {
-    throw ShapeError(cat(op, ": grad has the elements ", part.first, " to ",
+    throw ShapeError(cat(op, ": grad covers the elements ", part.first, " to ",
                          part.first + grad.numel(), ", expected an end of at most ", numel));
   }
 }

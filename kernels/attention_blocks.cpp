@@ -16,7 +16,8 @@ HostBlockLists make_block_lists(int64_t patterns, int64_t query_blocks, int64_t 
       for (const int32_t key : keys_of(pattern, query)) {
         if (key <= last || key >= key_blocks) {
           throw InternalError(cat("attention: query block ", query, " lists key block ", key,
-                                  " after ", last, ", expected ascending ones below ", key_blocks));
+                                  " after ", last, ", expected ascending key blocks below ",
+                                  key_blocks));
         }
         last = key;
         lists.keys.push_back(key);

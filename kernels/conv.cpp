@@ -8,7 +8,7 @@ namespace {
 void check_windows(const char* op, const Windows& windows) {
   if (windows.stride >= 1 && windows.padding >= 0) return;
   throw ShapeError(cat(op, ": stride is ", windows.stride, " and padding ", windows.padding,
-                       ", expected at least 1 and 0"));
+                       ", expected a stride of at least 1 and a padding of at least 0"));
 }
 
 // Checks x [N, H, W, C] and y against the weight [O, C, kh, kw].

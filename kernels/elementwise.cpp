@@ -79,8 +79,8 @@ void check_args(const DropoutArgs& a) {
     throw ShapeError(cat(kOp, ": x is ", a.x, ", expected at most 2^34 elements a sample"));
   }
   if (a.first < 0 || a.first % 4 != 0 || a.sample_elements % 4 != 0 || (a.first > 0 && !is_part)) {
-    throw ShapeError(cat(kOp, ": x begins at element ", a.first, " of samples of ",
-                         a.sample_elements, ", expected multiples of 4"));
+    throw ShapeError(cat(kOp, ": x begins at element ", a.first, " and a sample has ",
+                         a.sample_elements, " elements, expected multiples of 4"));
   }
 }
 

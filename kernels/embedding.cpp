@@ -20,8 +20,8 @@ void check_table(const char* op, const char* arg, const View& table, int64_t wid
 void check_positions(const char* op, const char* arg, const View& positions, const View& ids,
                      int64_t first) {
   if (first >= 0 && first + ids.size(1) <= positions.size(0)) return;
-  throw ShapeError(cat(op, ": ", arg, " is ", positions, ", expected positions ", first, " to ",
-                       first + ids.size(1) - 1));
+  throw ShapeError(cat(op, ": ", arg, " is ", positions, ", expected rows for the positions ",
+                       first, " to ", first + ids.size(1) - 1));
 }
 
 void check_rows(const char* op, const View& table, int64_t first, int64_t whole) {

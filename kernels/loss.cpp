@@ -15,7 +15,7 @@ void check_logits(const char* op, const View& logits) {
 void check_columns(const char* op, int64_t first_column, int64_t vocab) {
   if (first_column >= 0 && vocab >= 1) return;
   throw ShapeError(cat(op, ": first_column is ", first_column, " and vocab is ", vocab,
-                       ", expected at least 0 and at least 1"));
+                       ", expected first_column of at least 0 and vocab of at least 1"));
 }
 
 }  // namespace

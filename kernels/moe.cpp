@@ -28,7 +28,7 @@ Shape check_logits(const char* op, const View& logits) {
 void check_matrix(const char* op, const char* name, const View& x) {
   check_dtype(op, name, x, kComputeDTypes);
   check_contiguous(op, name, x);
-  if (x.ndim() != 2) throw ShapeError(cat(op, ": ", name, " is ", x, ", expected a matrix"));
+  if (x.ndim() != 2) throw ShapeError(cat(op, ": ", name, " is ", x, ", expected two dimensions"));
 }
 
 // Checks an i32 [N, k] argument that holds experts or rows.
@@ -80,8 +80,9 @@ void check_args(const MoeSortArgs& a) {
   check_dense(kOp, "offsets", a.offsets, {E + 1}, DType::kI32);
   check_dense(kOp, "rows", a.rows, a.experts.shape, DType::kI32);
   if (a.align < 1 || (a.align & (a.align - 1)) != 0 || a.capacity < 0) {
-    throw ShapeError(cat(kOp, ": align is ", a.align, " and capacity ", a.capacity,
-                         ", expected a power of two and at least 0"));
+    throw ShapeError(
+        cat(kOp, ": align is ", a.align, " and capacity is ", a.capacity,
+            ", expected an align that is a power of two and a capacity of at least 0"));
   }
   const int64_t rows = moe_rows(a.experts.size(0), a.experts.size(1), E, a.align);
   if (rows > INT32_MAX) throw ShapeError(cat(kOp, ": ", rows, " rows, expected fewer than 2^31"));

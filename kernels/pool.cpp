@@ -12,14 +12,15 @@ void check_pool(const char* op, const char* x_name, const View& x, const char* y
   check_dtype(op, x_name, x, kComputeDTypes);
   if (kernel < 1 || kernel > kMaxKernel || windows.stride < 1 || windows.padding < 0 ||
       windows.padding >= kernel) {
-    throw ShapeError(cat(op, ": kernel is ", kernel, ", stride ", windows.stride, ", padding ",
-                         windows.padding, ", expected 1 to ", kMaxKernel,
-                         ", at least 1, and 0 to less than the kernel"));
+    throw ShapeError(cat(op, ": kernel is ", kernel, ", stride is ", windows.stride,
+                         ", padding is ", windows.padding, ", expected a kernel of 1 to ",
+                         kMaxKernel,
+                         ", a stride of at least 1, and a padding from 0 to below the kernel"));
   }
   if (x.ndim() != 4 || windows.count(x.size(1), kernel) < 1 ||
       windows.count(x.size(2), kernel) < 1) {
-    throw ShapeError(cat(op, ": ", x_name, " is ", x, ", expected [N, H, W, C] with room for ",
-                         kernel, " x ", kernel, " pixels"));
+    throw ShapeError(cat(op, ": ", x_name, " is ", x, ", expected [N, H, W, C] of at least ",
+                         kernel, " x ", kernel, " pixels with the padding"));
   }
   const Shape out = {x.size(0), windows.count(x.size(1), kernel), windows.count(x.size(2), kernel),
                      x.size(3)};

@@ -20,13 +20,16 @@ void check_args(const ReduceDimsArgs& a) {
     reduced += a.y.size(d) != a.x.size(d);
   }
   if (!fits) {
-    throw ShapeError(cat(kOp, ": y is ", a.y, ", expected the sizes of x, ", a.x, ", or 1"));
+    throw ShapeError(
+        cat(kOp, ": y is ", a.y, ", expected in each dimension the size of x, ", a.x, ", or 1"));
   }
   if (a.op == ReduceOp::kArgMax && reduced > 1) {
-    throw ShapeError(cat(kOp, ": y is ", a.y, ", x is ", a.x, ", expected one dimension reduced"));
+    throw ShapeError(
+        cat(kOp, ": y is ", a.y, ", x is ", a.x, ", expected argmax to reduce one dimension"));
   }
   if (a.op != ReduceOp::kSum && a.x.numel() == 0 && a.y.numel() > 0) {
-    throw ShapeError(cat(kOp, ": x is ", a.x, ", expected elements for a maximum or minimum"));
+    throw ShapeError(
+        cat(kOp, ": x is ", a.x, ", expected at least one element for a maximum or minimum"));
   }
 }
 

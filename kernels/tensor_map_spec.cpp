@@ -20,7 +20,7 @@ void check_tensor_map(const TensorMapSpec& spec) {
   require(spec.dtype == DType::kF32 || spec.dtype == DType::kBF16 || spec.dtype == DType::kF16 ||
               spec.dtype == DType::kU8,
           "the dtype is ", dtype_name(spec.dtype), ", expected fp32, bf16, fp16 or uint8");
-  require(spec.dims >= 2 && spec.dims <= kMaxTensorMapDims, "of ", spec.dims,
+  require(spec.dims >= 2 && spec.dims <= kMaxTensorMapDims, "it has ", spec.dims,
           " dimensions, expected 2 to ", kMaxTensorMapDims);
   require(reinterpret_cast<uintptr_t>(spec.data) % kAlignment == 0,
           "the address of the data is not a multiple of ", kAlignment);

@@ -94,7 +94,7 @@ std::string parts_table(const std::vector<StepRow>& parts, double step_seconds) 
 std::string product_table(const std::vector<ProductRow>& parts, double step_seconds) {
   Table table({"GEMM (m x n x k), convolution", "calls", "ms", "% of step", "GFLOP/s", "oneDNN ms",
                "oneDNN GFLOP/s", "oneDNN / ours"});
-  ProductRow all{.name = "all products"};
+  ProductRow all{.name = "all GEMMs and convolutions"};
   const auto add = [&](const ProductRow& part) {
     const bool measured = part.vendor_seconds > 0;
     table.add({part.name, fixed(part.calls, 0), fixed(part.seconds * 1e3, 2),

@@ -43,7 +43,9 @@ memory::data_type onednn_type(DType dtype) {
     case DType::kF32: return memory::data_type::f32;
     case DType::kBF16: return memory::data_type::bf16;
     case DType::kF16: return memory::data_type::f16;
-    default: throw UnavailableError(cat("vendor product: dtype ", dtype_name(dtype)));
+    default:
+      throw UnavailableError(
+          cat("vendor GEMM: the dtype is ", dtype_name(dtype), ", expected fp32, bf16 or fp16"));
   }
 }
 

@@ -52,7 +52,8 @@ void check_grid(const CheckpointTensor& tensor, const Complaint& fail) {
     for (const auto& [begin, size] : ranges) {
       if (begin != end || size <= 0 || size > tensor.shape[dim] - begin) {
         fail("dimension ", dim, " is cut at ", begin, " into a box of ", size,
-             " elements; expected a cut at ", end, " and at most ", tensor.shape[dim] - end);
+             " elements; expected a cut at ", end, " and at most ", tensor.shape[dim] - end,
+             " elements");
       }
       end += size;
     }

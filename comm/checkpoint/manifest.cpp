@@ -289,7 +289,10 @@ void PartReader::read_run(const Json& value, const Place& place,
                     .parts = integer(value[2], 1, kMaxCheckpointFiles, place),
                     .count = integer(value[3], 1, std::numeric_limits<int64_t>::max(), place)};
   parts += run.parts;
-  if (parts > kMaxCheckpointParts) place.fail("too many parts, at most ", kMaxCheckpointParts);
+  if (parts > kMaxCheckpointParts) {
+    place.fail("the manifest lists ", parts, " parts up to here, expected at most ",
+               kMaxCheckpointParts);
+  }
   int64_t first = to.empty() ? 0 : to.back().first + to.back().count;
   int64_t end = 0;
   if (__builtin_mul_overflow(run.parts, run.count, &end) ||

@@ -29,7 +29,7 @@ void read_mean(const std::vector<StatePart>& parts, int64_t stored,
                const std::function<void(const std::vector<StatePart>&)>& read) {
   if (parts.empty()) return;
   log_info("checkpoint: averaging the states of ", stored, " replicas for the ",
-           parts.front().shape[0], " of this run");
+           parts.front().shape[0], " replicas of this run");
   for (const StatePart& part : parts) {
     const Tensor& mean = part.values;
     if (mean.numel() == 0) continue;

@@ -26,13 +26,14 @@ void check_part(const TensorPart& part) {
   int64_t numel = 1;
   for (size_t i = 0; i < part.shape.size(); ++i) {
     if (box.begin[i] < 0 || box.size[i] < 0 || box.size[i] > part.shape[i] - box.begin[i]) {
-      fail("a box of ", box.size[i], " at ", box.begin[i], " exceeds dimension ", i, " of size ",
-           part.shape[i]);
+      fail("a box of ", box.size[i], " elements that begins at ", box.begin[i],
+           " exceeds dimension ", i, " of size ", part.shape[i]);
     }
     numel *= box.size[i];
   }
   if (part.first < 0 || part.count < 0 || part.count > numel - part.first) {
-    fail("a part from ", part.first, " of ", part.count, " elements exceeds the box of ", numel);
+    fail("a part that begins at element ", part.first, " and has ", part.count,
+         " elements exceeds the box of ", numel, " elements");
   }
 }
 

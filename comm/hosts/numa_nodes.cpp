@@ -29,7 +29,7 @@ std::vector<int> numa_nodes(int ranks_per_node, const std::vector<std::string>& 
   if (ranks_per_node == 0) return one_host && nodes_keep_tree(nodes) ? nodes : std::vector<int>();
   const int ranks = static_cast<int>(hosts.size());
   if (!one_host) {
-    throw ConfigError(cat("--numa-ranks: 2 or more expects all ranks on one host, found ",
+    throw ConfigError(cat("--numa-ranks: values of 2 or more need all ranks on one host, found ",
                           "several hosts; use 0 or 1"));
   }
   std::vector<int> wanted;

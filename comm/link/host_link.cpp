@@ -147,7 +147,7 @@ void HostLink::Queue::poll(const Message& message) {
   if (const std::string report = mailbox_->told(); !report.empty()) throw CommError(report);
   if (!mailbox_->peer_left()) return;
   throw CommError(cat(link_name(options_), ": ", other_rank(), " has left while ", own_rank(),
-                      options_.sends ? " waits for room for " : " waits for ",
+                      options_.sends ? " waits for a free buffer for " : " waits for ",
                       comm::describe(message)));
 }
 
@@ -166,9 +166,10 @@ void HostLink::Queue::wait_for(const Transfer& transfer,
       if (!mailbox_->wait(limit_s, poll_here)) {
         context_->signs.wait_for_all(poll_here);
         throw CommError(cat(link_name(options_), ": ", own_rank(), " waited ", limit_s, " s for ",
-                            options_.sends ? "room for " : "", comm::describe(message),
-                            options_.sends ? cat(", which ", other_rank(), " does not make")
-                                           : cat(", which ", other_rank(), " does not send")));
+                            options_.sends ? "a free buffer for " : "", comm::describe(message),
+                            options_.sends
+                                ? cat(", but ", other_rank(), " has not received earlier messages")
+                                : cat(", which ", other_rank(), " does not send")));
       }
       if (pass_first()) waiting_.pop_front();
     } catch (const std::exception& error) {

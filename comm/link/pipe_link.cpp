@@ -44,7 +44,7 @@ Message PipeLink::check(const char* what, bool sends, const View& x, const Messa
   const LinkSpec& spec = options_.spec;
   const std::string name = cat(link_name(options_), ": ", what, ": ");
   if (sends != options_.sends) {
-    throw ConfigError(cat(name, "this is the end of rank ",
+    throw ConfigError(cat(name, "this end of the link belongs to rank ",
                           options_.sends ? options_.sender_world : options_.receiver_world,
                           options_.sends ? ", which only sends" : ", which only receives"));
   }

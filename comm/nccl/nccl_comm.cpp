@@ -130,7 +130,7 @@ void NcclParent::pause(Clock::time_point start, const char* what) const {
   const double seconds = seconds_since(start);
   const double limit_s = options_.timeout_s();
   if (limit_s > 0 && seconds > limit_s) {
-    throw CommError(cat("nccl: group '", options_.group_name, "': ", what, " not done after ",
+    throw CommError(cat("nccl: group '", options_.group_name, "': ", what, " is not done after ",
                         limit_s, " s: not all ranks have joined"));
   }
   std::this_thread::sleep_for(std::chrono::microseconds(50));

@@ -131,7 +131,7 @@ void NodeChannel::fail_missing(uint32_t target, const Fingerprint& call) {
     if (last.empty()) last = last_call_of(peer);
   }
   fail(cat("group '", options_.group_name, "': no message from ", named(missing), " for ",
-           limit_s(), " s in ", describe(call), "; last collective there: ", last));
+           limit_s(), " s in ", describe(call), "; their last collective: ", last));
 }
 
 void NodeChannel::fail(const std::string& report) {

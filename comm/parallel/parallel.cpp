@@ -79,8 +79,8 @@ Degrees fit_degrees(const Degrees& wanted, int processes) {
   throw ConfigError(cat("parallel: replica ", wanted.replica, ", pipeline ", wanted.pipeline,
                         ", shard ", wanted.shard, ", context ", wanted.context, " and tensor ",
                         wanted.tensor, " do not fit ", processes,
-                        " processes; expected their product, or fewer processes, each of which "
-                        "hosts a power of two of context and tensor ranks"));
+                        " processes; expected as many processes as their product, or fewer "
+                        "processes that each host a power of two of context and tensor ranks"));
 }
 
 ParallelSizes process_sizes(const Degrees& degrees) {
@@ -250,10 +250,10 @@ void Parallel::check_sequences(Module& model, int64_t tokens) const {
   const int64_t padded = parts.chunk_tokens(tokens) * parts.chunks();
   if (padded == tokens || number_of_experts(model) == 1) return;
   throw ConfigError(
-      cat("parallel: sequences of ", tokens, " tokens in ", parts.chunks(), " chunks, for ",
-          parts.slices,
-          " tensor slices, need padding, which MoE routers would count; expected a multiple of ",
-          parts.chunk_tokens(1) * parts.chunks()));
+      cat("parallel: sequences of ", tokens, " tokens need padding to fit ", parts.chunks(),
+          " chunks and ", parts.slices,
+          " tensor slices, but MoE routers would count the padding; expected a multiple of ",
+          parts.chunk_tokens(1) * parts.chunks(), " tokens"));
 }
 
 // Lines along the context axis for each hosted rank: over all ranks, and for kUlyssesRing over the

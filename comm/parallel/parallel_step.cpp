@@ -55,9 +55,9 @@ ParallelStep::ParallelStep(Parallel& parallel, Module& model, std::span<const nn
   const bool is_staged = stages > 1;
   if (is_staged && (options.width < 1 || parallel.own_tokens() < 1)) {
     throw ConfigError(cat("parallel step: pipeline ", stages, " with width ", options.width,
-                          " of sequences of ", parallel.own_tokens(),
-                          " tokens, expected the sizes of what stages pass on, ",
-                          "ParallelStepOptions::width and ModelPlan::tokens"));
+                          " and sequences of ", parallel.own_tokens(),
+                          " tokens, expected both above 0: set ParallelStepOptions::width and "
+                          "ModelPlan::tokens, the sizes of the activations that stages exchange"));
   }
   const StagePlan plan = make_stage_plan(
       pieces, make_schedule(is_staged ? options.schedule : ScheduleKind::k1F1B, stages,

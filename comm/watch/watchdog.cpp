@@ -168,7 +168,7 @@ void Watchdog::warn_of_unheard() {
   const std::vector<int>& far = link_->out_of_reach();
   const bool no_route = std::includes(far.begin(), far.end(), unheard.begin(), unheard.end());
   log_warning("no heartbeats arrive on this rank from ", context_.places.list(unheard),
-              no_route ? ": their host and this one have no IP address that the other one reaches"
+              no_route ? ": there is no IP route between their host and this host"
                        : ", although MPI reaches them; a firewall may block UDP",
               ". If these ranks are lost, only a timeout of a collective shows it");
 }

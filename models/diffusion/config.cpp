@@ -19,9 +19,9 @@ void describe_model(ConfigSpec& spec, DiffusionConfig& c) {
       .basic("model preset, such as dit-nano or dit-b2");
   spec.add("patch", c.patch, "patch size: width and height of a token, in pixels",
            {.min = 1, .max = 64, .help = {.default_text = "4 for dit-nano, else 2"}});
-  spec.add_choice("variant", c.variant,
-                  {{"paper", DitVariant::kPaper}, {"diffusers", DitVariant::kDiffusers}},
-                  "constants of the model: as in the DiT paper, or as in diffusers");
+  spec.add_choice(
+      "variant", c.variant, {{"paper", DitVariant::kPaper}, {"diffusers", DitVariant::kDiffusers}},
+      "model constants; paper: as in the DiT paper; diffusers: as in the library diffusers");
   spec.add("init", c.init,
            "start from local weights: a diffusers folder (config.json, "
            "diffusion_pytorch_model.safetensors) or a safetensors or .pt file with the names of "
@@ -30,11 +30,12 @@ void describe_model(ConfigSpec& spec, DiffusionConfig& c) {
       .may_change()
       .basic("start from diffusers weights");
   spec.section("Diffusion");
-  spec.add_choice(
-      "process", c.process, {{"flow", DiffusionKind::kFlow}, {"ddpm", DiffusionKind::kDdpm}},
-      "flow: rectified flow, predicts the velocity; ddpm: 1000 steps, predicts the noise");
+  spec.add_choice("process", c.process,
+                  {{"flow", DiffusionKind::kFlow}, {"ddpm", DiffusionKind::kDdpm}},
+                  "diffusion process; flow: rectified flow, predicts the velocity; ddpm: 1000 "
+                  "steps, predicts the noise");
   spec.add("learned-variance", c.learned_variance,
-           "predict also the variance of a denoising step, for --process ddpm");
+           "also predict the variance of each denoising step, for --process ddpm");
   spec.add_choice("times", c.times,
                   {{"uniform", TimeDraws::kUniform}, {"logit-normal", TimeDraws::kLogitNormal}},
                   "distribution of noise levels in training; logit-normal: more medium noise, for "
@@ -48,8 +49,8 @@ void describe_model(ConfigSpec& spec, DiffusionConfig& c) {
            {.min = 0, .max = 1});
   spec.section("Samples");
   spec.add("samples", c.samples,
-           "images to generate at each validation, with the --ema weights if there are any, in "
-           "OUT/samples; 0: none",
+           "number of images to generate into OUT/samples at each validation, with the --ema "
+           "weights if there are any; 0: none",
            {.min = 0, .max = 4096})
       .may_change()
       .basic("images to generate at each validation; 0: none");

@@ -163,7 +163,7 @@ void DiffusionTask::show(const TaskContext& run, int64_t step) {
 void DiffusionTask::finish(const TaskContext& run) {
   int64_t damaged = damaged_->count();
   run.group.host().all_reduce_sum(make_view(&damaged, {1}), {.tag = "damaged images"});
-  if (damaged > 0) log_info(damaged, " damaged images were skipped, in sum over all ranks");
+  if (damaged > 0) log_info(damaged, " damaged images were skipped on all ranks together");
   if (config_.export_dir.empty()) return;
   run.with_average([&] {
     export_dit(config_.export_dir, *model_, run.parallel, /*is_main=*/run.group.rank() == 0);

@@ -33,21 +33,21 @@ void describe_data_and_model(ConfigSpec& spec, ImageConfig& c) {
   spec.add("randaugment", c.randaugment,
            "RandAugment: operations per training image and their strength, 0 to 30; 2,9 is usual",
            {.help = {.metavar = "N,STRENGTH", .default_text = "none"}});
-  spec.add("random-erase", c.erase,
-           "random erasing: probability of erasing a box of a training image",
+  spec.add("random-erase", c.erase, "probability of erasing a random rectangle of a training image",
            {.min = 0, .max = 1});
   spec.add("mixup", c.mixup,
            "mixup: alpha of the Beta distribution of mixing shares; 0.2 is usual, 0: off",
            {.min = 0, .max = kMostMixing});
   spec.add("cutmix", c.cutmix,
-           "CutMix: alpha, 1 is usual, 0: off; with mixup, each is chosen half the time",
+           "CutMix: alpha of the Beta distribution; 1 is usual, 0: off; with --mixup, each is used "
+           "half the time",
            {.min = 0, .max = kMostMixing});
   spec.add("label-smoothing", c.label_smoothing,
            "label smoothing: share of the target that is spread over all classes",
            {.min = 0, .max = 1, .exclude_max = true});
   spec.add("mean", c.mean, "mean to subtract from pixel values of 0 to 1, per channel",
            {.help = {.metavar = "R,G,B", .default_text = "ImageNet's, 0.485,0.456,0.406"}});
-  spec.add("std", c.deviation, "standard deviation to divide by, per channel",
+  spec.add("std", c.deviation, "standard deviation to divide pixel values by, per channel",
            {.help = {.metavar = "R,G,B", .default_text = "ImageNet's, 0.229,0.224,0.225"}});
 
   spec.section("Model");

@@ -33,7 +33,8 @@ void describe(ConfigSpec& spec, ImageDataConfig& c, const ImageDataWords& words)
            {.min = 1, .max = kMaxPixels, .help = {.default_text = words.pixels}});
   spec.add("mirror", c.mirror, "probability of mirroring a training image", {.min = 0, .max = 1});
   spec.add("max-damaged", c.max_damaged,
-           "unreadable images that a rank skips; one more ends the run", {.min = 0})
+           "maximum number of unreadable images that a rank skips; one more ends the run",
+           {.min = 0})
       .may_change();
 }
 

@@ -233,9 +233,10 @@ void check_normalisation(const std::string& path, const Augmentation& augmentati
   const std::vector<double> mean = stored.reals("mean"), deviation = stored.reals("std");
   if (!differ(mean, augmentation.mean) && !differ(deviation, augmentation.deviation)) return;
   throw ConfigError(cat(file.string(), ": the weights expect pixels with mean ", list_text(mean),
-                        " and std ", list_text(deviation), ", found ", list_text(augmentation.mean),
-                        " and ", list_text(augmentation.deviation), "; use --mean ",
-                        list_text(mean), " --std ", list_text(deviation)));
+                        " and std ", list_text(deviation), ", found mean ",
+                        list_text(augmentation.mean), " and std ",
+                        list_text(augmentation.deviation), "; use --mean ", list_text(mean),
+                        " --std ", list_text(deviation)));
 }
 
 void export_image_model(const ImageExport& what, const ImageModel& model,

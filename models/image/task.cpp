@@ -209,7 +209,7 @@ void ImageTask::finish(const TaskContext& run) {
   }
   int64_t damaged = damaged_->count();
   run.group.host().all_reduce_sum(make_view(&damaged, {1}), {.tag = "damaged images"});
-  if (damaged > 0) log_info(damaged, " damaged images were skipped, in sum over all ranks");
+  if (damaged > 0) log_info(damaged, " damaged images were skipped on all ranks together");
 }
 
 std::string ImageTask::command_to_try(const std::string& out) const {

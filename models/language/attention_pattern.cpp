@@ -222,7 +222,7 @@ void check_covers(const AttentionPattern& pattern, int64_t tokens, bool document
   if (pattern.kind != PatternKind::kListed) return;
   if (std::ssize(pattern.rows) * pattern.block < tokens) {
     throw ConfigError(cat("--attention-pattern has ", pattern.rows.size(), " rows of ",
-                          pattern.block, " tokens, expected rows for ", tokens));
+                          pattern.block, " tokens, expected rows for ", tokens, " tokens"));
   }
   for (int64_t i = 0; documents && i < std::ssize(pattern.rows); ++i) {
     if (pattern.rows[static_cast<size_t>(i)].back() == i) continue;

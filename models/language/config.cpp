@@ -25,17 +25,17 @@ void describe_model(ConfigSpec& spec, LanguageConfig& c) {
     spec.add(name, field, help, {.min = 1, .max = max, .help = {.default_text = "the preset's"}})
         .may_change();
   };
-  size("layers", c.layers, kMaxLayers, "transformer blocks");
+  size("layers", c.layers, kMaxLayers, "number of transformer blocks");
   size("width", c.width, kMaxWidth, "hidden size: channels of the residual stream");
-  size("heads", c.heads, kMaxWidth, "attention heads");
-  size("kv-heads", c.kv_heads, kMaxWidth, "key-value heads (GQA), for Llama-like models");
+  size("heads", c.heads, kMaxWidth, "number of attention heads");
+  size("kv-heads", c.kv_heads, kMaxWidth, "number of key-value heads (GQA), for Llama-like models");
   size("hidden", c.hidden, kMaxWidth, "hidden size of feed-forward blocks, for Llama-like models");
-  size("experts", c.experts, kMaxExperts, "experts per MoE layer");
-  size("active-experts", c.active_experts, kMaxExperts, "experts per token (top-k)");
+  size("experts", c.experts, kMaxExperts, "number of experts per MoE layer");
+  size("active-experts", c.active_experts, kMaxExperts, "number of experts per token (top-k)");
   size("window", c.window, kMaxWidth, "attention window in tokens, for Llama-like models");
   spec.add("attention-pattern", c.attention_pattern,
-           "block-sparse attention: local, fixed, strided, longformer, bigbird, or a JSON file "
-           "with a pattern and its sizes, or with the key blocks of each query block",
+           "block-sparse attention: local, fixed, strided, longformer or bigbird, or a JSON file "
+           "that sets the sizes of a pattern or lists the key blocks of each query block",
            {.help = {.metavar = "PATTERN", .default_text = "none"}})
       .may_change();
   size("vocab", c.vocab, kMaxVocab,
@@ -64,10 +64,9 @@ void describe_model(ConfigSpec& spec, LanguageConfig& c) {
            {.min = 0, .max = 1e3});
   spec.add("router-z-loss", c.router_z_loss, "weight of the z-loss of MoE routers",
            {.min = 0, .max = 1e3});
-  spec.add(
-      "router-bias-rate", c.router_bias_rate,
-      "update of MoE router biases per step, which balances experts without a loss; 0: no biases",
-      {.min = 0, .max = 1});
+  spec.add("router-bias-rate", c.router_bias_rate,
+           "step size of MoE router biases, which balance experts without a loss; 0: no biases",
+           {.min = 0, .max = 1});
   spec.add("capacity-factor", c.capacity_factor,
            "maximum tokens per expert, as a multiple of an equal share; excess tokens are dropped; "
            "0: no limit",
@@ -78,7 +77,7 @@ void describe_output(ConfigSpec& spec, LanguageConfig& c) {
   spec.section("Evaluation, samples and export");
   spec.add("eval-samples", c.eval_samples, "sequences per validation; 0: all", {.min = 0})
       .may_change();
-  spec.add("sample-tokens", c.sample_tokens, "tokens to generate at the end", {.min = 0})
+  spec.add("sample-tokens", c.sample_tokens, "number of tokens to generate at the end", {.min = 0})
       .may_change()
       .basic("tokens to generate at the end");
   spec.add("sample-prompt", c.sample_prompt,

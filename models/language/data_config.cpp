@@ -44,7 +44,7 @@ void describe_source(ConfigSpec& spec, DataConfig& c, bool needs_data) {
 
 void describe_rows(ConfigSpec& spec, DataConfig& c) {
   spec.add("document-mask", c.document_mask,
-           "mask attention between documents, and restart positions in each");
+           "mask attention between documents, and restart positions in each document");
   spec.add("document-token", c.document_token, "id of the token between documents",
            {.min = 0, .max = INT32_MAX, .help = {.default_text = "the tokenizer's"}});
   spec.add_choice("packing", c.packing,
@@ -73,14 +73,14 @@ void describe(ConfigSpec& spec, DataConfig& c, bool needs_data) {
   spec.add_choice(
           "task", c.objective,
           {{"pretrain", Objective::kPretrain}, {"sft", Objective::kSft}, {"dpo", Objective::kDpo}},
-          "pretrain: all tokens of text; sft: answers in conversations (jsonl); dpo: preference "
-          "pairs (jsonl)")
-      .basic("text, chat answers, or preference pairs");
+          "what to train on; pretrain: all tokens of text; sft: answers in conversations (jsonl); "
+          "dpo: preference pairs (jsonl)")
+      .basic("train on text, chat answers, or preference pairs");
   describe_source(spec, c, needs_data);
   describe_rows(spec, c);
   describe_chat_template(spec, c.chat_template);
   spec.add("dpo-beta", c.dpo_beta,
-           "DPO beta: higher values keep the model closer to the initial one",
+           "DPO beta: higher values keep the model closer to the initial model",
            {.min = 0, .max = 1e3, .exclude_min = true});
   spec.needs("data-field data-cache", "--task pretrain");
   spec.needs("document-token", "--document-mask or --packing best-fit");

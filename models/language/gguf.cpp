@@ -17,7 +17,7 @@ uint32_t file_type(GgufType type) {
     case GgufType::kQ8_0: return 7;
     case GgufType::kBF16: return 32;
   }
-  throw InternalError(cat("gguf: no type ", static_cast<uint32_t>(type)));
+  throw InternalError(cat("gguf: unknown tensor type ", static_cast<uint32_t>(type)));
 }
 
 GgufValues all_values(const GgufModel& model, const GgufValues& tokenizer, GgufType type) {

@@ -28,7 +28,9 @@ Tensor LanguageModel::token_losses(const Tensor& ids, const Tensor& targets,
   };
   const std::vector<nn::Piece> all = pieces();
   if (all.empty()) {
-    throw ConfigError("token_losses: the model is not a list of pieces (nn/piece.h)");
+    throw ConfigError(
+        "token_losses: LanguageModel::pieces() is empty, expected the pieces (nn/piece.h) of the "
+        "model");
   }
   if (distribution().sample_ranks() > 1 || distribution().shares_sequences()) {
     throw ConfigError("token_losses: expected the whole model and whole sequences on each rank");

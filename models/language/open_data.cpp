@@ -345,12 +345,14 @@ TrainingData open_examples(const TrainConfig& config, const StoredModel* stored,
   std::string line = cat(all.size, " in ", language.source.data, ", ", held_out,
                          " of them for validation", examples.note);
   if (const int64_t cut = count_overlong(*examples.train, language.seq_len); cut > 0) {
-    line += cat("; ", cut, " are longer than --seq-len ", language.seq_len, " and are cut there");
+    line += cat("; ", cut, " of them are longer than --seq-len ", language.seq_len,
+                " and are cut to this length");
   }
   const int64_t lost = count_unanswered(examples, language.seq_len, is_dpo ? 2 : 1);
   if (lost > 0) {
     line += cat("; ", lost, " of ", all.size,
-                is_dpo ? " lose all of an answer" : " lose all answers", " there and are left out");
+                is_dpo ? " lose a whole answer by the cut" : " lose all answers by the cut",
+                " and are left out");
   }
   if (is_dpo) {
     all.preferences = std::move(examples);

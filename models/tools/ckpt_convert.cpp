@@ -84,7 +84,7 @@ int run_reshard(int argc, const char* const* argv) {
   spec.add_positional("checkpoint", path, "a checkpoint or a run",
                       {.required = true, .is_path = true});
   spec.add("ranks", ranks, "number of files to write", {.min = 1, .max = 99'999});
-  spec.add("out", out, "run folder to write to: DIR/checkpoints/step_...",
+  spec.add("out", out, "run folder to write the checkpoint to, as DIR/checkpoints/step_...",
            {.required = true, .is_path = true, .help = {.metavar = "DIR"}});
   spec.example("shale ckpt reshard out --ranks 8 --out out8");
   if (parse_or_print(spec, argc, argv)) return 0;

@@ -309,13 +309,13 @@ void examine_kernels(Findings& findings) {
     const auto& [left_out, cases, not_run, seconds] = stored.report;
     const std::string of =
         cat(stored.device.gpu, ", driver ", stored.device.driver, ", build ", stored.device.build);
-    findings.push_back(
-        {.section = "GPU",
-         .name = "kernels",
-         .state = stored.finished ? State::kOk : State::kWarning,
-         .value = cat(cases, " cases of kernels compared with the CPU on ", of,
-                      stored.finished ? "" : "; one made the GPU fail or hang",
-                      not_run > 0 ? cat("; no time for ", not_run, " others") : std::string())});
+    findings.push_back({.section = "GPU",
+                        .name = "kernels",
+                        .state = stored.finished ? State::kOk : State::kWarning,
+                        .value = cat(cases, " cases of kernels compared with the CPU on ", of,
+                                     stored.finished ? "" : "; one made the GPU fail or hang",
+                                     not_run > 0 ? cat("; no time for ", not_run, " other cases")
+                                                 : std::string())});
     for (const kernel_check::LeftOut& one : left_out) {
       findings.push_back(
           {.section = "GPU",

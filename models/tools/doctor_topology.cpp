@@ -87,14 +87,15 @@ Finding examine_exchange(const GpuMachine& machine) {
   }
   Finding finding{.section = kSection, .name = "between GPUs"};
   if (reached >= pairs) {
-    finding.value = "peer access between all: NCCL copies from GPU to GPU";
+    finding.value = "peer access between all GPUs: NCCL copies from GPU to GPU";
     return finding;
   }
-  finding.value = reached == 0
-                      ? cat("the driver refuses peer access between all (", machine.gpus[0].name,
-                            "): data goes through host memory, with NCCL too")
-                      : "the driver refuses peer access between some: their data goes through host "
-                        "memory, with NCCL too";
+  finding.value =
+      reached == 0
+          ? cat("the driver refuses peer access between all GPUs (", machine.gpus[0].name,
+                "): data goes through host memory, with NCCL too")
+          : "the driver refuses peer access between some GPUs: their data goes through host "
+            "memory, with NCCL too";
   const double bytes = least_bytes_per_second(machine.places());
   if (bytes > 0) {
     finding.value +=

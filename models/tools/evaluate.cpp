@@ -36,7 +36,7 @@ void describe(ConfigSpec& spec, Request& r) {
                    {"hellaswag", Evaluated::kHellaSwag},
                    {"arc", Evaluated::kArc},
                    {"mmlu", Evaluated::kMmlu}},
-                  "perplexity of a text, or a benchmark with questions in its own jsonl format");
+                  "what to measure: perplexity of a text, or a benchmark in its own jsonl format");
   spec.add("data", r.data,
            "text for perplexity, jsonl with questions, or images as in --data of train_image",
            {.required = true, .is_path = true, .help = {.metavar = "FILE"}});

@@ -73,9 +73,10 @@ void describe(ConfigSpec& spec, PlanOptions& options, const PlannedProgram& prog
            "compare the plan with this run (its --out folder); exit code 0 if the memory of every "
            "rank is as planned, else 1",
            {.is_path = true, .help = {.metavar = "RUN"}});
-  spec.add("layouts", options.layouts,
-           "list all combinations of --zero, --pipeline, --recompute and --offload by peak memory, "
-           "and which exceed --device-memory; with --cluster: the fastest layouts that fit");
+  spec.add(
+      "layouts", options.layouts,
+      "list all combinations of --zero, --pipeline, --recompute and --offload by peak memory, and "
+      "mark those that exceed --device-memory; with --cluster: list the fastest layouts that fit");
   spec.add("top", options.top, "number of fastest layouts to list",
            {.min = 1, .max = kMostLayouts});
   spec.add("search-nodes", options.search_nodes,
@@ -87,20 +88,21 @@ void describe(ConfigSpec& spec, PlanOptions& options, const PlannedProgram& prog
   spec.add("explain", options.explain, "list the allocations at peak memory: tag, module, caller");
   spec.add("json", options.json, "print one JSON line per planned rank, in bytes");
   spec.section("Time");
-  spec.add("cluster", options.cluster,
-           cat("clusters to compare: names (", cluster_names(),
-               "), files (docs/explanation/planning.md), or the word here, to measure this machine "
-               "with --ranks processes; also prints if the run fits, and its step time and parts"),
-           {.is_path = true, .help = {.metavar = "NAME|FILE,...|here", .default_text = "none"}});
+  spec.add(
+      "cluster", options.cluster,
+      cat("clusters to compare: names (", cluster_names(),
+          "), files (docs/explanation/planning.md), or the word here, to measure this machine "
+          "with --ranks processes; also prints whether the run fits, and its step time by parts"),
+      {.is_path = true, .help = {.metavar = "NAME|FILE,...|here", .default_text = "none"}});
   spec.add("tokens", options.tokens,
-           "tokens (or samples) of the whole run, such as 15T; also prints the run's days, and "
-           "with --price its dollars",
+           "tokens (or samples) of the whole run, such as 15T; also prints its time in days, and "
+           "with --price its cost in dollars",
            {.help = {.metavar = "COUNT"}});
   spec.add("price", options.price, "dollars per device hour; 0: the cluster's price",
            {.min = 0, .help = {.metavar = "DOLLARS"}});
   spec.add("tensor-pieces", program.run.tensor_pieces,
-           "maximum chunks of tensor-parallel transfers; 1: no overlap; 0: one per rank of "
-           "--tensor, as in a run",
+           "maximum number of chunks of a tensor-parallel transfer; 1: no overlap; 0: one chunk "
+           "per rank of --tensor, as in training",
            {.min = 0, .max = 1 << 16});
   spec.add("measure", options.measure,
            "time the kernels on this CPU instead of using the figures of the cluster file");

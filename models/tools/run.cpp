@@ -135,7 +135,7 @@ std::unique_ptr<Head> make_head(const RunOptions& options) {
   }
   if (options.elastic) {
     throw ConfigError(cat("--elastic --nodes ", options.nodes,
-                          ": a run waits for all nodes that join; leave out --elastic"));
+                          ": a run on nodes that join waits for all of them; leave out --elastic"));
   }
   if (head.listen.empty()) head.listen = ":29500";
   return std::make_unique<Head>(head);
@@ -211,17 +211,19 @@ void describe_supervision(ConfigSpec& spec, RunOptions& options) {
            "number",
            {.min = 0});
   spec.add("delay", options.policy.first_delay_s,
-           "delay of the first restart without progress; doubles each time, up to a minute (10 "
-           "after disk errors)",
+           "delay of the first restart without progress; doubles each time, up to 1 minute (10 "
+           "minutes after disk errors)",
            {.min = 0, .help = {.metavar = "SECONDS", .unit = "s"}});
   spec.add("elastic", options.elastic,
            "before each start, ping the hosts of mpirun and use only those that answer, with fewer "
            "ranks if necessary");
-  spec.add("probe-timeout", options.probe_timeout_s, "time for a host to answer --elastic",
+  spec.add("probe-timeout", options.probe_timeout_s,
+           "time to wait for a host's answer with --elastic",
            {.min = 0, .exclude_min = true, .help = {.metavar = "SECONDS", .unit = "s"}});
   spec.add("listen", options.listen, "TCP address at which --nodes N waits for shale join",
            {.help = {.metavar = "[HOST]:PORT", .default_text = ":29500, on all addresses"}});
-  spec.add("join-timeout", options.join_timeout_s, "time for --nodes N to join",
+  spec.add("join-timeout", options.join_timeout_s,
+           "time to wait until the other nodes of --nodes N have joined",
            {.min = 0, .exclude_min = true, .help = {.metavar = "SECONDS", .unit = "s"}});
 }
 
@@ -254,7 +256,7 @@ void describe(ConfigSpec& spec, TrainOptions& options) {
   spec.add_positional("what", options.what, "lm, image or diffusion; see shale train lm --help",
                       {.required = true});
   spec.section("Flags (the others are those of train_lm, train_image or train_diffusion)");
-  spec.add("ranks", options.ranks, "processes on each node",
+  spec.add("ranks", options.ranks, "number of processes on each node",
            {.min = 1, .max = 1 << 16, .help = {.default_text = "1, or --gpus"}});
   spec.add("gpus", options.gpus, "train on this many GPUs of each node, with a rank for each",
            {.help = {.metavar = "N|all", .default_text = "by --device"}});
@@ -273,7 +275,7 @@ int64_t ranks_on(const std::vector<Head::Node>& nodes, const TrainOptions& optio
     const int64_t least = options.gpus == "all" ? 1 : parse_int(options.gpus).value_or(1);
     if (node.gpus < least) {
       throw UnavailableError(cat("--gpus ", options.gpus, ": found ", node.gpus, " GPUs on node ",
-                                 node.address, "; run shale doctor there to see why"));
+                                 node.address, "; run shale doctor on that node to see why"));
     }
     ranks += options.gpus == "all" ? node.gpus : least;
   }

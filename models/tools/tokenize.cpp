@@ -130,7 +130,7 @@ int run_tokenize(int argc, const char* const* argv) {
                                    [](const CorpusFile& file) { return file.is_validation; });
   const std::string split =
       cat("validation: ", done.val_documents, " documents, ", done.val_tokens, " tokens, ",
-          by_name ? "by name" : "by a hash of each", skipped.describe());
+          by_name ? "chosen by file name" : "chosen by a hash of each", skipped.describe());
   std::printf("%s\n%s\nwrote %s\n", report.describe(done).c_str(), split.c_str(), job.out.c_str());
   return 0;
 }

@@ -126,10 +126,10 @@ int train_tokenizer(int argc, const char* const* argv) {
   data_internal::SkippedFiles skipped;
   request.inputs =
       list_inputs(inputs, request.field, skipped, [](const std::string&) { check_stop(); });
-  log_info("counting the pieces of ", request.inputs.size(), " files", skipped.describe());
+  log_info("counting the words of ", request.inputs.size(), " files", skipped.describe());
   const PieceCounts counts = Counter(request).count();
   if (counts.empty()) throw DataError("no text found in the inputs");
-  log_info("merging pairs of ", counts.size(), " pieces");
+  log_info("merging pairs of ", counts.size(), " different words");
   const TokenizerSpec tokenizer = train_bpe(counts, trainer, [&](int64_t tokens) {
     check_stop();
     process_log().status(cat(tokens, " of ", trainer.vocab_size, " tokens"));

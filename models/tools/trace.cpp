@@ -35,7 +35,7 @@ int run_trace_draw(int argc, const char* const* argv) {
                       {.required = true, .is_path = true});
   spec.add("out", out, "SVG file to write",
            {.required = true, .is_path = true, .help = {.metavar = "FILE"}});
-  spec.add("step", step, "step to draw, the first is 1; 0: the first in the file", {.min = 0});
+  spec.add("step", step, "step to draw, counted from 1; 0: the first step in the file", {.min = 0});
   if (parse_or_print(spec, argc, argv)) return 0;
   write_file_atomically(out, trace_svg(read_trace(file), step));
   std::printf("wrote %s\n", out.c_str());

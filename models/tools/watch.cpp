@@ -164,9 +164,9 @@ int run_watch(int argc, const char* const* argv) {
   spec.add_positional("run", run, "run folder (its --out)", {.required = true, .is_path = true});
   spec.section("Options");
   spec.add("every", seconds, "refresh interval", {.min = 0.1, .help = {.unit = "s"}});
-  spec.add("once", once, "print once and exit, as without a terminal");
+  spec.add("once", once, "print once and exit; the default without a terminal");
   spec.add("web", web, "serve the page of shale report, live, to browsers of this machine only");
-  spec.add("port", port, "port of --web; 0: a free one", {.min = 0, .max = 65535});
+  spec.add("port", port, "port of --web; 0: any free port", {.min = 0, .max = 65535});
   spec.needs("port", "--web");
   spec.example("shale watch out --web --port 8080");
   if (parse_or_print(spec, argc, argv)) return 0;

@@ -112,7 +112,7 @@ void check_left_out(const RunDescription& stored, const RunDescription& now,
   const std::string was = of(stored), is = of(now);
   if (was == is) return;
   const std::string text =
-      cat("kernels left out on the GPUs were ", was, " in ", source, ", are ", is, " now");
+      cat("kernels that the GPUs leave out were ", was, " in ", source, ", and are ", is, " now");
   const auto reproducible = now.values.find("reproducible");
   if (reproducible != now.values.end() && reproducible->second == "true") {
     throw ConfigError(cat("resume: ", text,

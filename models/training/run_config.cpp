@@ -30,7 +30,7 @@ void describe_batch(ConfigSpec& spec, RunConfig& c, const RunWords& words) {
            {.min = 0})
       .basic("optimizer steps");
   spec.add("epochs", c.epochs,
-           "passes over the training data, such as 3 or 0.5, in place of --steps",
+           "passes over the training data, such as 3 or 0.5, in place of --steps or with it",
            {.min = 0, .max = 1e9, .exclude_min = true, .help = {.default_text = "by --steps"}})
       .may_change()
       .basic("passes over the data, in place of --steps");
@@ -40,7 +40,8 @@ void describe_batch(ConfigSpec& spec, RunConfig& c, const RunWords& words) {
       .basic(cat(words.sample, "s per rank in one forward pass"));
   spec.add("global-batch", c.global_batch,
            words.sample +
-               "s per optimizer step, all ranks; above micro-batch x ranks: gradient accumulation",
+               "s per optimizer step, over all ranks; above micro-batch x ranks, gradients are "
+               "accumulated",
            {.min = 1, .max = kMaxBatch, .help = {.default_text = "micro-batch x ranks"}})
       .may_change()
       .basic(cat(words.sample, "s per optimizer step, all ranks"));
@@ -85,11 +86,11 @@ void describe_optimizer(ConfigSpec& spec, RunConfig& c, const RunWords& words) {
       .min = 0, .max = 1, .exclude_max = true, .help = {.default_text = "the optimizer's"}};
   spec.add("beta1", c.beta1, "decay of the first moment: 0.9 for adamw and lion", rate);
   spec.add("beta2", c.beta2,
-           "decay of the second moment, adamw 0.95; lion: decay of its momentum, 0.99", rate);
-  spec.add(
-      "eps", c.eps,
-      "denominator epsilon, adamw 1e-8, lamb 1e-6; adafactor: added to squared gradients, 1e-30",
-      {.min = 0, .help = {.default_text = "the optimizer's"}});
+           "decay of the second moment: 0.95 for adamw; lion: decay of its momentum, 0.99", rate);
+  spec.add("eps", c.eps,
+           "denominator epsilon: 1e-8 for adamw, 1e-6 for lamb; adafactor: added to squared "
+           "gradients, 1e-30",
+           {.min = 0, .help = {.default_text = "the optimizer's"}});
   spec.add(
       "weight-decay", c.weight_decay,
       "decoupled weight decay, not for norms and biases; sgd: L2 penalty as in torch.optim.SGD",
@@ -97,7 +98,7 @@ void describe_optimizer(ConfigSpec& spec, RunConfig& c, const RunWords& words) {
   spec.add("param-groups", c.param_groups,
            "lr factor and weight decay by parameter name: \"PATTERN:lr=FACTOR,decay=DECAY;...\"; * "
            "matches any characters, the last matching group wins");
-  spec.add("momentum", c.momentum, "momentum, sgd 0.9, muon 0.95", rate);
+  spec.add("momentum", c.momentum, "momentum: 0.9 for sgd, 0.95 for muon", rate);
   spec.add("clip", c.clip,
            "maximum global gradient norm; 0: no clipping; 1bit-adam: after --freeze-step each "
            "replica clips by its own norm",
@@ -118,8 +119,8 @@ void describe_optimizer(ConfigSpec& spec, RunConfig& c, const RunWords& words) {
            {.help = {.metavar = "A-B", .default_text = "none"}})
       .may_change();
   spec.add("ema", c.ema,
-           "decay of a moving average of the weights, validated too, such as 0.9999 (4 bytes per "
-           "parameter); 0: off",
+           "decay of a moving average of the weights, such as 0.9999; the average is validated "
+           "too, and takes 4 bytes per parameter; 0: off",
            {.min = 0, .max = 1, .exclude_max = true});
   spec.add("seed", c.seed, "seed of initial weights, data order, dropout and samples", {.min = 0});
 }
@@ -183,8 +184,8 @@ void describe_context(ConfigSpec& spec, RunConfig& c) {
                    {"ulysses", ContextKind::kUlysses},
                    {"ulysses+ring", ContextKind::kUlyssesRing}},
                   "attention over the tokens of other ranks; gather: all keys and values at once; "
-                  "ring: one rank after another; ulysses: all tokens of some heads, whose number "
-                  "--context divides; ulysses+ring: a ring of ulysses groups")
+                  "ring: one rank after another; ulysses: all tokens of some heads (--context must "
+                  "divide the number of heads); ulysses+ring: a ring of ulysses groups")
       .may_change();
 }
 
@@ -289,11 +290,10 @@ void describe_device(ConfigSpec& spec, RunConfig& c) {
            "from the placement of GPUs; 1: off",
            {.min = 0})
       .may_change();
-  spec.add(
-          "timeout", c.timeout_s,
-          "longest wait for a collective or heartbeat of another rank; 10 times that, up to 600 s, "
-          "before the first step is done; 0: no limit",
-          {.min = 0, .help = {.metavar = "SECONDS", .unit = "s"}})
+  spec.add("timeout", c.timeout_s,
+           "longest wait for a collective or for another rank's heartbeat; until the first step is "
+           "done, 10 times this, at most 600 s; 0: no limit",
+           {.min = 0, .help = {.metavar = "SECONDS", .unit = "s"}})
       .may_change();
   spec.add("check-replicas", c.check_replicas,
            "steps between bitwise comparisons of replicated parameters, to find faulty hardware; "
@@ -370,8 +370,9 @@ void describe_checkpoints(ConfigSpec& spec, RunConfig& c) {
            {.help = {.metavar = "COMMAND", .default_text = "none"}})
       .may_change();
   spec.add("resume", c.resume,
-           "auto: continue from the newest valid checkpoint in --out, if any; DIR: from that "
-           "checkpoint or run; none: new run; layout, precision, device and batch may change",
+           "what to continue; auto: the newest valid checkpoint in --out, if any; DIR: that "
+           "checkpoint or run; none: start a new run; layout, precision, device and batch may "
+           "change",
            {.is_path = true, .help = {.metavar = "auto|none|DIR"}})
       .may_change()
       .basic("continue from a checkpoint; auto: the newest in --out");

@@ -59,7 +59,7 @@ StopVotes::~StopVotes() {
     try {
       work_.wait();
     } catch (const std::exception& error) {
-      log_warning("last vote on stopping: ", error.what());
+      log_warning("the ranks' last vote on whether to stop failed: ", error.what());
     }
   }
   drop_event();

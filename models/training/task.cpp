@@ -5,7 +5,7 @@
 namespace shale::models {
 
 std::unique_ptr<Task> Task::twin(const RunConfig& /*run*/) const {
-  throw UnavailableError("this task cannot make another for a plan (Task::twin)");
+  throw UnavailableError("this task cannot be planned, because it does not implement Task::twin()");
 }
 
 int64_t Task::parameters() {
@@ -42,11 +42,11 @@ Tensor Task::own_rows(const Tensor& field) const {
 }
 
 Tensor Task::run_pieces(const comm::PieceRange&, const Tensor&, const DeviceBatch&) {
-  throw InternalError("task: the model has no list of pieces (Task::pieces())");
+  throw InternalError("task: pipelines need Task::run_pieces(), which this task lacks");
 }
 
 Shape Task::boundary(int64_t) const {
-  throw InternalError("task: the model has no list of pieces (Task::pieces())");
+  throw InternalError("task: pipelines need Task::boundary(), which this task lacks");
 }
 
 }  // namespace shale::models

@@ -180,9 +180,9 @@ void Trainer::build_step() {
   const DType dtype = dtype_of_flag(config_.dtype, context_.device());
   log_info(world_.size(), world_.size() == 1 ? " rank on " : " ranks on ", context_.device(), " x ",
            context_.exec().threads, " threads, ", dtype_name(dtype), ", zero ", config_.zero);
-  log_info(config_.global_batch, " ", unit_.samples, " a step, ",
-           config_.global_batch / (config_.micro_batch * layout_.ranks), " x ", config_.micro_batch,
-           " per rank");
+  const int64_t micro_batches = config_.global_batch / (config_.micro_batch * layout_.ranks);
+  log_info(config_.global_batch, " ", unit_.samples, " a step, on each rank ", micro_batches,
+           micro_batches == 1 ? " micro-batch of " : " micro-batches of ", config_.micro_batch);
   if (const comm::Degrees& degrees = parallel_->degrees(); degrees.here() > 1) {
     log_info("each process hosts ", degrees.here(), " mesh ranks, ", degrees.tensor_here,
              " of tensor ", degrees.tensor, " x ", degrees.context_here, " of context ",

@@ -122,11 +122,12 @@ void Trainer::check_finite(const StepOutcome& outcome, float loss) {
     what += cat(", the gradient of ", step_->parallel().first_non_finite(), " is not finite");
   }
   if (step_->scales_loss()) what += cat(", with a loss scale of ", outcome.state.loss_scale.value);
-  throw NonFiniteError(cat("step ", outcome.step + 1, ": ", what,
-                           "; expected finite values: lower --lr, or check the data; ",
-                           config_.skip_non_finite > 0
-                               ? cat("--skip-non-finite ", config_.skip_non_finite, " is used up")
-                               : std::string("--skip-non-finite N skips such steps")));
+  throw NonFiniteError(
+      cat("step ", outcome.step + 1, ": ", what,
+          "; expected finite values: lower --lr, or check the data; ",
+          config_.skip_non_finite > 0
+              ? cat("the limit of --skip-non-finite ", config_.skip_non_finite, " is reached")
+              : std::string("--skip-non-finite N skips such steps")));
 }
 
 void Trainer::evaluate(int64_t step) {

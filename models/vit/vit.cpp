@@ -23,7 +23,7 @@ const ImageModelConfig& checked(const ImageModelConfig& config) {
   }
   if (config.heads < 1 || config.width % config.heads != 0) {
     throw ConfigError(cat("vision transformer: width is ", config.width, " with ", config.heads,
-                          " heads, expected a divisor of the width"));
+                          " heads, expected a number of heads that divides the width"));
   }
   return config;
 }

@@ -54,7 +54,10 @@ class PackedValues {
 
  private:
   const char* next(size_t bytes) {
-    if (bytes > bytes_->size() - at_) throw InternalError("packed values: too few bytes");
+    if (bytes > bytes_->size() - at_) {
+      throw InternalError(
+          cat("packed values: expected ", bytes, " more bytes, found ", bytes_->size() - at_));
+    }
     at_ += bytes;
     return bytes_->data() + at_ - bytes;
   }

@@ -146,9 +146,14 @@ class Reader {
         properties.is(PickleKind::kDict) ? properties.get("dtype") : properties.at(0);
     StoredTensor tensor{name, find_torch_dtype(dtype.name()), entry.get("size").integers(), {}};
     if (tensor.type == nullptr) fail(name, "has no dtype");
-    if (std::ssize(tensor.shape) > kMaxSafetensorsRank) fail(name, "has too many dimensions");
+    if (std::ssize(tensor.shape) > kMaxSafetensorsRank) {
+      fail(name,
+           cat("has ", tensor.shape.size(), " dimensions, expected at most ", kMaxSafetensorsRank));
+    }
     const PickleValue chunks = entry.get("chunks");
-    if (static_cast<int64_t>(chunks.size()) > kMaxParts) fail(name, "has too many parts");
+    if (static_cast<int64_t>(chunks.size()) > kMaxParts) {
+      fail(name, cat("has ", chunks.size(), " parts, expected at most ", kMaxParts));
+    }
     for (size_t i = 0; i < chunks.size(); ++i) add_part(key, chunks.at(i).state(), tensor);
     check_cover(tensor);
     tensors_.add(std::move(tensor));
@@ -163,17 +168,17 @@ class Reader {
       fits = part.begin[d] >= 0 && part.shape[d] >= 0 && part.shape[d] <= tensor.shape[d] &&
              part.begin[d] <= tensor.shape[d] - part.shape[d];
     }
-    if (!fits) fail(tensor.name, "has a part outside it");
+    if (!fits) fail(tensor.name, "has a part that exceeds the tensor's shape");
     if (std::find(part.shape.begin(), part.shape.end(), 0) != part.shape.end()) return;
     const auto it = slices_.find({key, part.begin});
-    if (it == slices_.end()) fail(tensor.name, "has a part without a place in a file");
+    if (it == slices_.end()) fail(tensor.name, "has a part without an entry in storage_data");
     const Slice& slice = it->second;
     part.file = &file(slice.file);
     const auto bytes = part.file->bytes();
     if (slice.begin < 0 || slice.bytes < 0 || slice.begin > std::ssize(bytes) ||
         slice.bytes > std::ssize(bytes) - slice.begin) {
       fail(tensor.name, cat("has ", slice.bytes, " bytes at ", slice.begin, " of ", slice.file,
-                            ", which has ", bytes.size()));
+                            ", which has ", bytes.size(), " bytes"));
     }
     part.archive =
         bytes.subspan(static_cast<size_t>(slice.begin), static_cast<size_t>(slice.bytes));

@@ -42,10 +42,10 @@ std::shared_ptr<const MappedFile> FileMaps::map(size_t file) const {
       expected.path, MapOptions{.pattern = AccessPattern::kRandom});
   const Entry found = entry_of(*map);
   if (found.bytes != expected.bytes || found.modified_ns != expected.modified_ns) {
-    throw DataError(cat(expected.path, ": ", found.bytes, " bytes, expected the file of ",
+    throw DataError(cat(expected.path, ": has ", found.bytes, " bytes, expected the file with ",
                         expected.bytes,
-                        " bytes that was there at the start of the run: it was "
-                        "changed or replaced; a run needs its data unchanged"));
+                        " bytes that was there at the start of the run: it was changed or "
+                        "replaced; a run needs its data unchanged"));
   }
   lock.lock();
   if (slot.map == nullptr) keep(slot, map);

@@ -336,7 +336,7 @@ void PickleReader::remember(uint64_t id) {
 }
 
 void PickleReader::recall(uint64_t id) {
-  if (id >= memo_.size()) fail(cat("memo entry ", id, " of ", memo_.size()));
+  if (id >= memo_.size()) fail(cat("memo entry ", id, ", expected one below ", memo_.size()));
   stack_.push_back(memo_[static_cast<size_t>(id)]);
 }
 

@@ -68,8 +68,11 @@ void check_safetensors_specs(const std::vector<SafetensorsSpec>& tensors) {
       throw InternalError(cat("safetensors: tensor '", spec.name, "' ", problem));
     };
     if (!names.insert(spec.name).second) fail("is declared twice");
-    if (spec.name == "__metadata__") fail("has the name of the metadata");
-    if (static_cast<int64_t>(spec.name.size()) > kMaxSafetensorsName) fail("has too long a name");
+    if (spec.name == "__metadata__") fail("has the reserved name of the metadata");
+    if (static_cast<int64_t>(spec.name.size()) > kMaxSafetensorsName) {
+      fail(cat("has a name of ", spec.name.size(), " bytes, expected at most ",
+               kMaxSafetensorsName));
+    }
     if (static_cast<int64_t>(spec.shape.size()) > kMaxSafetensorsRank) {
       fail(cat("has ", spec.shape.size(), " dimensions, expected at most ", kMaxSafetensorsRank));
     }

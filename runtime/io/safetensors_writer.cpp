@@ -63,7 +63,9 @@ void SafetensorsWriter::write(const View& tensor) {
   if (spec == nullptr) fail(", expected nothing more");
   const bool same_shape =
       std::equal(tensor.shape.begin(), tensor.shape.end(), spec->shape.begin(), spec->shape.end());
-  if (tensor.dtype != spec->dtype || !same_shape) fail(", which was declared otherwise");
+  if (tensor.dtype != spec->dtype || !same_shape) {
+    fail(", which was declared with another dtype or shape");
+  }
   if (!tensor.contiguous()) fail(", expected a dense tensor");
   if (written_ != 0) fail(cat(", of which ", written_, " bytes are written already"));
   write(std::span(static_cast<const std::byte*>(tensor.data), static_cast<size_t>(tensor.bytes())));

@@ -156,7 +156,7 @@ void StoredTensors::add(StoredTensor tensor) {
   const std::string name = tensor.name;
   const auto [it, is_new] = tensors_.try_emplace(name, std::move(tensor));
   if (!is_new) {
-    throw DataError(cat(it->second.path(), ": tensor '", excerpt(name), "' is there twice"));
+    throw DataError(cat(it->second.path(), ": tensor '", excerpt(name), "' appears twice"));
   }
 }
 

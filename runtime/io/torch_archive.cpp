@@ -139,7 +139,7 @@ void TorchArchive::add_storages() {
     if (storage.bytes < 0 ||
         (type != nullptr &&
          __builtin_mul_overflow(storage.bytes, type->bits / 8, &storage.bytes))) {
-      id.at(4).fail("a storage's size", "a possible size");
+      id.at(4).fail("a storage's size", "0 or more elements that fit into 64 bits");
     }
     const auto [it, is_new] = storages_.try_emplace(std::string(id.at(2).text()), storage);
     if (!is_new && (it->second.type != type || it->second.bytes != storage.bytes)) {

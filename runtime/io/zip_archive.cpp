@@ -117,7 +117,9 @@ class ZipReader {
       fail_member("is compressed, as in TorchScript; expected an archive of torch.save");
     if ((number<uint16_t>(at + 8) & kEncrypted) != 0) fail_member("is encrypted");
     const Place place = place_of(at, at + kCentralBytes + name_bytes, extra_bytes);
-    if (place.bytes != place.stored) fail_member("has two sizes");
+    if (place.bytes != place.stored) {
+      fail_member("is not compressed, but its compressed and uncompressed sizes differ");
+    }
     if (place.local > bytes_.size() || number<uint32_t>(place.local) != kLocal ||
         number<uint16_t>(place.local + 26) != name_bytes ||
         text(place.local + kLocalBytes, name_bytes) != name) {
@@ -127,7 +129,7 @@ class ZipReader {
         place.local + kLocalBytes + name_bytes + number<uint16_t>(place.local + 28);
     if (data > bytes_.size() || place.bytes > bytes_.size() - data) fail_member("is cut off");
     const auto part = bytes_.subspan(static_cast<size_t>(data), static_cast<size_t>(place.bytes));
-    if (!members.emplace(name, part).second) fail_member("is there twice");
+    if (!members.emplace(name, part).second) fail_member("appears twice");
     return at + kCentralBytes + name_bytes + extra_bytes + number<uint16_t>(at + 32);
   }
 

@@ -18,7 +18,8 @@ void check_sharding(std::string_view name, const Shape& whole, const Sharding& s
   const auto [share, dim, groups, ranks, rank, is_of_experts] = sharding;
   if (dim < 0 || dim >= whole.ndim() || (groups > 1 && dim != 0)) {
     throw ConfigError(cat("sharding: ", name, whole, " cannot be split along dimension ", dim,
-                          ", expected one below ", whole.ndim(), ", and 0 for groups"));
+                          ", expected a dimension below ", whole.ndim(),
+                          ", and dimension 0 for groups"));
   }
   const int64_t units = whole[dim] / (groups * unit);
   if (units * groups * unit == whole[dim] && units % ranks == 0) return;

@@ -161,8 +161,9 @@ DiskMemory::Ranges::iterator DiskMemory::start(std::span<std::byte> pages, bool 
   const auto found = ranges_.find(pages.data());
   if (found != ranges_.end()) {
     if (found->second.bytes != pages.size()) {
-      throw InternalError(cat("offload: a range of ", pages.size(), " bytes was requested that is ",
-                              "in memory as a range of ", found->second.bytes, " bytes"));
+      throw InternalError(cat("offload: requested ", pages.size(),
+                              " bytes of a range that is in memory with ", found->second.bytes,
+                              " bytes"));
     }
     return found;
   }

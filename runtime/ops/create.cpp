@@ -54,7 +54,7 @@ Tensor uniform(Context& context, const Shape& shape, float low, float high, DTyp
 Tensor arange(Context& context, double begin, double end, double step, DType dtype) {
   const double count = std::ceil((end - begin) / step);
   if (!(count >= 0 && count < 0x1p53)) {
-    throw ShapeError(cat("arange: no steps of ", step, " lead from ", begin, " to ", end));
+    throw ShapeError(cat("arange: steps of ", step, " do not lead from ", begin, " to ", end));
   }
   return equidistant(context, begin, step, static_cast<int64_t>(count), dtype);
 }

@@ -187,7 +187,8 @@ void run_dropout(const Exec& exec, const kernels::DropoutArgs& all,
     begin += elements;
   }
   if (begin == all.x.numel()) return;
-  throw ShapeError(cat("dropout: `places` has ", begin, " elements, expected those of ", all.x));
+  throw ShapeError(
+      cat("dropout: `places` has ", begin, " elements, expected as many as x, ", all.x));
 }
 
 }  // namespace

@@ -54,7 +54,7 @@ std::vector<OptimRun> runs_of(const OptimShard& shard, float weight_decay, Runs 
   for (const OptimSpan& span : shard.spans) {
     if (span.count == 0) continue;
     if (span.offset < end) {
-      throw InternalError(cat("optimizer: in ", shard.name, " ", span.parameter->full_name(),
+      throw InternalError(cat("optimizer: in ", shard.name, ", ", span.parameter->full_name(),
                               " begins at ", span.offset, ", before the end of the previous span"));
     }
     const OptimRun alone = {.offset = span.offset,

@@ -26,11 +26,11 @@ std::vector<OptimShard> local_shards(Module& module, Context& context) {
     LeafState& leaf = leaf_state(parameter->value);
     const bool is_held = leaf.grad.defined() && leaf.grad.storage().use_count() > 1;
     if (is_held || leaf.allocate_grad != nullptr || !leaf.ready_hooks.empty()) {
-      throw InternalError(cat("local_shards: the gradient of ", shard.name,
-                              " is in use already, by earlier shards, fully_shard() or "
-                              "DataParallel; use the shards of one call, with "
-                              "select_parameters(shards, ...) for each of several optimizers, and "
-                              "optim_shards(model) of a sharded model"));
+      throw InternalError(
+          cat("local_shards: the gradient of ", shard.name,
+              " is in use already, by earlier shards, fully_shard() or "
+              "DataParallel; call local_shards() once, and divide its shards among optimizers with "
+              "select_parameters(shards, ...); for a sharded model use optim_shards(model)"));
     }
     leaf.grad = shard.grad.alias(parameter->shape, contiguous_strides(parameter->shape));
     leaf.has_value = false;

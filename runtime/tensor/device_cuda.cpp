@@ -247,9 +247,8 @@ class CudaBackend final : public DeviceBackend {
     for (const void* memory : {to, from}) {
       if (!is_ordinary(memory)) continue;
       throw InternalError(
-          "capture: a copy from or to ordinary host memory, expected pinned or device memory, "
-          "which is "
-          "still there when the graph runs");
+          "capture: a copy from or to pageable host memory, expected pinned or device memory, "
+          "because the graph repeats the copy whenever it runs");
     }
   }
   struct Priorities {

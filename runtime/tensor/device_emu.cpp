@@ -138,9 +138,8 @@ class EmuBackend final : public DeviceBackend {
       std::memmove(to, from, bytes);
     } else if (captures(stream) && !(is_ours(from) && is_ours(to))) {
       throw InternalError(
-          "capture: a copy from or to ordinary host memory, expected pinned or device memory, "
-          "which is "
-          "still there when the graph runs");
+          "capture: a copy from or to pageable host memory, expected pinned or device memory, "
+          "because the graph repeats the copy whenever it runs");
     } else if (!is_ours(from)) {
       const auto* begin = static_cast<const std::byte*>(from);
       as_stream(stream)->enqueue([to, kept = std::vector<std::byte>(begin, begin + bytes)] {

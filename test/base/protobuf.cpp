@@ -49,9 +49,9 @@ TEST_CASE("what is no message is a DataError that names its source", "[protobuf]
       }
     });
   };
-  CHECK(problem("\x12\x07test") == "m: a field of 7 bytes, but only 4 are left");
+  CHECK(problem("\x12\x07test") == "m: a field has 7 bytes, but only 4 bytes are left");
   CHECK(contains(problem("\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"), "more than ten"));
-  CHECK(contains(problem("\x08\x96"), "but only 0 are left"));
+  CHECK(contains(problem("\x08\x96"), "but only 0 bytes are left"));
   CHECK(contains(problem(std::string_view("\0", 1)), "expected a field number of at least 1"));
   CHECK(problem("\x0b") == "m: field 1 has wire type 3, expected 0, 1, 2 or 5");
 }

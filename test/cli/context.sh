@@ -111,7 +111,7 @@ refuses() {
 }
 refuses "--context 3: one copy of the model needs 3 ranks, found 2" 2 --context 3
 refuses "--ranks-per-process is 4 on 1 process with --context 2" 1 --context 2 --ranks-per-process 4
-refuses "MoE routers would count; expected a multiple of 4" 1 --context 2 --model moe-nano
+refuses "MoE routers would count the padding; expected a multiple of 4" 1 --context 2 --model moe-nano
 refuses "--sample-tokens 5 is incompatible with --context 2" 1 --context 2 --sample-tokens 5
 refuses "--context-leaves was removed; use --context" 1 --context-leaves 4
 refuses "has no effect without --context" 1 --context-kind ring

@@ -132,10 +132,10 @@ tail -n 20 corpus/a.jsonl | gzip >hub/data/validation/0.JSON.GZ
 cp hub/data/0.json hub/data/test.json
 printf 'PAR1\0\0PAR1' >hub/data/0.parquet
 says "320 documents in said/data-cache" --data hub --data-field body --model nano
-says "validation tokens (by name); skipped 1 Parquet, 1 of test" --data hub --data-field body --model nano
-says "(by a hash of each document)" --data hub/data/0.json --data-field body --model nano
+says "validation tokens (chosen by file name); skipped 1 Parquet, 1 of the test split" --data hub --data-field body --model nano
+says "(chosen by a hash of each document)" --data hub/data/0.json --data-field body --model nano
 mkdir texts && printf 'a line\nand more of it, for a sequence\n%.0s' 1 2 3 >texts/train.txt && cp texts/train.txt texts/dev.txt
-says "validation: 1 file, 114 B, by name" --data texts --model nano --tokenizer none
+says "validation: 1 file, 114 B, chosen by file name" --data texts --model nano --tokenizer none
 refused 64 "jsonl and compressed text need a tokenizer" --data hub --data-field body --tokenizer none
 refused 64 "jsonl and compressed text need a tokenizer" --data hub/data/0.json --tokenizer none
 refused 65 "expected an object with 'text' in each line" --data all.json

@@ -76,7 +76,7 @@ has '4, which SHALE_MACHINE simulates' \
   'fix: use a slot with all lanes' \
   'to 1: one switch, no peer access; to 2, 3: two NUMA nodes, no peer access' \
   'to 3: a root complex, no peer access' \
-  'refuses peer access between all (NVIDIA GeForce RTX 4090): data goes through host memory' \
+  'refuses peer access between all GPUs (NVIDIA GeForce RTX 4090): data goes through host memory' \
   'at 15.7 GB/s each way at most: an all-reduce of 1 GB takes 63 ms or more' \
   'reduces inside each of 2 NUMA nodes first, then once between them'
 # Simulates GPUs with peer access only behind a switch; three GPUs cannot be split equally between
@@ -89,7 +89,7 @@ add_gpu "$work/switch" pci0000:ac/0000:ac:01.0/0000:ad:00.0 1 4-7 16 - L40S
 variables=(SHALE_MACHINE="$work/switch")
 run 0 doctor --quick
 has 'to 1: one switch, peer access; to 2: two NUMA nodes, no peer access' \
-  'refuses peer access between some' '--comm mpi ignores NUMA nodes'
+  'refuses peer access between some GPUs' '--comm mpi ignores NUMA nodes'
 # Simulates unknown or invalid values in /sys.
 echo 'no number' >"$work/switch/sys/devices/pci0000:ac/0000:ac:01.0/0000:ad:00.0/numa_node"
 rm -r "$work/switch/sys/bus/pci/devices/0000:19:00.0"

@@ -46,7 +46,7 @@ trains alone 2 --steps 8
   >"$work/head" 2>&1 &
 head_pid=$!
 await head "shale join $head"
-has head '1 of 2 nodes are there'
+has head '1 of 2 nodes have joined'
 (on_right "$shale" join $head) >"$work/node" 2>&1 &
 code_of $! 0 'the node'
 code_of $head_pid 0 'the head'
@@ -79,7 +79,7 @@ node=$!
 await_rows left 6
 kill -9 "$(pgrep -P $node -x shale)"
 await head '(10.213.77.2) has left'
-await head '1 of 2 nodes are there'
+await head '1 of 2 nodes have joined'
 (on_right "$shale" join $head) >"$work/node" 2>&1 &
 node=$!
 code_of $head_pid 0 'the head of a node that left'
@@ -136,7 +136,7 @@ code_of $head_pid 75 'a head that is stopped while it waits'
 (on_left "$shale" train lm --nodes 2 --join-timeout 1 "${flags[@]}" --out "$work/none") \
   >"$work/head" 2>&1
 [[ $? -eq 69 ]] || fail 'a head without nodes'
-has head '1 of 2 nodes are there (this host)'
+has head '1 of 2 nodes have joined (this host)'
 "$shale" train lm --nodes 2 --elastic --data x >"$work/output" 2>&1
 [[ $? -eq 64 ]] || fail '--elastic with --nodes 2'
 

@@ -225,7 +225,7 @@ refuses "--tensor 4: one copy of the model needs 2 ranks, found 1" 1 --tensor 4 
 refuses "--ranks-per-process has no effect without --tensor or --context" 1 --ranks-per-process 2
 refuses "--ranks-per-process 2 is incompatible with --cuda-graph" 1 --tensor 2 --cuda-graph --device emu
 refuses "--tensor-leaves was removed; use --tensor" 1 --tensor-leaves 4
-refuses "MoE routers would count; expected a multiple of 2" 1 --tensor 2 --seq-len 31 --model moe-nano
+refuses "MoE routers would count the padding; expected a multiple of 2" 1 --tensor 2 --seq-len 31 --model moe-nano
 refuses "expected a multiple of 256" 1 --tensor 2 --seq-len 31 --attention-pattern local
 refuses "expected rows of a multiple of 64" 1 --tensor 2 --optimizer adamw-8bit
 refuses "expected tensor ranks that divide 3" 1 --tensor 2 --optimizer adamw-8bit --width 192

@@ -186,7 +186,7 @@ expect 64 "text tokenizer" "was" -- "${lm[@]}" --data corpus/b.txt --steps 6 --r
 expect 64 "training data" -- "${lm[@]}" --data corpus/b.txt --steps 6 --resume auto --out run \
   --tokenizer none --vocab 2000
 # Shards carry their tokenizer; another tokenizer, or a model without one, is refused.
-expect 0 "vocabulary 2000" "validation tokens (by name)" -- "${lm[@]}" --data one --steps 1 --out own
+expect 0 "vocabulary 2000" "validation tokens (chosen by file name)" -- "${lm[@]}" --data one --steps 1 --out own
 same moved.json own/checkpoints/step_00000001/tokenizer.json
 expect 64 "tokenizers differ: --tokenizer has other.json of 2000 tokens" -- "${lm[@]}" --data one \
   --tokenizer other.json --steps 1 --out none

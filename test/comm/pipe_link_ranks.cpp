@@ -262,9 +262,10 @@ TEST_CASE("an end that does not come is named after the time-out, with the messa
       float value = 0;
       if (group->rank() == 0) {
         links[0]->send(make_view(&value, {1}), id_of(*links[0], 0)).wait();
-        CHECK(contains(failure_of(*links[0], &value, 1, id_of(*links[0], 1)),
-                       "link 0 -> 1: rank 0 waited 0.3 s for room for forward 1 of chunk 1 in "
-                       "step 12, fp32[1], which rank 1 does not make"));
+        CHECK(
+            contains(failure_of(*links[0], &value, 1, id_of(*links[0], 1)),
+                     "link 0 -> 1: rank 0 waited 0.3 s for a free buffer for forward 1 of "
+                     "chunk 1 in step 12, fp32[1], but rank 1 has not received earlier messages"));
       }
       meet->barrier();
       // The receiver still gets messages that were sent before.
@@ -307,7 +308,7 @@ TEST_CASE("links refuse what cannot be, and ranks that ask for different ones", 
   };
   CHECK(contains(refusal({.sender = 0, .receiver = ranks}),
                  cat("expected ranks from 0 to ", ranks - 1)));
-  CHECK(contains(refusal({.sender = 0, .receiver = 0}), "expected two ranks"));
+  CHECK(contains(refusal({.sender = 0, .receiver = 0}), "expected two different ranks"));
   CHECK(group->make_links({}).empty());
   if (too_few()) return;
   CHECK(contains(refusal({.sender = 0, .receiver = 1, .slots = 0}), "slots is 0"));
@@ -332,7 +333,8 @@ TEST_CASE("links refuse what cannot be, and ranks that ask for different ones", 
     return link.options().sends ? link.receive(view, id_of(link, 0))
                                 : link.send(view, id_of(link, 0));
   };
-  CHECK(contains(message_of<ConfigError>([&] { other(); }), "this is the end of rank"));
+  CHECK(
+      contains(message_of<ConfigError>([&] { other(); }), "this end of the link belongs to rank"));
   CHECK(contains(message_of<ConfigError>([&] { own(view, {.chunk = 2}); }), "expected forward"));
   CHECK(contains(
       message_of<ShapeError>([&] { own(make_view(values.data(), {kCount + 1}), id_of(link, 0)); }),

@@ -185,12 +185,12 @@ TEST_CASE("fp8 GEMMs that cuBLASLt cannot compute are refused before they run", 
   CHECK(contains(refusal(gpu(80), {.a = a(), .b = b(), .c = out}),
                  "needs compute capability 8.9 or later, found 8.0"));
   CHECK(contains(refusal(gpu(120), {.a = a(), .b = odd(), .c = c.view({16, 24})}),
-                 "b is uint8[24,32], expected a multiple of 16 lines for cuBLASLt on compute "
+                 "b is uint8[24,32], expected a multiple of 16 rows for cuBLASLt on compute "
                  "capability 12.0"));
   CHECK(contains(refusal(gpu(), {.a = a(), .b = b(), .c = c.view({16, 16}, {16, 1}, 1)}),
-                 "expected lines at multiples of 16 bytes"));
+                 "that begin at multiples of 16 bytes"));
   CHECK(contains(refusal(gpu(), {.a = a(), .b = b(), .c = c.view({16, 16}, {20, 1})}),
-                 "expected lines at multiples of 16 bytes"));
+                 "that begin at multiples of 16 bytes"));
   CHECK(contains(
       refusal(gpu(), {.a = a(), .b = b(), .c = out, .residual = c.view({16, 16}, {16, 1}, 1)}),
       "residual is"));

@@ -271,7 +271,7 @@ TEST_CASE("adafactor names the argument that is wrong", "[kernels][optim]") {
   CHECK(test::message_of<ShapeError>([&] { means(four.view(), 0); }) ==
         "adafactor_means: row_mean is fp32[4], expected shape [3]");
   CHECK(test::message_of<ShapeError>([&] { means(three.view(), 1); }) ==
-        "adafactor_means: grad has the elements 1 to 13, expected an end of at most 12");
+        "adafactor_means: grad covers the elements 1 to 13, expected an end of at most 12");
 }
 
 }  // namespace shale

@@ -136,7 +136,7 @@ TEST_CASE("lists of blocks that cannot be are errors", "[kernels][attention]") {
   CHECK(contains(message_of<InternalError>([&] {
                    kernels::make_block_lists(1, 2, 3, lists_of({1, 1}));
                  }),
-                 "query block 0 lists key block 1 after 1, expected ascending ones below 3"));
+                 "query block 0 lists key block 1 after 1, expected ascending key blocks below 3"));
   CHECK(contains(message_of<InternalError>([&] {
                    kernels::make_block_lists(1, 2, 3, lists_of({0, 3}));
                  }),

@@ -198,7 +198,7 @@ TEST_CASE("an id outside the table is named with its place", "[kernels][embeddin
   late.first = 1;
   CHECK(test::message_of<ShapeError>([&] {
           run_fwd<float>(exec, late, {0, 1, 2, 3, 4, 5}, table, test::randn<float>(12, 3));
-        }) == "embedding_fwd: positions is fp32[3,4], expected positions 1 to 3");
+        }) == "embedding_fwd: positions is fp32[3,4], expected rows for the positions 1 to 3");
 }
 
 }  // namespace shale

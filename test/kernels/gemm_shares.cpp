@@ -225,10 +225,10 @@ TEST_CASE("shares that make no sense are refused", "[gemm]") {
     return message_of<UnavailableError>([&] { run_gemm(emulator->exec(), g); });
   };
   CHECK(contains(refused(shared(GemmTile::kHopper128x128, 13)),
-                 "13 shares of the k of 4 tiles, kHopper128x128, expected 0 to 12"));
+                 "splits k over 13 shares for 4 tiles of kHopper128x128, expected 0 to 12"));
   CHECK(contains(refused(shared(GemmTile::kHopper128x128, -1)), "expected 0 to 12"));
   for (const GemmTile tile : {GemmTile::k128x128, GemmTile::kHopperPingPong128x128}) {
-    CHECK(contains(refused(shared(tile, 2)), "2 shares of the k of 0 tiles"));
+    CHECK(contains(refused(shared(tile, 2)), "splits k over 2 shares for 0 tiles"));
   }
   CHECK(contains(refused({GemmEngine::kOwn, GemmTile::kHopper128x128, 2}), "and 2 splits"));
 }

@@ -189,11 +189,11 @@ TEST_CASE("reduce_dims names the argument that is wrong", "[kernels][reduce]") {
     return test::message_of<Error>([&] { kernels::reduce_dims(exec, args); });
   };
   CHECK(message({.x = a.view({2, 4}), .y = a.view({2, 2})}) ==
-        "reduce_dims: y is fp32[2,2], expected the sizes of x, fp32[2,4], or 1");
+        "reduce_dims: y is fp32[2,2], expected in each dimension the size of x, fp32[2,4], or 1");
   CHECK(message({.x = a.view({2, 4}), .y = a.view({4})}) ==
-        "reduce_dims: y is fp32[4], expected the sizes of x, fp32[2,4], or 1");
+        "reduce_dims: y is fp32[4], expected in each dimension the size of x, fp32[2,4], or 1");
   CHECK(message({.x = a.view({0, 4}), .y = a.view({1, 4}), .op = ReduceOp::kMax}) ==
-        "reduce_dims: x is fp32[0,4], expected elements for a maximum or minimum");
+        "reduce_dims: x is fp32[0,4], expected at least one element for a maximum or minimum");
   CHECK(test::contains(message({.x = a.view({4}), .y = a.view({1}), .op = ReduceOp::kArgMax}),
                        "reduce_dims: y is fp32[1], expected"));
 }

@@ -302,7 +302,8 @@ def _flatten(values):
     parts = [_flatten(value) for value in values]
     shapes = {shape for _, shape in parts}
     if len(shapes) > 1:
-        raise _library.ArgumentError(f"nested lists have the shapes {sorted(shapes)}, expected one")
+        raise _library.ArgumentError(f"nested lists have the shapes {sorted(shapes)}, expected "
+                                     "one shape")
     return [x for flat, _ in parts for x in flat], (len(parts), *(shapes.pop() if shapes else ()))
 
 
@@ -417,7 +418,8 @@ def _from_interface(owner, interface):
     shape = interface["shape"]
     given = interface.get("strides")
     if given is not None and any(s % _SIZES[code] for s in given):
-        raise _library.ArgumentError(f"strides are {given} bytes, expected multiples of an element")
+        raise _library.ArgumentError(f"strides are {given} bytes, expected multiples of the "
+                                     "element size")
     strides = None if given is None else [s // _SIZES[code] for s in given]
     address, read_only = interface["data"]
     return _from_memory((owner, interface), address, code, shape, strides, read_only)

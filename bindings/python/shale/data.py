@@ -476,8 +476,8 @@ def main():
     parser = argparse.ArgumentParser(prog="python3 -m shale.data", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("paths", metavar="PATH", nargs="+", help="file or folder")
-    parser.add_argument("--column", metavar="NAME", help="column of the text or of the messages; "
-                        "a.b: a field of a column; txt or json.a of tars")
+    parser.add_argument("--column", metavar="NAME", help="column with the text or the "
+                        "messages; a.b: field b of column a; of tar files: txt, or json.KEY")
     parser.add_argument("--from", dest="converter", choices=CONVERTERS,
                         help="convert conversations of this layout to 'messages'")
     parser.add_argument("--split", choices=("train", "validation", "test"),

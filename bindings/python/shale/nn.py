@@ -27,7 +27,7 @@ def _body(user, inputs, input_count, outputs, output_count):
         results = given if isinstance(given, tuple) else (given,)
         if len(results) != output_count:
             raise _library.ArgumentError(
-                f"{type(run.module).__name__}.forward returned {len(results)} tensors, and its "
+                f"{type(run.module).__name__}.forward returned {len(results)} tensors, but its "
                 f"class has outputs = {output_count}")
         for i, x in enumerate(results):
             outputs[i] = result("tensor_share", x, shown=f"{type(run.module).__name__}.forward")

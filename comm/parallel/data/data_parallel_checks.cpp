@@ -116,7 +116,7 @@ void check_unit_options(const ShardingContext& shared, const UnitOptions& option
            shard.rank() % small->size() == small->rank(),
        "ReshardAfterForward::kSmallGroup needs a group of consecutive ranks whose size divides ",
        shard.size(), ", the size of the shard group; found ",
-       small == nullptr ? "none" : cat("one of ", small->size()));
+       small == nullptr ? "none" : cat("a group of ", small->size(), " ranks"));
 }
 
 // The tensor ranks that share layers must be those of ShardGroups::tensor, which adds gradients.

@@ -217,7 +217,8 @@ void check_schedule(const Schedule& schedule) {
              schedule.micros);
       }
       if (seen.count(kind, chunk) != micro) {
-        fail(what, " comes where ", seen.count(kind, chunk), " is next: expected ascending order");
+        fail(what, " comes where micro-batch ", seen.count(kind, chunk),
+             " is next: expected micro-batches in ascending order");
       }
       const ActionKind before = kind == kBackwardWeights ? kBackwardInput : kForward;
       if (kind != kForward && seen.count(before, chunk) <= micro) {

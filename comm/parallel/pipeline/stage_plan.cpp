@@ -104,8 +104,9 @@ std::vector<UnitPlan> stage_units(Module& root, std::span<const nn::Piece> piece
       const bool first = here.insert(parameter).second;
       if (uses[parameter] > 1) {
         if (!parameter->tied || uses[parameter] > 2) {
-          throw InternalError(cat("pipeline: ", parameter->full_name(), " is used by ",
-                                  uses[parameter], " pieces, expected a tied table in two"));
+          throw InternalError(
+              cat("pipeline: ", parameter->full_name(), " is used by ", uses[parameter],
+                  " pieces, expected one piece, or two for a tied embedding table"));
         }
         if (parameter->trainable) unit.tied.insert(parameter);
       }

@@ -143,7 +143,8 @@ __global__ void __launch_bounds__(kThreads)
 SortedIds sort_ids(const char* op, const Exec& exec, const View& ids, int64_t first, int64_t V) {
   constexpr int64_t kMost = std::numeric_limits<int32_t>::max() - kSegment;
   if (ids.numel() > kMost || V > kMost) {
-    throw ShapeError(cat(op, ": ids is ", ids, " for ", V, " rows, expected at most ", kMost));
+    throw ShapeError(
+        cat(op, ": ids is ", ids, " for ", V, " rows, expected at most ", kMost, " ids and rows"));
   }
   const auto count = static_cast<int32_t>(ids.numel());
   const auto segments = static_cast<int>(ceil_div(count, kSegment));

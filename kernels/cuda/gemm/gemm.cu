@@ -133,8 +133,8 @@ void check_shares(const GemmProblem& p, const GemmPlan& plan) {
   if (plan.shares == 0) return;
   const int64_t tiles = tiles_of(p, plan.tile, plan.cluster, plan.sms).shared;
   if (plan.shares > 0 && can_cut(p, tiles, plan.shares)) return;
-  throw UnavailableError(cat("gemm: ", plan.shares, " shares of the k of ", tiles, " tiles, ",
-                             name_of(plan.tile), ", expected 0 to ",
+  throw UnavailableError(cat("gemm: the plan splits k over ", plan.shares, " shares for ", tiles,
+                             " tiles of ", name_of(plan.tile), ", expected 0 to ",
                              tiles * ceil_div(p.k, kStageOfShares)));
 }
 

@@ -32,7 +32,8 @@ void Barriers::sync_all(Fiber& self) {
 
 void Barriers::sync(Fiber& self, int id, int threads, bool arrive_only) {
   if (id < 1 || id >= kBarriers) {
-    block_.fail(Fault::kBarrierMisuse, cat("named barrier ", id, ": numbers are 1 to 15"));
+    block_.fail(Fault::kBarrierMisuse,
+                cat("named barrier ", id, ": expected a number from 1 to 15"));
   }
   Barrier& barrier = barriers_[static_cast<size_t>(id)];
   check_named(self, barrier, id, threads);

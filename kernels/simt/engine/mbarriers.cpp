@@ -82,8 +82,8 @@ int MBarriers::engine(int number) {
 void MBarriers::change_bytes(Barrier& barrier, int64_t by) {
   barrier.bytes += by;
   if (std::abs(barrier.bytes) > kMaxPendingBytes) {
-    std::string text = cat("an mbarrier counts ", barrier.bytes, " bytes to come, at most ",
-                           kMaxPendingBytes, " are possible");
+    std::string text = cat("an mbarrier waits for ", barrier.bytes, " more bytes, at most ",
+                           kMaxPendingBytes, " bytes are possible");
     block_.fail(Fault::kBarrierMisuse, std::move(text));
   }
 }

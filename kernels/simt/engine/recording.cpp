@@ -39,7 +39,8 @@ void Recording::add_wait(Stream& stream, const Event& event) {
   if (event.recording != id_) {
     throw InternalError(
         "capture: a captured stream waits for an event that was recorded outside of the capture, "
-        "expected an event of the capture; the graph runs after all earlier work anyway");
+        "expected an event of the capture; leave the wait out, because the graph runs after all "
+        "earlier work");
   }
   if (!has(stream)) branches_.push_back(&stream);
   items_.push_back({.branch = branch_of(stream), .kind = Kind::kWait, .event = event.number});

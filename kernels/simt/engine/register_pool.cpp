@@ -33,8 +33,8 @@ RegisterPool::Thread& RegisterPool::of(const Fiber& self) {
 
 void RegisterPool::check_direction(const Thread& thread, int registers, bool is_right) {
   if (is_right) return;
-  block_.fail(Fault::kRegisters, cat(t_fiber->primitive, ": to ", registers,
-                                     " registers, the thread has ", thread.registers));
+  block_.fail(Fault::kRegisters, cat(t_fiber->primitive, ": asks for ", registers,
+                                     " registers, but the thread has ", thread.registers));
 }
 
 void RegisterPool::shrink(Fiber& self, int registers) {

@@ -126,10 +126,10 @@ bool StreamSet::done(const Event& event) {
 void StreamSet::begin_capture(Stream* stream) {
   const std::lock_guard lock(mutex_);
   if (stream == nullptr || capture_ != nullptr) {
-    throw InternalError(
-        cat("capture: ",
-            stream == nullptr ? "the default stream cannot be captured" : "another is in progress",
-            ", expected one capture at a time, of a stream that was created"));
+    throw InternalError(cat("capture: ",
+                            stream == nullptr ? "the default stream cannot be captured"
+                                              : "another capture is in progress",
+                            ", expected one capture at a time, of a stream that was created"));
   }
   capture_ = std::make_unique<Recording>(*this, *stream, ++recordings_);
 }

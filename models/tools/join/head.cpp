@@ -299,7 +299,7 @@ std::string Head::missing() const {
     command += cat(command.ends_with(' ') ? "" : " or ", host, ":", at_.port);
   }
   return cat(count(), " of ", options_.count, options_.processes ? " processes" : " nodes",
-             " are there (", names, "); ",
+             " have joined (", names, "); ",
              options_.processes ? cat("missing: ranks ", absent)
                                 : cat("run with the same SHALE_TOKEN on other nodes: ", command));
 }

@@ -28,7 +28,7 @@ bool is_wanted(const Device& device) {
   const char* const value = std::getenv("SHALE_KERNEL_CHECK");
   const std::string_view wish = value == nullptr ? "" : value;
   if (!wish.empty() && wish != "on" && wish != "off") {
-    throw ConfigError(cat("SHALE_KERNEL_CHECK: ", wish, ", expected on or off"));
+    throw ConfigError(cat("SHALE_KERNEL_CHECK: found ", wish, ", expected on or off"));
   }
   return device.type == DeviceType::kCuda  ? wish != "off"
          : device.type == DeviceType::kEmu ? wish == "on"
@@ -74,7 +74,7 @@ CheckReport check(Context& context, const std::optional<CheckedDevice>& device,
     throw UnavailableError(text);
   }
   log_info("checked the kernels of ", context.device(), " in ", now.report.cases, " cases",
-           now.report.not_run > 0 ? cat(", without time for ", now.report.not_run, " others")
+           now.report.not_run > 0 ? cat(", without time for ", now.report.not_run, " other cases")
                                   : std::string());
   if (device) kernel_check::store_check(now);
   return now.report;

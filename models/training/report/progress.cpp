@@ -114,7 +114,7 @@ std::string format_progress(const ProgressState& state, std::optional<double> se
 std::string format_evaluation(const EvalMetrics& metrics, int64_t total_steps) {
   std::string line = cat(step_text({.step = metrics.step, .total_steps = total_steps}),
                          " | validation loss ", print("%.4f", double{metrics.val_loss}));
-  if (metrics.ema_val_loss) line += print(", of the average %.4f", *metrics.ema_val_loss);
+  if (metrics.ema_val_loss) line += print(", of the averaged weights %.4f", *metrics.ema_val_loss);
   for (const auto& [k, share] : metrics.top_k) {
     line += cat(" | top ", k, print(": %.2f%%", 100 * share));
   }

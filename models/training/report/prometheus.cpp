@@ -76,7 +76,8 @@ void add_step(Page& page, const StepMetrics& m) {
   page.gauge("shale_loss", "Mean training loss of the step.", double{m.loss});
   page.gauge("shale_grad_norm", "L2 norm of the gradient before clipping.", m.grad_norm);
   page.gauge("shale_learning_rate", "Learning rate of the step.", m.lr);
-  page.family(cat("shale_", m.item, "_total"), "counter", "Number used so far by all ranks.");
+  page.family(cat("shale_", m.item, "_total"), "counter",
+              "Number that all ranks have trained on so far.");
   page.sample(m.items);
   page.gauge(cat("shale_", m.item, "_per_second"), "Throughput of all ranks.", m.items_per_s);
   page.gauge("shale_step_seconds", "Time of the step.", seconds(m.step_ms));
@@ -105,7 +106,8 @@ void add_ranks(Page& page, const RanksMetrics& m) {
   page.gauge("shale_ranks", "Ranks of the run.", static_cast<double>(m.ranks));
   for (const auto& [name, spread] : m.figures) {
     if (!spread) continue;
-    page.family(cat("shale_rank_", name), "gauge", "Over all ranks since the previous report.");
+    page.family(cat("shale_rank_", name), "gauge",
+                "Minimum, median and maximum of all ranks since the previous report.");
     page.sample(spread->least, "of=\"min\"");
     page.sample(spread->median, "of=\"median\"");
     page.sample(spread->most, "of=\"max\"");

@@ -57,8 +57,8 @@ class LineReader {
               continued(object, *both[i], i == 0 ? "chosen" : "rejected", shared);
           if (turns.size() != 1) {
             fail(
-                "the chat template changes a turn when later turns follow, expected only one "
-                "turn of the assistant");
+                "the chat template writes an earlier turn differently when later turns follow; "
+                "give each example only one turn of the assistant");
           }
           examples.push_back(std::move(turns.front()));
         }
@@ -387,8 +387,8 @@ static ExampleSplits read_here(const ExampleOptions& options) {
     }
   }
   splits.note = cat(val->size() == 0 ? ""
-                    : by_name        ? ", by name"
-                                     : ", by a hash of each",
+                    : by_name        ? ", chosen by file name"
+                                     : ", chosen by a hash of each",
                     skipped.describe(), describe(blocks, "ignored keys", &Findings::ignored),
                     describe(blocks, "special tokens that stay text", &Findings::marks));
   if (train->size() == 0) {

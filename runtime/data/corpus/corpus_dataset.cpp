@@ -76,9 +76,9 @@ DatasetSplits open_corpus(const DataSource& source, const DataOptions& options) 
   splits.format = DataFormat::kCorpus;
   const auto size = [](const auto& stream) { return stream == nullptr ? 0 : stream->size(); };
   const std::string rule = splits.val == nullptr     ? "none is held out"
-                           : done.val_documents == 0 ? "the end of the corpus"
-                           : by_name                 ? "by name"
-                                                     : "by a hash of each document";
+                           : done.val_documents == 0 ? "from the end of the corpus"
+                           : by_name                 ? "chosen by file name"
+                                                     : "chosen by a hash of each document";
   splits.summary = cat("corpus ", source.path, ", ", done.documents, " documents in ", job.out,
                        ": ", size(splits.train), " training and ", size(splits.val),
                        " validation tokens (", rule, ")", skipped.describe());

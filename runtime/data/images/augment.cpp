@@ -99,9 +99,10 @@ void check_crop(const Image& image, const Crop& crop, int64_t pixels, int64_t va
       crop.row + crop.rows <= image.rows && crop.col + crop.cols <= image.cols) {
     return;
   }
-  throw InternalError(cat("augment: found a crop of ", crop.cols, " x ", crop.rows, " at ",
-                          crop.col, ", ", crop.row, ", expected one within ", image.cols, " x ",
-                          image.rows, " and 3 values per pixel, found ", values));
+  throw InternalError(cat("augment: found a crop of ", crop.cols, " x ", crop.rows,
+                          " pixels at column ", crop.col, ", row ", crop.row,
+                          ", expected one within the image of ", image.cols, " x ", image.rows,
+                          " pixels, and 3 values per pixel, found ", values));
 }
 
 // Writes the resized crop as [pixels, pixels, 3], values 0 to 1.

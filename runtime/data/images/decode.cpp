@@ -28,8 +28,8 @@ namespace image_internal {
 
 void check_size(int64_t rows, int64_t cols, const std::string& source) {
   if (rows > 0 && cols > 0 && cols <= kMaxImagePixels / rows) return;
-  throw DataError(
-      cat(source, ": ", cols, " x ", rows, " pixels, expected 1 to ", kMaxImagePixels, " in all"));
+  throw DataError(cat(source, ": ", cols, " x ", rows, " pixels, expected 1 to ", kMaxImagePixels,
+                      " pixels in all"));
 }
 
 #ifndef SHALE_HAVE_PNG

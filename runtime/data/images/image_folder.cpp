@@ -150,7 +150,9 @@ FoundImages find(const ImageDataOptions& options) {
   for (const std::string& split : held_out) {
     for (const std::string& name : classes_in(folder / split)) {
       if (std::binary_search(found.classes.begin(), found.classes.end(), name)) continue;
-      throw DataError(cat((folder / split / name).string(), ": no class of ", train.string()));
+      throw DataError(cat((folder / split / name).string(),
+                          ": expected the name of a class, that is, of a folder in ",
+                          train.string()));
     }
     find_images(folder / split, split, found.classes, all, found.others);
   }
@@ -198,10 +200,13 @@ ImageSplits open_folder(const ImageDataOptions& options) {
                      .checksum = found.checksum};
   if (by_name) splits.val = std::make_shared<const FolderImages>(std::move(found.val));
   hold_out(splits, options.val_fraction);
-  splits.summary = cat("folder: ", splits.train->size(), " training and ",
-                       splits.val == nullptr ? 0 : splits.val->size(), " validation images",
-                       by_name ? " (by name)" : "", " of ", splits.classes.size(), " classes");
-  if (found.unused > 0) splits.summary += cat("; skipped ", found.unused, " images of test");
+  splits.summary =
+      cat("folder: ", splits.train->size(), " training and ",
+          splits.val == nullptr ? 0 : splits.val->size(), " validation images",
+          by_name ? " (chosen by folder name)" : "", " of ", splits.classes.size(), " classes");
+  if (found.unused > 0) {
+    splits.summary += cat("; skipped ", found.unused, " images of the test split");
+  }
   if (found.others > 0) {
     splits.summary += cat("; skipped ", found.others, " files that are no PNG or JPEG");
   }

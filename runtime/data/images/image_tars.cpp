@@ -289,7 +289,7 @@ ImageSplits open_webdataset(const ImageDataOptions& options) {
   splits.summary = cat("webdataset: ", splits.train->size(), " training and ",
                        splits.val == nullptr ? 0 : splits.val->size(), " validation images of ",
                        splits.classes.size(), " classes in ", tars, " tars",
-                       unused > 0 ? cat("; skipped ", unused, " tars of test") : "");
+                       unused > 0 ? cat("; skipped ", unused, " tars of the test split") : "");
   return splits;
 }
 

@@ -218,7 +218,7 @@ LatentSplits open_latents(const std::string& path, double val_fraction, const On
                        " validation latents of ", splits.classes, " classes, ", splits.channels,
                        " x ", splits.pixels, " x ", splits.pixels);
   if (folder.skipped > 0) {
-    splits.summary += cat("; skipped ", folder.skipped, " files of test");
+    splits.summary += cat("; skipped ", folder.skipped, " files of the test split");
   }
   return splits;
 }

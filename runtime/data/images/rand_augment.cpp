@@ -174,8 +174,9 @@ const char* to_string(ImageChange change) {
 
 void change_image(Image& image, ImageChange change, int strength, bool negative) {
   if (image.channels != 3 || strength < 0 || strength > kStrongestChange) {
-    throw InternalError(cat("change_image: ", image.channels, " channels, strength ", strength,
-                            ", expected 3, 0 to ", kStrongestChange));
+    throw InternalError(cat("change_image: found ", image.channels, " channels and strength ",
+                            strength, ", expected 3 channels and a strength from 0 to ",
+                            kStrongestChange));
   }
   const auto up_to = [&](double end) {
     const double amount = double{strength_between(0, static_cast<float>(end), strength)};

@@ -152,7 +152,8 @@ std::vector<std::string> names_in(const fs::path& path, int64_t classes) {
       text.remove_prefix(std::min(end + 1, text.size()));
     }
     if (std::ssize(names) != classes) {
-      throw DataError(cat(path.string(), ": ", names.size(), " names, expected ", classes));
+      throw DataError(cat(path.string(), ": ", names.size(),
+                          " names, expected one for each of the ", classes, " classes"));
     }
   }
   for (int64_t i = std::ssize(names); i < classes; ++i) names.push_back(std::to_string(i));

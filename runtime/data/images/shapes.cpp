@@ -144,7 +144,8 @@ std::shared_ptr<const ImageDataset> make_shapes(const ShapesOptions& options) {
   constexpr int64_t kSmallest = 8, kLargest = 4096;
   if (options.images < 1 || options.pixels < kSmallest || options.pixels > kLargest) {
     throw ConfigError(cat("shapes: ", options.images, " images of ", options.pixels,
-                          " pixels, expected at least 1 image of ", kSmallest, " to ", kLargest));
+                          " pixels, expected at least 1 image of ", kSmallest, " to ", kLargest,
+                          " pixels"));
   }
   return std::make_shared<const Shapes>(options);
 }

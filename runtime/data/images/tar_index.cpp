@@ -105,7 +105,8 @@ std::string index_tar(std::span<const std::byte> archive,
     const int64_t begin = at + kBlock;
     const std::string name = next_name.empty() ? name_of(header) : next_name;
     if (bytes > end - begin) {
-      return cat(excerpt(name), " of ", bytes, " bytes is cut after ", end - begin);
+      return cat(excerpt(name), " has ", bytes, " bytes, but the file ends after ", end - begin,
+                 " of them");
     }
     const std::string_view content =
         all.substr(static_cast<size_t>(begin), static_cast<size_t>(bytes));

@@ -147,7 +147,7 @@ Divided divide(std::vector<TokenPiece> documents, const std::vector<FileUse>& us
     const int64_t head = tail_start(documents.front(), fraction);
     PieceBytes(documents.front()).check();
     auto [train, val] = split_pieces(std::move(documents), TokenWidth::k8, head);
-    return {std::move(train), std::move(val), ", the end of the file"};
+    return {std::move(train), std::move(val), ", from the end of the file"};
   }
   const bool by_name = std::find(uses.begin(), uses.end(), FileUse::kValidation) != uses.end();
   std::vector<uint32_t> hashes;
@@ -160,7 +160,9 @@ Divided divide(std::vector<TokenPiece> documents, const std::vector<FileUse>& us
     const bool is_val = chosen[i] || uses[i] == FileUse::kValidation;
     (is_val ? divided.val : divided.train).push_back(std::move(documents[i]));
   }
-  if (!divided.val.empty()) divided.rule = by_name ? ", by name" : ", by a hash of each file";
+  if (!divided.val.empty()) {
+    divided.rule = by_name ? ", chosen by file name" : ", chosen by a hash of each file";
+  }
   return divided;
 }
 
@@ -243,8 +245,9 @@ DatasetSplits open_text(const DataSource& source, const DataOptions& options) {
   splits.val = make_stream(std::move(val), options);
   if (options.tokenizer != nullptr) {
     const int64_t held_out = splits.val == nullptr ? 0 : splits.val->size();
-    splits.summary += cat("; ", splits.train == nullptr ? 0 : splits.train->size(), " and ",
-                          held_out, " tokens of ", options.tokenizer->path);
+    splits.summary +=
+        cat("; ", splits.train == nullptr ? 0 : splits.train->size(), " training and ", held_out,
+            " validation tokens of ", options.tokenizer->path);
   }
   return splits;
 }

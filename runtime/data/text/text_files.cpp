@@ -134,7 +134,7 @@ std::string SkippedFiles::describe() const {
   add(records, "JSON not in lines (python3 -m shale.data converts an array)");
   add(not_utf8, "not UTF-8");
   add(no_lines, "without lines of JSON");
-  add(test, "of test");
+  add(test, "of the test split");
   return text;
 }
 

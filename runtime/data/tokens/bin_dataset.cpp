@@ -28,7 +28,7 @@ BinData collect_llmc(const DataSource& source, const std::vector<std::string>& f
     }
     if (header.width != data.width) {
       throw DataError(cat(path, ": tokens of ", static_cast<int>(header.width), " bytes, but ",
-                          first, " has ", static_cast<int>(data.width)));
+                          first, " has tokens of ", static_cast<int>(data.width), " bytes"));
     }
     data.add(std::move(file), kLlmcHeaderBytes, header.tokens, is_validation);
   }
@@ -150,9 +150,9 @@ DatasetSplits make_splits(BinData data, DataFormat format, const DataOptions& op
   const size_t files = data.train.size() + data.val.size();
   take_checksums(data, options, splits);
   const int64_t bound = check_all(data, options);
-  const char* rule = " (by name)";
+  const char* rule = " (chosen by file name)";
   if (data.val.empty()) {
-    rule = options.val_fraction > 0 ? " (the end of the data)" : "";
+    rule = options.val_fraction > 0 ? " (from the end of the data)" : "";
     const int64_t total = count_tokens(data.train);
     const auto held_out = static_cast<int64_t>(static_cast<double>(total) * options.val_fraction);
     std::tie(data.train, data.val) =
@@ -170,7 +170,8 @@ DatasetSplits make_splits(BinData data, DataFormat format, const DataOptions& op
 LlmcHeader parse_llmc_header(std::span<const std::byte> shard, const std::string& source) {
   const auto bytes = static_cast<int64_t>(shard.size());
   if (bytes < kLlmcHeaderBytes) {
-    throw DataError(cat(source, ": ", bytes, " bytes, expected a header of ", kLlmcHeaderBytes));
+    throw DataError(
+        cat(source, ": ", bytes, " bytes, expected a header of ", kLlmcHeaderBytes, " bytes"));
   }
   std::array<int32_t, 3> header;
   std::memcpy(header.data(), shard.data(), sizeof header);
@@ -192,7 +193,7 @@ LlmcHeader parse_llmc_header(std::span<const std::byte> shard, const std::string
   const int64_t want = kLlmcHeaderBytes + result.tokens * static_cast<int>(result.width);
   if (result.tokens <= 0 || bytes != want) {
     throw DataError(cat(source, ": the header says ", result.tokens, " tokens, ", want,
-                        " bytes in all, but the file has ", bytes));
+                        " bytes in all, but the file has ", bytes, " bytes"));
   }
   return result;
 }

@@ -62,7 +62,8 @@ Index read_index(const std::string& path) {
   const auto room = static_cast<uint64_t>(bytes - kHeaderBytes);
   if (sequences == 0 || sequences > room / 12 || documents > (room - 12 * sequences) / 8) {
     throw DataError(cat(path, ": ", sequences, " sequences and ", documents,
-                        " documents do not fit into its ", bytes, " bytes, expected at least one"));
+                        " documents do not fit into its ", bytes,
+                        " bytes; expected at least one sequence, and room for all"));
   }
   index.sequences = static_cast<int64_t>(sequences);
   return index;
@@ -115,7 +116,7 @@ DatasetSplits open_megatron(const DataSource& source, const DataOptions& options
     const Index index = read_index(index_path(path));
     if (width && *width != index.width) {
       throw DataError(cat(path, ": tokens of ", static_cast<int>(index.width), " bytes, but ",
-                          files.front(), " has ", static_cast<int>(*width)));
+                          files.front(), " has tokens of ", static_cast<int>(*width), " bytes"));
     }
     width = index.width;
     MappedFile file = map_tokens(path, options.validate);

@@ -115,7 +115,7 @@ RawFile open_raw_file(const std::string& path, const DataOptions& options) {
     file.check();
     if (options.width && *options.width != header.width) {
       throw DataError(cat(path, ": tokens of ", 8 * static_cast<int>(header.width),
-                          " bits, expected ", 8 * static_cast<int>(*options.width)));
+                          " bits, expected ", 8 * static_cast<int>(*options.width), " bits"));
     }
     return {.file = std::move(file),
             .width = header.width,
@@ -167,7 +167,7 @@ DatasetSplits open_raw(const DataSource& source, const DataOptions& options) {
     RawFile file = open_raw_file(path, options);
     if (width && *width != file.width) {
       throw DataError(cat(path, ": tokens of ", static_cast<int>(file.width), " bytes, but ",
-                          files.front(), " has ", static_cast<int>(*width)));
+                          files.front(), " has tokens of ", static_cast<int>(*width), " bytes"));
     }
     width = file.width;
     data.add(std::move(file.file), file.offset, file.tokens, is_validation);

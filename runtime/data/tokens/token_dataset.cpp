@@ -105,7 +105,7 @@ std::vector<TokenFile> divide_token_files(const DataSource& source,
     if (uses[i] != FileUse::kNone) used.push_back({files[i], uses[i] == FileUse::kValidation});
   }
   if (const size_t left_out = files.size() - used.size(); left_out > 0) {
-    note += cat("; skipped ", left_out, " of test");
+    note += cat("; skipped ", left_out, " files of the test split");
   }
   return used;
 }

@@ -174,7 +174,7 @@ TEST_CASE("micro-batches and shapes that do not fit the ranks are refused", "[pa
   if (ranks != 2) return;
   CHECK(contains(
       message_of<ConfigError>([&] { train(*group, {.pipeline = 2}, {.micro_batches = 2}, 16); }),
-      "pipeline 2 with width 0 of sequences of 16 tokens"));
+      "pipeline 2 with width 0 and sequences of 16 tokens"));
 }
 
 }  // namespace shale::test

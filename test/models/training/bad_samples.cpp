@@ -119,7 +119,7 @@ TEST_CASE("steps that are not finite are skipped up to a number in a row") {
   const auto one = [&] {
     train(dir.file("one"), two, {"--steps", "8", "--skip-non-finite", "1"});
   };
-  CHECK(contains(message_of<NonFiniteError>(one), "--skip-non-finite 1 is used up"));
+  CHECK(contains(message_of<NonFiniteError>(one), "the limit of --skip-non-finite 1 is reached"));
   CHECK(train(dir.file("two"), two, {"--steps", "8", "--skip-non-finite", "2"}).size() == 8);
 }
 

@@ -102,7 +102,8 @@ TEST_CASE("every format of tokens and text is divided by names", "[data]") {
   put(dir, "text/test.txt", "of no use");
   CHECK(sizes("text") == Sizes{4, 10});
   CHECK(sizes("text/*/*") == Sizes{4, 10});
-  CHECK(contains(open_dataset({.path = dir.file("text")}).summary, "by name; skipped 1 of test"));
+  CHECK(contains(open_dataset({.path = dir.file("text")}).summary,
+                 "chosen by file name; skipped 1 of the test split"));
   put(dir, "llmc/retrieval_0.bin", llmc_shard({1, 2, 3}));
   put(dir, "llmc/x_dev_0.bin", llmc_shard({1, 2}));
   put(dir, "llmc/x_test_0.bin", llmc_shard({1}));

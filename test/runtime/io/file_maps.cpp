@@ -79,7 +79,7 @@ TEST_CASE("a file that was changed or replaced is not used", "[io]") {
   files.add(entry_of(path));
   const auto error = [&] { return message_of<DataError>([&] { files.map(0); }); };
   dir.write("x", "12345");
-  CHECK(contains(error(), path + ": 5 bytes, expected the file of 4 bytes"));
+  CHECK(contains(error(), path + ": has 5 bytes, expected the file with 4 bytes"));
   dir.write("x", "abcd");
   const auto later = std::filesystem::last_write_time(path) + std::chrono::seconds(1);
   std::filesystem::last_write_time(path, later);

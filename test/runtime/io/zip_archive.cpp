@@ -68,7 +68,7 @@ TEST_CASE("a malformed archive is an error", "[io]") {
       {"PK", "shorter than an empty archive"},
       {changed<uint16_t>(text, directory + 10, 8), "'a/data.pkl' is compressed"},
       {changed<uint16_t>(text, directory + 8, 1), "is encrypted"},
-      {changed<uint32_t>(text, directory + 20, 9), "has two sizes"},
+      {changed<uint32_t>(text, directory + 20, 9), "compressed and uncompressed sizes differ"},
       {changed<uint32_t>(text, directory, 0), "its directory is malformed"},
       {changed<uint16_t>(text, end + 4, 1), "split into several files"},
       {changed<uint64_t>(text, end64 + 32, 1), "another size than it claims"},
@@ -78,7 +78,7 @@ TEST_CASE("a malformed archive is an error", "[io]") {
       {changed<uint64_t>(text, end - 12, ~uint64_t{0}), "no 64-bit directory"},
       {changed<char>(text, 30, 'b'), "not where the directory says"},
       // Sizes and places in the 64-bit fields of the first member.
-      {changed<uint64_t>(text, directory + 60, 1000), "has two sizes"},
+      {changed<uint64_t>(text, directory + 60, 1000), "compressed and uncompressed sizes differ"},
       {changed<uint64_t>(changed<uint64_t>(text, directory + 60, 1000), directory + 68, 1000),
        "is cut off"},
       {changed<uint64_t>(text, directory + 76, ~uint64_t{0} - 3), "not where the directory says"},
@@ -94,7 +94,7 @@ TEST_CASE("a malformed archive is an error", "[io]") {
   std::string same = twice.add("a", "1");
   same += twice.add("a", "2");
   same += twice.directory();
-  CHECK(contains(message_of<DataError>([&] { read(same); }), "member 'a' is there twice"));
+  CHECK(contains(message_of<DataError>([&] { read(same); }), "member 'a' appears twice"));
 }
 
 }  // namespace shale

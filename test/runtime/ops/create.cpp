@@ -96,8 +96,10 @@ TEST_CASE("arange and linspace have the numbers of NumPy") {
   CHECK(arange(context, 0, 0).numel() == 0);
   CHECK(to_host<float>(linspace(context, 0, 1, 5)) == Floats{0, 0.25f, 0.5f, 0.75f, 1});
   CHECK(to_host<float>(linspace(context, 3, 9, 1)) == Floats{3});
-  CHECK(contains(message_of<ShapeError>([&] { arange(context, 0, 3, -1); }), "no steps of -1"));
-  CHECK(contains(message_of<ShapeError>([&] { arange(context, 0, 3, 0); }), "no steps of 0"));
+  CHECK(contains(message_of<ShapeError>([&] { arange(context, 0, 3, -1); }),
+                 "steps of -1 do not lead from"));
+  CHECK(contains(message_of<ShapeError>([&] { arange(context, 0, 3, 0); }),
+                 "steps of 0 do not lead from"));
   CHECK(contains(message_of<ShapeError>([&] { linspace(context, 0, 1, 0); }), "count is 0"));
 }
 

@@ -189,7 +189,7 @@ TEST_CASE("memory that the host does not have is refused before it is written", 
   void* const second = backend->memory().allocate(third);
   CHECK(test::contains(
       test::message_of<OutOfMemoryError>([&] { backend->memory().allocate(2 * third); }),
-      "more do not fit into host memory, of which "));
+      "more do not fit into host memory: only "));
   backend->memory().free(second, third);
   backend->memory().free(backend->memory().allocate(third), third);
   backend->memory().free(first, third);

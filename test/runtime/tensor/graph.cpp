@@ -175,9 +175,9 @@ TEST_CASE("work that waits for the device cannot be captured", "[runtime][graph]
     return message_of<InternalError>([&] { Graph(memory, work); });
   };
   CHECK(contains(refused([&] { context.synchronize(); }), "the host waits for a captured stream"));
-  CHECK(contains(refused([&] { to_host<float>(polynomial(x)); }), "ordinary host memory"));
-  CHECK(contains(refused([&] { vector_of(context, 1); }), "ordinary host memory"));
-  CHECK(contains(refused([&] { Graph(memory, [] {}); }), "another is in progress"));
+  CHECK(contains(refused([&] { to_host<float>(polynomial(x)); }), "pageable host memory"));
+  CHECK(contains(refused([&] { vector_of(context, 1); }), "pageable host memory"));
+  CHECK(contains(refused([&] { Graph(memory, [] {}); }), "another capture is in progress"));
   // After an error, the context is unchanged.
   CHECK(last(polynomial(x)) == 5);
   Tensor y;

@@ -38,7 +38,7 @@ void check_aligned(const char* op, const char* name, const View& matrix) {
   const int64_t line = matrix.stride(0) * dtype_size(matrix.dtype);
   if (address % 16 == 0 && line % 16 == 0) return;
   throw ShapeError(cat(op, ": ", name, " is ", matrix, " with strides ", matrix.strides,
-                       ", expected lines at multiples of 16 bytes for cuBLASLt"));
+                       ", expected rows that begin at multiples of 16 bytes, for cuBLASLt"));
 }
 
 }  // namespace
@@ -68,7 +68,7 @@ void fp8_gemm(const Exec& exec, const Fp8GemmArgs& args) {
   const int64_t unit = fp8_lines_unit(exec.device);
   if (args.b.lines() % unit != 0) {
     throw ShapeError(cat(kOp, ": b is ", args.b.codes, ", expected a multiple of ", unit,
-                         " lines for cuBLASLt on compute capability ",
+                         " rows for cuBLASLt on compute capability ",
                          capability_text(exec.device.arch)));
   }
   check_aligned(kOp, "c", args.c);

@@ -193,7 +193,7 @@ class Trainer {
 void check(const BpeTrainerOptions& options) {
   const int64_t least = 256 + std::ssize(options.special);
   if (options.vocab_size < least || options.vocab_size > kMaxTokens) {
-    throw ConfigError(cat("a vocabulary of ", options.vocab_size, ", expected ", least,
+    throw ConfigError(cat("a vocabulary of ", options.vocab_size, " tokens, expected ", least,
                           " (bytes and special tokens) to ", kMaxTokens));
   }
   std::set<std::string> seen;
@@ -203,7 +203,7 @@ void check(const BpeTrainerOptions& options) {
     if (token.size() < 2 || !is_visible || !seen.insert(token).second) {
       throw ConfigError(
           cat("special token '", excerpt(token),
-              "', expected at least two visible ASCII characters, and no repetition"));
+              "', expected at least two visible ASCII characters, and each token only once"));
     }
   }
 }

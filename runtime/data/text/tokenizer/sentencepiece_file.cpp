@@ -75,7 +75,7 @@ class ModelReader {
     const size_t id = model_.pieces.size();
     const auto fail = [&](std::string_view want) {
       throw DataError(
-          cat(source_, ": piece ", id, " is '", excerpt(piece.text, 40), "', expected ", want));
+          cat(source_, ": piece ", id, " ('", excerpt(piece.text, 40), "'): expected ", want));
     };
     if (piece.text.empty()) fail("a piece that is not empty");
     if (piece.text.size() > kMaxPieceBytes) fail(cat("at most ", kMaxPieceBytes, " bytes"));

@@ -68,7 +68,7 @@ void Tokenizer::State::fill_byte_tokens() {
     byte_tokens[b] = vocabulary.find(name);
     if (byte_tokens[b] == kNone) {
       throw DataError(cat(spec.source, ": no token for the byte ", fallback_name(b),
-                          ", expected one for each"));
+                          ", expected one token for each byte"));
     }
   }
 }

@@ -167,8 +167,8 @@ TEST_CASE("a list that lacks an action, or has it elsewhere, is refused by name"
   CHECK(contains(error([](List& list) { list.pop_back(); }), "rank 0: chunk 0 lacks actions"));
   CHECK(contains(error([](List& list) { list.push_back(list.back()); }), "backward 3 of chunk 0"));
   CHECK(contains(error([](List& list) { list[0].chunk = 1; }), "expected chunks below 1"));
-  CHECK(
-      contains(error([](List& list) { std::swap(list[0], list[1]); }), "expected ascending order"));
+  CHECK(contains(error([](List& list) { std::swap(list[0], list[1]); }),
+                 "expected micro-batches in ascending order"));
   CHECK(contains(error([](List& list) { std::swap(list[0], list[2]); }),
                  "backward 0 of chunk 0 comes before forward 0 of chunk 0"));
   CHECK(contains(error([](List& list) { list[2].kind = ActionKind::kBackwardInput; }), "rank 0"));

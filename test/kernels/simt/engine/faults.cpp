@@ -176,10 +176,10 @@ TEST_CASE("threads at different barriers are a fault", "[kernels][emulator]") {
 }
 
 TEST_CASE("misuse of a named barrier is a fault", "[kernels][emulator]") {
-  expect({Fault::kBarrierMisuse, "numbers are 1 to 15"}, named_barrier, {.grid = 1, .block = 64},
-         16, 64);
-  expect({Fault::kBarrierMisuse, "numbers are 1 to 15"}, named_barrier, {.grid = 1, .block = 64}, 0,
-         64);
+  expect({Fault::kBarrierMisuse, "expected a number from 1 to 15"}, named_barrier,
+         {.grid = 1, .block = 64}, 16, 64);
+  expect({Fault::kBarrierMisuse, "expected a number from 1 to 15"}, named_barrier,
+         {.grid = 1, .block = 64}, 0, 64);
   expect({Fault::kBarrierMisuse, "expected whole warps"}, named_barrier, {.grid = 1, .block = 64},
          1, 48);
   expect({Fault::kBarrierMisuse, "expected whole warps"}, named_barrier, {.grid = 1, .block = 64},

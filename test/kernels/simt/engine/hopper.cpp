@@ -393,9 +393,9 @@ TEST_CASE("a warpgroup takes the registers that another has given back", "[kerne
   expect({Fault::kDeadlock}, "wait at grow_registers", registers_kernel, 384, Registers::kTooMany);
   expect({Fault::kDeadlock}, "for 64 more registers a thread, 0 are free in the block",
          registers_kernel, 384, Registers::kNobodyShrinks);
-  expect({Fault::kRegisters}, "shrink_registers: to 176 registers, the thread has 168",
+  expect({Fault::kRegisters}, "shrink_registers: asks for 176 registers, but the thread has 168",
          registers_kernel, 384, Registers::kShrinkToMore);
-  expect({Fault::kRegisters}, "grow_registers: to 160 registers, the thread has 168",
+  expect({Fault::kRegisters}, "grow_registers: asks for 160 registers, but the thread has 168",
          registers_kernel, 384, Registers::kGrowToFewer);
   expect({Fault::kRegisters}, "end with different numbers of registers", registers_kernel, 384,
          Registers::kOneWarp);

@@ -152,7 +152,8 @@ TEST_CASE("captures do not nest, and end where they began", "[kernels][emulator]
   CHECK(contains(s.refused([&] { s.streams.end_capture(s.origin); }), "no capture began"));
   CHECK(contains(s.refused([&] { s.streams.begin_capture(nullptr); }), "default stream"));
   s.streams.begin_capture(s.origin);
-  CHECK(contains(s.refused([&] { s.streams.begin_capture(s.other); }), "another is in progress"));
+  CHECK(contains(s.refused([&] { s.streams.begin_capture(s.other); }),
+                 "another capture is in progress"));
   CHECK(contains(s.refused([&] { s.streams.end_capture(s.other); }), "no capture began"));
 }
 

@@ -149,7 +149,8 @@ TEST_CASE("examples are divided by the names of files, else by a hash of each li
   CHECK(sizes({dir.file("data")}) == std::pair<int64_t, int64_t>{40, 3});
   CHECK(sizes({train, valid}) == std::pair<int64_t, int64_t>{40, 3});
   const ExampleSplits splits = read_examples({.paths = {dir.file("data")}, .tokenizer = marks});
-  CHECK(splits.note == ", by name; skipped 1 without lines of JSON, 1 of test");
+  CHECK(splits.note ==
+        ", chosen by file name; skipped 1 without lines of JSON, 1 of the test split");
 }
 
 TEST_CASE("keys that others train on are refused, and the rest is counted", "[data]") {

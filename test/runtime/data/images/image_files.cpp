@@ -226,7 +226,7 @@ TEST_CASE("a folder's folders are classes, in train and val if these are there")
   write_png(path + "/train/dog/c.png", picture(5, 4, 3, 2));
   CHECK(open_images({.path = path}).fingerprint != fingerprint);
   fs::create_directories(path + "/val/cow");
-  CHECK(contains(error_of({.path = path}), "cow: no class of"));
+  CHECK(contains(error_of({.path = path}), "cow: expected the name of a class"));
   CHECK(contains(error_of({.path = path + "/none"}), "no such file or folder"));
   CHECK(contains(error_of({.path = path + "/train/cat"}), "no class folders found"));
 }
@@ -257,7 +257,8 @@ TEST_CASE("folders and names of images say what is for validation and test") {
     put(name, 3);
   }
   CHECK(sizes("b") == Sizes{4, 2});
-  CHECK(contains(open_images({.path = folder.file("b")}).summary, "skipped 1 images of test"));
+  CHECK(contains(open_images({.path = folder.file("b")}).summary,
+                 "skipped 1 images of the test split"));
   fs::create_directories(folder.file("b/z"));
   CHECK(contains(error_of({.path = folder.file("b")}), "z: no PNG or JPEG file for training"));
   CHECK(contains(error_of({.path = folder.file("b/x/1.png")}), "found a file"));
@@ -288,7 +289,7 @@ TEST_CASE("shapes are a function of seed and number, of classes that are equally
 TEST_CASE("an image has a limit, far below what a small file can ask for") {
   CHECK_NOTHROW(image_internal::check_size(8192, 8192, "a.png"));
   CHECK(message_of<DataError>([] { image_internal::check_size(8193, 8192, "a.png"); }) ==
-        "a.png: 8192 x 8193 pixels, expected 1 to 67108864 in all");
+        "a.png: 8192 x 8193 pixels, expected 1 to 67108864 pixels in all");
 }
 
 }  // namespace shale::test

@@ -83,7 +83,7 @@ TEST_CASE("a folder's tars whose names say it are for validation") {
   CHECK(splits.train->size() == 2);
   REQUIRE(splits.val != nullptr);
   CHECK(splits.val->size() == 1);
-  CHECK(contains(splits.summary, "skipped 1 tars of test"));
+  CHECK(contains(splits.summary, "skipped 1 tars of the test split"));
   CHECK(splits.fingerprint == open(dir.path()).fingerprint);
   CHECK(open(dir.file("x-val-0.tar")).train->size() == 1);
   dir.write("x-train-0.tar", sample("another", 1, "1") + kEnd);
@@ -121,7 +121,8 @@ TEST_CASE("damaged samples of tars are counted and named, and one by one cannot 
                  "b has .cls twice"));
   CHECK(contains(message(good + sample("b", 1, "1")), "expected a block of zeros at the end"));
   const std::string cut = good + tar_member("c.png", std::string(5000, 'x'));
-  CHECK(contains(message(cut.substr(0, cut.size() - 3000)), "c.png of 5000 bytes is cut after"));
+  CHECK(contains(message(cut.substr(0, cut.size() - 3000)),
+                 "c.png has 5000 bytes, but the file ends after"));
   std::string flipped = good + sample("b", 1, "1") + kEnd;
   flipped[good.size()] = 'c';
   CHECK(contains(message(flipped), cat("no header at byte ", good.size())));

@@ -60,7 +60,7 @@ TEST_CASE("latents of several files are read with their channels last") {
   write_file(folder.file("test.safetensors"), 2, 5);
   const LatentSplits named = open_latents(folder.path(), 0);
   CHECK((named.train->size() == 6 && named.val->size() == 2 && named.classes == 5));
-  CHECK(contains(named.summary, "skipped 1 files of test"));
+  CHECK(contains(named.summary, "skipped 1 files of the test split"));
   // Files may also be in folders named after their split.
   std::filesystem::create_directories(folder.file("val"));
   write_file(folder.file("val/0.safetensors"), 1, 3);

@@ -83,8 +83,8 @@ TEST_CASE("models of SentencePiece that are not BPE as it stands are refused", "
   CHECK(contains(message({.removes_spaces = true}), "removes extra spaces"));
   CHECK(contains(message({.rules = "x"}), "normalization rules"));
   CHECK(contains(message({.more = {{"ab", 1}}}),
-                 "piece 8 is 'ab', expected a piece that occurs only once"));
-  CHECK(contains(message({.more = {{"c", 5}}}), "piece 8 is 'c', expected a type of normal"));
+                 "piece 8 ('ab'): expected a piece that occurs only once"));
+  CHECK(contains(message({.more = {{"c", 5}}}), "piece 8 ('c'): expected a type of normal"));
   CHECK(contains(message({.more = {{"\xff", 1}}}), "expected UTF-8"));
   CHECK(contains(message({.more = {{std::string(5000, 'a'), 1}}}), "at most 4096 bytes"));
   const std::string bytes = SmallModel().bytes();
