@@ -12,15 +12,16 @@ enum class AttentionTile : uint8_t { kOfHeadSize, k64x32, k64x64, k128x32, k128x
 inline constexpr int64_t kAttentionBlock = 128;
 
 // Block-sparse pattern: which key blocks each query block attends to. Blocks have kAttentionBlock
-// tokens; the last one may be shorter. There are Nq query blocks and Nk key blocks. The entries
-// [begins[i], begins[i + 1]) of a list are the block numbers for block i, in ascending order. The
-// query lists are the transpose of the key lists. P is 1 (one pattern for all heads) or H. All
+// tokens; the last one may be shorter. There are Nq query blocks and Nk key blocks. Query block i
+// attends to the key blocks with the numbers keys[key_begins[i]] to keys[key_begins[i + 1] - 1],
+// which are in ascending order. query_begins and queries hold the transpose: the query blocks that
+// attend to each key block. P is 1 (one pattern for all heads) or H (one pattern per head). All
 // views are dense, i32, in device memory; their contents are not checked.
 struct BlockLists {
-  View key_begins{};    // [P, Nq + 1]: begin of each query block's list in `keys`
-  View keys{};          // [n]: the lists, of numbers of key blocks
-  View query_begins{};  // [P, Nk + 1]: begin of each key block's list in `queries`
-  View queries{};       // [n]: the lists, of numbers of query blocks
+  View key_begins{};    // [P, Nq + 1]: index in `keys` where each query block's list begins
+  View keys{};          // [n]: lists of key block numbers
+  View query_begins{};  // [P, Nk + 1]: index in `queries` where each key block's list begins
+  View queries{};       // [n]: lists of query block numbers
 
   bool defined() const { return key_begins.defined(); }
 };
@@ -82,7 +83,7 @@ struct AttentionFwdArgs {
   View lse;  // [B, H, Tq] f32: log of the sum of exp(scale * scores)
   float scale = 0;
   bool causal = false;
-  View q_lengths{}, k_lengths{};  // [B] i32; optional
+  View q_lengths{}, k_lengths{};  // [B] i32: length of each sequence; optional
   int64_t window = 0;             // 0: none
   // [B, Tq] i32; optional. Must not decrease along a sequence. Ignored beyond q_lengths.
   View first_keys{};
@@ -108,16 +109,16 @@ struct AttentionBwdArgs {
   TokenPlaces query_places{}, key_places{};
 };
 
-// Merges attention over some keys (part, part_lse) in place into attention over other keys (sum,
-// lse):
+// Merges attention over some keys (part, part_lse) into attention over other keys (sum, lse), in
+// place:
 //   lse' = log(exp(lse) + exp(part_lse)),  sum' = exp(lse - lse') sum + exp(part_lse - lse') part
-// in f32. If a side saw no key, its lse is -inf and its values are ignored; if neither side saw
-// one, sum' is 0. Views may have any strides except the last, which is 1.
+// in f32. Attention that saw no key has an lse of -inf, and its values are ignored. If both saw no
+// key, sum' is 0. Views may have any strides except the last, which is 1.
 struct AttentionMergeArgs {
   View sum;       // [B, T, H, D] f32: output of attention over the other keys
-  View lse;       // [B, H, T] f32: its log-sum-exp
-  View part;      // like sum; f32, bf16 or f16
-  View part_lse;  // like lse
+  View lse;       // [B, H, T] f32: log-sum-exp of the attention in `sum`
+  View part;      // [B, T, H, D] f32, bf16 or f16: output of attention over some keys
+  View part_lse;  // [B, H, T] f32: log-sum-exp of the attention in `part`
 };
 
 // attention_problem(), which the kernels of every device call first, does the checks.

@@ -9,7 +9,7 @@
 namespace shale::kernels {
 namespace {
 
-// Checks one of the [B, T, heads, D] arguments.
+// Checks an argument of shape [B, T, heads, D] and returns it as a HeadView.
 HeadView head_view(const char* op, const char* arg, const View& view, const Shape& want,
                    DType dtype) {
   check_shape(op, arg, view, want);
@@ -42,8 +42,8 @@ const int32_t* lengths(const char* op, const char* arg, const View& view, int64_
   return view.as<int32_t>();
 }
 
-// Checks the key blocks per query block, or the query blocks per key block. `rows`: the number of
-// queries or keys.
+// Checks half of BlockLists and returns it: the lists of key blocks of all query blocks, or the
+// lists of query blocks of all key blocks. `rows`: the number of queries or keys that have a list.
 BlockRows block_rows(const char* op, const std::string& arg, const View& begins, const View& blocks,
                      int64_t rows, int64_t heads) {
   const std::string of_begins = cat("blocks.", arg, "_begins"),

@@ -22,8 +22,9 @@ struct HeadView {
   }
 };
 
-// The key tiles that a kernel iterates over for one query tile, or the query tiles for one key
-// tile: all of them, or the `tiles` tiles of each listed block. A step is one iteration.
+// The key tiles over which a kernel iterates for one query tile, or the query tiles over which it
+// iterates for one key tile. They are all tiles, or only the tiles of the blocks in `blocks`. A
+// step is one iteration, which handles one tile.
 struct TileList {
   const int32_t* blocks = nullptr;  // numbers of the listed blocks, ascending
   int count = -1;                   // number of listed blocks; negative: all tiles
@@ -54,14 +55,15 @@ struct TileList {
   constexpr bool has(int tile) const { return steps_before(tile + 1) > steps_before(tile); }
 };
 
-// One half of BlockLists: the key blocks per query block, or the query blocks per key block.
+// One half of BlockLists: the list of key blocks of each query block, or the list of query blocks
+// of each key block.
 struct BlockRows {
   const int32_t* begins = nullptr;  // null: all blocks
   const int32_t* blocks = nullptr;
   int head_stride = 0;  // entries of `begins` per head; 0: all heads share one list
 
-  // Returns the tiles, of `rows` rows each, that the tile starting at `row` of a head iterates
-  // over. The tile size divides kAttentionBlock.
+  // Returns the tiles over which a kernel iterates for the tile that starts at row `row` of a head.
+  // Each of them has `rows` rows, a divisor of kAttentionBlock.
   constexpr TileList tiles(int head, int row, int rows) const {
     if (begins == nullptr) return {};
     const int32_t* const at =
@@ -81,13 +83,14 @@ struct AttentionProblem {
   HeadView dout, dq, dk, dv;  // used by backward only
   float* lse = nullptr;
   int64_t lse_batch_stride = 0, lse_head_stride = 0, lse_row_stride = 0;
-  // length of each sequence, in device memory; null: `queries`
+  // number of queries of each sequence, in device memory; null: all have `queries`
   const int32_t* q_lengths = nullptr;
-  // length of each sequence, in device memory; null: `keys`
+  // number of keys of each sequence, in device memory; null: all have `keys`
   const int32_t* k_lengths = nullptr;
   int64_t window = 0;                         // 0: no window
-  const int32_t* given_first_keys = nullptr;  // [batch, queries], in device memory; null: not given
-  TokenPlaces query_places, key_places;       // positions for window and given_first_keys
+  // [batch, queries]: first_keys of the call, in device memory; null: not given
+  const int32_t* given_first_keys = nullptr;
+  TokenPlaces query_places, key_places;       // positions that window and given_first_keys refer to
 
   BlockRows keys_of_queries, queries_of_keys;
 
@@ -150,7 +153,7 @@ struct MergeWeights {
   }
 };
 
-// These check the arguments. They throw ShapeError and DTypeError.
+// Check the arguments and convert them. Throw ShapeError and DTypeError.
 AttentionProblem attention_problem(const char* op, const AttentionFwdArgs& args);
 AttentionProblem attention_problem(const char* op, const AttentionBwdArgs& args);
 

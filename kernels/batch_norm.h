@@ -28,7 +28,7 @@ struct BatchMergeArgs {
   View rstd;                // [C] f32: 1 / sqrt(var + eps), where var has the divisor count
   View count;               // [1] f32: number of rows in all sets
   View running_mean{};      // [C] f32; optional
-  View running_variance{};  // [C] f32; with running_mean
+  View running_variance{};  // [C] f32; required with running_mean
   float eps = 1e-5f;
   float momentum = 0.1f;
 };
@@ -51,7 +51,7 @@ struct BatchNormArgs {
 struct BatchNormSumsArgs {
   View dy;       // [rows, C]
   View x;        // [rows, C]
-  View y{};      // [rows, C]: only with relu
+  View y{};      // [rows, C]: required with relu
   View mean;     // [C] f32
   View rstd;     // [C] f32
   View sums;     // [2, C] f32: sums of g, sums of g n
@@ -61,19 +61,19 @@ struct BatchNormSumsArgs {
   bool accumulate_dbias = false;
 };
 
-// dx = gain rstd (g - (sum of g + n sum of g n) / count); without sums (fixed statistics), gain
-// rstd g.
+// Computes dx = gain rstd (g - (sum of g + n sum of g n) / count), with g and n of
+// BatchNormSumsArgs. Without sums, the statistics are fixed, and dx = gain rstd g.
 struct BatchNormGradArgs {
   View dy;            // [rows, C]
   View x;             // [rows, C]
-  View y{};           // [rows, C]: only with relu
+  View y{};           // [rows, C]: required with relu
   View mean;          // [C] f32
   View rstd;          // [C] f32
   View gain;          // [C]
-  View sums{};        // [2, C] f32, over all sets of rows; optional
-  View count{};       // [1] f32; with sums
+  View sums{};   // [2, C] f32: results of BatchNormSumsArgs, added over all sets of rows; optional
+  View count{};  // [1] f32: number of rows in all sets; required with sums
   View dx;            // [rows, C]
-  View d_residual{};  // [rows, C]: receives g; optional
+  View d_residual{};  // [rows, C]: gradient of residual, receives g; optional
 };
 
 void check_args(const BatchMomentsArgs& a);

@@ -9,7 +9,8 @@
 namespace shale::kernels {
 namespace {
 
-// Returns how many boundaries, halfway between two levels, are below x. x is in [-1, 1].
+// Returns the index of the level nearest to x, which is in [-1, 1]. It equals the number of
+// midpoints between neighbouring levels that are below x.
 uint8_t nf4_code(float x) {
   uint8_t code = 0;
   for (size_t i = 0; i + 1 < kNf4Levels.size(); ++i) {

@@ -10,12 +10,13 @@
 
 namespace shale::kernels {
 
-// Blockwise quantized numbers: a few bits each, with an f32 scale for every kCodeBlock of a row.
-// The bytes of a row are its codes, followed by its scales.
+// Codes of blockwise quantized numbers. A number has a code of a few bits, and every kCodeBlock
+// numbers of a row share an f32 scale. The bytes of a row are its codes, followed by its scales.
 enum class BlockCode : uint8_t {
-  kInt8,  // two's complement; the scale is the largest magnitude of the block / 127
-  kNf4,   // codes of kNf4Levels, the first of two in the upper half of a byte; the scale is the
-          // largest magnitude (arXiv:2305.14314, section 3)
+  kInt8,  // two's complement; the scale is 1 / 127 of the largest magnitude in the block
+  // indices into kNf4Levels, two per byte, the first one in the upper half; the scale is the
+  // largest magnitude in the block (arXiv:2305.14314, section 3)
+  kNf4,
 };
 
 inline constexpr int64_t kCodeBlock = 64;
@@ -52,14 +53,14 @@ void encode_row(BlockCode code, const float* row, int64_t columns, uint8_t* to);
 // Reverses encode_row().
 void decode_row(BlockCode code, const uint8_t* row, int64_t columns, float* to);
 
-// y = level of the code * scale of its block, in f32, rounded once.
+// Dequantizes: y = level of the code * scale of its block, in f32, rounded once.
 struct DecodeBlocksArgs {
   View x;  // [rows, coded_row_bytes] u8, contiguous, at a multiple of 4 bytes
   View y;  // [rows, columns] f32, bf16 or f16, contiguous
   BlockCode code = BlockCode::kInt8;
 };
 
-// Like encode_row(), but all numbers of a block that has a non-finite number become NaN.
+// Quantizes like encode_row(), except that a block with a non-finite number becomes NaN as a whole.
 struct EncodeBlocksArgs {
   View x;  // [rows, columns] f32, bf16 or f16, contiguous
   View y;  // [rows, coded_row_bytes] u8, contiguous, at a multiple of 4 bytes

@@ -26,11 +26,11 @@ inline constexpr std::initializer_list<DType> kGradientDTypes = {DType::kF32, DT
 
 // Checks for a dense gradient of shape [cols].
 void check_gradient(const char* op, const char* arg, const View& view, int64_t cols);
-// Checks the span of a parameter that an optimizer updates: an f32 master, a gradient of the same
+// Checks the range of a parameter that an optimizer updates: an f32 master, a gradient of the same
 // shape, and optionally a 16-bit parameter.
 void check_optim_span(const char* op, const View& master, const View& grad, const View& param);
 
-// Returns the step values, which the runtime must have set.
+// Returns the StepState of `exec`, which the runtime must have set.
 StepState& step_of(const char* op, const Exec& exec);
 // Returns scratch memory from the workspace, or null if the size is 0. Not thread-safe.
 void* scratch_bytes(const char* op, const Exec& exec, int64_t bytes);

@@ -24,9 +24,9 @@ struct Windows {
   }
 };
 
-// A copy of a weight in the layout that a device's kernels need, for the kernel calls of one op
-// that share the weight: the first call makes the copy, later calls reuse it. The owner must reset
-// `data` when the weight changes. Devices that read weights in place do not use it.
+// A copy of a weight in the layout that a device's kernels need. The kernel calls of one op share
+// it: the first call makes the copy, later calls reuse it. The owner must reset `data` when the
+// weight changes. Devices that read weights in place do not use it.
 struct PackedWeight {
   // returns 64-byte aligned memory, valid until the next call
   std::function<void*(size_t bytes)> allocate;
@@ -58,7 +58,7 @@ struct ConvInputGradArgs {
   View weight;  // [O, C, kh, kw]
   View dx;      // [N, H, W, C]
   Windows windows{};
-  PackedWeight* packed = nullptr;  // optional copy of `weight`; must not be the one of a ConvArgs
+  PackedWeight* packed = nullptr;  // optional copy of `weight`, not shared with a ConvArgs
   const GemmTile* tile = nullptr;
 };
 

@@ -7,11 +7,12 @@
 namespace shale::kernels {
 
 struct CopyDim {
-  int64_t size, x, y;  // strides in elements
+  int64_t size, x, y;  // size of the dimension; x, y: strides in elements
 };
 
-// The dimensions of a copy from x to y, which have one shape: outermost first, ordered by y's
-// strides, merged where both views allow it, padded with ones to at least two.
+// The dimensions over which a copy from x to y iterates; x and y have the same shape. They are
+// sorted by y's strides, the outermost dimension first. Dimensions that both views allow to merge
+// are merged. If fewer than two are left, dimensions of size 1 are added.
 struct CopyPlan {
   std::array<CopyDim, kMaxDims + 2> dims;
   int count = 0;

@@ -42,7 +42,7 @@ double visible_pairs(const View& q, const View& k, bool causal, int64_t window) 
   return double(pairs) * double(q.size(0) * q.size(2));
 }
 
-// Like visible_pairs(), for calls with ranges of a longer sequence's tokens (TokenPlaces).
+// Like visible_pairs() above, for calls whose tokens are ranges of a longer sequence (TokenPlaces).
 template <typename Args>
 double visible_pairs_of_runs(const Args& a) {
   const int64_t queries = a.q.size(1), keys = a.k.size(1);
@@ -56,7 +56,7 @@ double visible_pairs_of_runs(const Args& a) {
   return double(pairs) * double(a.q.size(0) * a.q.size(2));
 }
 
-// With block lists, multiplies the number of pairs by the share of blocks that are listed.
+// With block lists, multiplies the number of pairs by the fraction of blocks that are listed.
 template <typename Args>
 double visible_pairs(const Args& a) {
   if (a.query_places.run > 0) return visible_pairs_of_runs(a);
@@ -154,7 +154,7 @@ Cost cost_of(const CrossEntropyGradArgs& a) {
 
 Cost cost_of(const EmbeddingFwdArgs& a) {
   Cost cost = traffic({a.ids}, {a.y});
-  cost.read_bytes += bytes_of(a.y);  // one table row per token
+  cost.read_bytes += bytes_of(a.y);  // the kernel reads one table row per token
   if (a.positions.defined()) {
     cost.read_bytes += double(a.ids.size(1) * a.y.size(-1) * dtype_size(a.positions.dtype));
   }

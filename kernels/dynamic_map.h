@@ -6,10 +6,11 @@
 
 namespace shale::kernels {
 
-// The 256 numbers that an 8-bit code stands for in dynamic quantization (arXiv:2110.02861, section
-// 1.3), over seven decades; smaller numbers are spaced more coarsely. Decade i of 0..6 has the
-// midpoints of 2^i equal intervals (2^(i+1) without signs) of [10^(i-7), 10^(i-6)]. 0 and 1 are
-// added and, with signs, the negatives of all but 1. Ascending: a code is an index.
+// The 256 numbers that 8-bit codes stand for in dynamic quantization (arXiv:2110.02861, section
+// 1.3), in ascending order: a code is an index. They cover seven decades. Decade i, [10^(i-7),
+// 10^(i-6)] for i from 0 to 6, is divided into 2^i equal intervals (2^(i+1) without signs), and has
+// the midpoints of these. So smaller numbers are spaced more coarsely relative to their size. With
+// signs, the negatives of the midpoints are added. 0 and 1 are added too.
 struct DynamicMap {
   std::array<float, 256> levels{};
   int zero = 0;  // the code of 0

@@ -71,7 +71,7 @@ void check_args(const DropoutArgs& a) {
   if (!(a.p >= 0.f && a.p < 1.f)) {
     throw InternalError(cat(kOp, ": p is ", a.p, ", expected at least 0 and below 1"));
   }
-  // A 32-bit word of the Philox counter numbers groups of four elements of a sample.
+  // The Philox counter numbers the groups of four elements of a sample in 32 bits.
   const bool is_part = a.sample_elements > 0;
   const int64_t elements =
       is_part || a.x.numel() == 0 ? a.sample_elements : a.x.numel() / a.x.size(0);

@@ -26,8 +26,9 @@ struct FillArgs {
 };
 
 // Copies between views of the same shape, with any strides. Contiguous views may have different
-// dtypes, of any kind: floats are rounded to nearest (below f32 by way of f32), or towards zero and
-// into the range of an integer (kernels/convert.h); integers wrap around.
+// dtypes. Conversion to a float rounds to nearest; to f16 and bf16, the value is rounded to f32
+// first. Conversion from a float to an integer rounds towards zero and limits the value to the
+// integer's range (kernels/convert.h). Conversion between integers wraps around.
 struct CopyArgs {
   View x;
   View y;
@@ -48,21 +49,23 @@ struct SwiGluFwdArgs {
   View gate, up, y;
 };
 
-// y = x * keep / (1 - p) (+ residual). The mask is a function of (seed, step, site, global sample,
-// element of the sample), so it does not depend on ranks or micro-batches, and backward computes it
-// again: Philox with key rng_key(seed, kDropout) and counter (element / 4, site, sample, step),
-// word element % 4; an element is kept when uniform_f32(word) >= p. Dropped elements are selected
-// away, so a dropped NaN is 0. The factor is the f32 value 1 / (1 - p). Only the low 32 bits of
-// step and sample are used.
+// y = x * keep / (1 - p) (+ residual), where keep is 0 or 1 for each element. The factor is the f32
+// value 1 / (1 - p). The result of a dropped element does not depend on x, so a dropped NaN gives
+// 0.
+//
+// keep is a function of (seed, step, site, global sample, element of the sample). So it does not
+// depend on ranks or micro-batches, and backward computes it again. Philox has the key
+// rng_key(seed, kDropout) and the counter (element / 4, site, sample, step), with the low 32 bits
+// of step and sample. An element is kept when uniform_f32(word element % 4) >= p.
 struct DropoutArgs {
   View x;           // [samples, ...] contiguous
   View residual{};  // like x; optional
   View y;           // like x; may be x
   float p = 0;
   uint32_t site = 0;
-  // If sample_elements is not 0, x is the elements [first, first + numel) of samples with
-  // sample_elements elements each; both are multiples of four. 0: x has whole samples, and its
-  // first dimension counts them.
+  // If sample_elements is 0, x has whole samples, and its first dimension counts them. Otherwise a
+  // sample has sample_elements elements, and x has the elements [first, first + numel) of all
+  // samples together. first and sample_elements are multiples of four.
   int64_t first = 0;
   int64_t sample_elements = 0;
 };

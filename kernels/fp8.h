@@ -39,8 +39,9 @@ struct Fp8Operand {
 // Throws ShapeError or DTypeError, naming op and operand, unless the layout is that of Fp8Operand.
 void check_fp8_operand(const char* op, const char* name, const Fp8Operand& operand);
 
-// Strides, in elements, of an Fp8Operand of `lines` x `length` numbers: from one line to the next
-// in its codes and from one row to the next in its scales; and the number of rows of its scales.
+// Layout of an Fp8Operand of `lines` x `length` numbers. fp8_codes_stride(): elements from one line
+// of the codes to the next. fp8_scales_stride(): elements from one row of the scales to the next.
+// fp8_scale_rows(): number of rows of the scales.
 constexpr int64_t fp8_codes_stride(int64_t length) {
   return (length + 15) / 16 * 16;
 }
@@ -51,12 +52,12 @@ constexpr int64_t fp8_scale_rows(int64_t length) {
   return (length + kFp8Block - 1) / kFp8Block;
 }
 
-// rows = x, columns = xᵀ as fp8 operands, from one read of x: each x / scale is rounded to the
-// format, ties to even. The scale is the smallest power of two with which the block's largest
-// magnitude fits the format; the scale of a block with a non-finite number is NaN. Blocks at the
-// edges may be smaller. One of the two results may be omitted; otherwise both have the same format
-// and blocks. E5M2 needs kTensor. For kTensor x is read twice, because its largest magnitude must
-// be known before the first code.
+// Quantizes x to fp8 operands: `rows` is x, `columns` is its transpose. Each x / scale is rounded
+// to the format, ties to even. The scale is the smallest power of two with which the block's
+// largest magnitude fits the format. The scale of a block with a non-finite number is NaN. Blocks
+// at the edges may be smaller. One of the two results may be omitted; otherwise both have the same
+// format and blocks. E5M2 needs kTensor. x is read once, but for kTensor twice, because its largest
+// magnitude must be known before the first code.
 struct QuantizeFp8Args {
   View x;                // [rows, columns] bf16, contiguous
   Fp8Operand rows{};     // operand of x, [rows, columns]

@@ -72,8 +72,8 @@ const Measured* measured(const GemmProblem& p) {
 
 // ---- Time model ----
 
-// Model of the multiprocessors of an H100. Other costs are in units of the multiply-adds that a
-// multiprocessor could do in that time with portable tiles of 128x256.
+// Model of the multiprocessors of an H100. The unit of cost is the time of one multiply-add of a
+// multiprocessor with portable tiles of 128x256.
 struct Costs {
   double per_byte;    // cost of a byte of memory traffic; all multiprocessors share the bandwidth
   double per_launch;  // cost of a kernel launch, two microseconds
@@ -82,9 +82,10 @@ constexpr Costs kCosts16 = {.per_byte = 90, .per_launch = 4.5e6};
 constexpr Costs kCostsF32 = {.per_byte = 9, .per_launch = 4.5e5};
 
 // Cost of a block's first loads and its epilogue, as the number of k steps that take as long.
-// Hopper tiles overlap the first loads with the tile before; their numbers come from the machine
-// code (docs/contributing/bounds.md): results stored as they are or with a bias, with another
-// operand added, or with an activation.
+// kFilling is for portable tiles. Hopper tiles overlap the first loads with the previous tile;
+// their numbers come from the machine code (docs/contributing/bounds.md). kPlainSteps is for
+// results stored as they are or with a bias, kSumSteps for results to which another operand is
+// added, kActivationSteps for an activation.
 constexpr double kFilling = 192;
 constexpr double kPlainSteps = 56, kSumSteps = 192, kActivationSteps = 448;
 
@@ -198,7 +199,8 @@ int best_cluster(const GemmProblem& p, GemmTile tile, int sms) {
 }
 
 double sharing_cycles(GemmTile tile, int64_t tiles, int64_t shares) {
-  // Bytes per cycle, and cycles; both are guesses until they are measured.
+  // kCacheBytes: bytes per cycle to and from the L2 cache. kWaiting: cycles of waiting. Both are
+  // guesses until they are measured.
   constexpr double kCacheBytes = 64, kWaiting = 1500;
   const bool in_tiles = shares % tiles == 0;  // true if no share spans two tiles
   const double parts = double(shares) / double(tiles) + (in_tiles ? 0 : 1);

@@ -80,8 +80,8 @@ int best_cluster(const GemmProblem& problem, GemmTile tile, int sms = kNominalSm
 // Unit of k in which shares are split.
 inline constexpr int64_t kStageOfShares = 64;
 
-// Number of tiles (of clusters: a cluster's tiles count as one), and number of shared tiles: the
-// last ones, which do not fill all clusters of `sms` SMs.
+// Number of all tiles, and number of shared tiles. Shared are the last tiles, which do not fill all
+// clusters of `sms` SMs. The tiles of a cluster count as one.
 struct TileCounts {
   int64_t all = 0, shared = 0;
 };
@@ -89,8 +89,8 @@ TileCounts tiles_of(const GemmProblem& problem, GemmTile tile, int cluster, int 
 
 // Returns whether a tile can be shared: Hopper tiles except ping-pong.
 bool can_share(GemmTile tile);
-// Returns whether the k of this number of tiles can be split into these shares: no share is empty,
-// and the kernels' index arithmetic fits 32 bits.
+// Returns whether the k of `tiles` tiles can be split into `shares` shares: no share is empty, and
+// the kernels' index arithmetic fits 32 bits.
 bool can_cut(const GemmProblem& problem, int64_t tiles, int64_t shares);
 // Cycles that sharing costs a multiprocessor besides the matmul: it writes its parts to the L2
 // cache, waits for that and for the counter, and reads all parts of a tile.

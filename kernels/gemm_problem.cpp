@@ -63,7 +63,7 @@ bool is_swiglu(Epilogue e) {
   return e == Epilogue::kSwiGlu || e == Epilogue::kDSwiGlu;
 }
 
-// Checks that b_up, aux_up and c_up are given exactly with the epilogues that use them, and that
+// Checks that each of b_up, aux_up and c_up is given if and only if the epilogue uses it, and that
 // SwiGLU has neither bias nor residual.
 void check_swiglu(const GemmArgs& args) {
   const bool either = is_swiglu(args.epilogue);

@@ -5,7 +5,8 @@
 namespace shale::kernels {
 namespace {
 
-// Checks `index`, numbers along dimension 1 of `indexed`; `other` must have the shape of `index`.
+// Checks `index`, which holds positions along dimension 1 of `indexed`. `other` must have the shape
+// of `index`.
 void check_index(const char* op, const View& indexed, const View& other, const View& index,
                  const char* other_name) {
   check_dtype(op, "index", index, DType::kI32);

@@ -60,7 +60,8 @@ const Overloaded kOutputs = {
     [](const SumArgs& a) { return Views{a.y}; },
     [](const ReduceDimsArgs& a) { return Views{a.y}; },
     [](const SumSquaresArgs&) { return Views{}; },  // writes a FixedSum, which is not a view
-    [](const ClipFactorArgs&) { return Views{}; },  // this and the next write StepState
+    // this kernel and update_loss_scale write StepState
+    [](const ClipFactorArgs&) { return Views{}; },
     [](const LossScaleArgs&) { return Views{}; },
     [](const InverseNormArgs& a) { return Views{a.y}; },
     [](const GemmArgs& a) {

@@ -42,7 +42,7 @@ struct CrossEntropyStatsArgs {
 
 // Takes the stats (m_k, s_k, t_k) of all shards, in order: M = max_k m_k, S = sum_k s_k exp(m_k -
 // M) as a binary tree over the shards, loss = log S + M - max_k t_k. So all shards compute the same
-// losses, and each its columns of the gradient as cross_entropy does.
+// losses. Each shard computes its columns of the gradient, as cross_entropy does.
 inline constexpr int64_t kMaxVocabularyParts = 32;
 
 struct CrossEntropyGradArgs {

@@ -41,7 +41,7 @@ struct MoeRouteFwdArgs {
 struct MoeRouteBwdArgs {
   View logits;     // [N, E] f32, contiguous
   View experts;    // [N, k] i32, as forward chose them
-  View counts{};   // [P, E] i32: partial counts of choices per expert; if balance != 0
+  View counts{};   // [P, E] i32: partial counts of choices per expert; required if balance != 0
   View d_weights;  // [N, k] f32, contiguous
   View d_logits;   // [N, E] f32, contiguous
   RouterRule rule{};
@@ -50,8 +50,9 @@ struct MoeRouteBwdArgs {
   int64_t tokens = 0;  // number of tokens in `counts`; 0: N
 };
 
-// Assigns a row to each (token, slot). Rows are sorted by (expert, token). The rows of each expert
-// begin at a multiple of `align`; the padding rows in between have no token.
+// Assigns a row to each choice of a token, (token, slot) with slot from 0 to k - 1. Rows are sorted
+// by (expert, token). The rows of each expert begin at a multiple of `align`; the padding rows in
+// between have no token.
 struct MoeSortArgs {
   View experts;          // [N, k] i32, distinct for each token
   int64_t capacity = 0;  // maximum rows per expert; later tokens are dropped; 0: no limit

@@ -28,15 +28,16 @@ struct LayerNormFwdArgs {
 struct RmsNormFwdArgs {
   View x;           // [rows, C]
   View residual{};  // [rows, C]; optional
-  View sum{};       // [rows, C]: receives the rounded s, as in LayerNorm
+  View sum{};       // [rows, C]: receives s, rounded, as in LayerNormFwdArgs
   View gain;        // [C]
   View y;           // [rows, C]
   View rstd;        // [rows] f32: 1 / sqrt(mean(s^2) + eps)
   float eps = 1e-5f;
 };
 
-// dx = gradient of s, plus d_sum, the gradient of s from other paths. dgain and dbias are f32 or
-// bf16: summed in f32 and rounded once; with accumulate, added to the existing values.
+// Computes dx = the gradient of s through the norm, plus d_sum, which is the gradient of s through
+// other paths. dgain and dbias are f32 or bf16: summed in f32 and rounded once; with accumulate,
+// added to the existing values.
 struct LayerNormBwdArgs {
   View dy;       // [rows, C]
   View s;        // [rows, C]

@@ -36,14 +36,16 @@ struct AdamWArgs {
   float beta2 = 0.95f;
   float eps = 1e-8f;
   float weight_decay = 0;
-  StochasticRounding rounding{};  // used for a bf16 master
+  StochasticRounding rounding{};  // used only if master is bf16
 };
 
-// AdamW with 8-bit moments, quantized per block (arXiv:2110.02861, section 2): a code is a level of
-// kernels/dynamic_map.h, signed for m and unsigned for v, and kMomentBlock elements share a scale,
-// the largest magnitude among them. The step itself uses the new moments before they are rounded. A
-// v above zero never rounds to zero; otherwise an element whose neighbours are a thousand times
-// larger would take a step as if it had no second moment. Codes and scales of zero stand for
+// AdamW with 8-bit moments, quantized per block (arXiv:2110.02861, section 2). A code stands for a
+// level of kernels/dynamic_map.h, signed for m and unsigned for v. kMomentBlock elements share a
+// scale, the largest magnitude among them. The step itself uses the new moments before they are
+// rounded.
+//
+// A v above zero never rounds to zero. Otherwise an element with neighbours that are a thousand
+// times larger would take a step as if it had no second moment. Codes and scales of zero stand for
 // moments of zero. A span must begin at a multiple of kMomentBlock elements of its buffers. Blocks
 // are short, so that matrix rows consist of whole blocks, even when they are sharded.
 inline constexpr int64_t kMomentBlock = 64;
@@ -53,7 +55,7 @@ struct AdamW8bitArgs {
   View m;        // [n] u8: codes of the first moment
   View v;        // [n] u8: codes of the second moment
   View m_scale;  // [ceil(n / kMomentBlock)] f32: scale of each block of m
-  View v_scale;  // like m_scale, of v
+  View v_scale;  // [ceil(n / kMomentBlock)] f32: scale of each block of v
   View param{};  // [n] bf16 or f16; optional
   float lr_factor = 1;
   float beta1 = 0.9f;

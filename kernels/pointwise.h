@@ -39,8 +39,8 @@ struct PointwiseProgram {
 // chain has the same bits as its ops run one by one.
 struct PointwiseArgs {
   const PointwiseProgram* program = nullptr;  // must be valid until the call returns
-  // Views of the outputs' shape, with strides of 0 along broadcast dimensions; f32, bf16, f16 or
-  // u8. Inputs that no step loads may be omitted.
+  // Each has the shape of the outputs, with strides of 0 along broadcast dimensions; f32, bf16, f16
+  // or u8. Inputs that no step loads may be omitted.
   std::array<View, kMaxPointwiseInputs> inputs{};
   // Contiguous, of one shape; f32, bf16, f16, or u8 for results of comparisons. They must not
   // overlap the inputs.
@@ -54,8 +54,8 @@ void check_args(const PointwiseArgs& a);
 
 inline Slot<PointwiseArgs> pointwise{"pointwise"};
 
-// Layout of the inputs: the dimensions of the outputs, outermost first, merged where all inputs
-// that are not dense allow it.
+// The dimensions of the outputs, outermost first, and the strides of each input in them.
+// Neighbouring dimensions are merged if the strides of all inputs that are not dense allow it.
 struct PointwiseDims {
   int count = 0;
   std::array<int64_t, kMaxDims> size{};

@@ -56,7 +56,7 @@ __device__ __forceinline__ F exp_of(F x) {
   return mantissa * power_of_two(half) * power_of_two(k - half);
 }
 
-// Error at most 2 ulp. log(1 + f) is a polynomial; ln 2 is again split into two parts.
+// Error at most 2 ulp. log(1 + f) is a polynomial; ln 2 is split into two parts, as in exp_of().
 template <class F>
 __device__ __forceinline__ F log_of(F x) {
   const F smallest = like(x, 0x1p-126f), zero = like(x, 0.f);
@@ -96,7 +96,8 @@ __device__ __forceinline__ F tanh_of(F x) {
   return choose(is_nan(x), x, y);
 }
 
-// max(x, 0) + log(1 + e), e = e^-|x|; the second term adds back what 1 + e rounds away.
+// Computes log(1 + e^x) as max(x, 0) + log(u) with u = 1 + e^-|x|. The last term adds back what
+// rounding u has lost.
 template <class F>
 __device__ __forceinline__ F softplus_of(F x) {
   const F zero = like(x, 0.f), one = like(x, 1.f);
@@ -104,8 +105,8 @@ __device__ __forceinline__ F softplus_of(F x) {
   return choose(zero < x, x, zero) + (log_of(u) + (e - (u - one)) / u);
 }
 
-// Error at most 2 ulp for |x| <= 2^45. Larger |x|, whose neighbours are many turns away, give NaN.
-// quarters: 0 for the sine, 1 for the cosine.
+// Error at most 2 ulp for |x| <= 2^45. For larger |x|, neighbouring floats are many turns apart,
+// and the result is NaN. quarters: 0 for the sine, 1 for the cosine.
 template <class F>
 __device__ __forceinline__ F sine_of(F x, float quarters) {
   F k = x;
@@ -124,8 +125,8 @@ __device__ __forceinline__ F sine_of(F x, float quarters) {
   return choose(absolute(x) <= like(x, 0x1p45f), with_sign, like(x, kQuietNan));
 }
 
-// Computes e^(p log |x|). A p log |x| of about 2^b costs b bits of precision. A negative x gives a
-// number only if p is an integer.
+// Computes e^(p log |x|). If p log |x| is about 2^b, the result loses b bits of precision. A
+// negative x gives a number only if p is an integer.
 template <class F>
 __device__ __forceinline__ F pow_of(F x, F p) {
   const F zero = like(x, 0.f), one = like(x, 1.f), nan = like(x, kQuietNan);

@@ -54,7 +54,8 @@ constexpr bool in_order() {
 }
 static_assert(in_order());
 
-// Assigns registers to the values that are needed, each until its last use.
+// Makes the program. Assigns registers to the values that are needed; a value keeps its register
+// until its last use.
 class Compiler {
  public:
   Compiler(const char* what, const PointwiseGraph& graph, const std::vector<int>& outputs)

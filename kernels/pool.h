@@ -19,7 +19,8 @@ struct MaxPoolArgs {
   Windows windows{};
 };
 
-// dx = the gradient of x: for each pixel the sum, in f32, over the windows whose maximum it is.
+// dx = the gradient of x: for each pixel the sum of dy, in f32, over the windows in which this
+// pixel is the maximum.
 struct MaxPoolGradArgs {
   View dy;     // [N, OH, OW, C]
   View place;  // [N, OH, OW, C] u8: as in MaxPoolArgs

@@ -19,7 +19,7 @@ enum class ReduceOp : uint8_t {
 // ShapeError.
 struct ReduceDimsArgs {
   View x;  // f32, bf16 or f16, any strides
-  View y;  // rank of x, contiguous, sizes those of x or 1; f32, bf16 or f16; kArgMax: i32
+  View y;  // same rank as x, sizes those of x or 1, contiguous; f32, bf16 or f16, for kArgMax i32
   ReduceOp op = ReduceOp::kSum;
   float scale = 1;  // kSum only
 };
@@ -38,7 +38,8 @@ struct Walk {
   int64_t steps() const;
 };
 
-// The iteration over y, and over the elements of x that each element of y reduces.
+// One iteration over the elements of y, and one over the elements of x that are reduced to an
+// element of y.
 struct ReducePlan {
   Walk kept, reduced;
   explicit ReducePlan(const ReduceDimsArgs& args);

@@ -6,14 +6,15 @@
 
 namespace shale::kernels {
 
-// Sets of implementations that a slot uses on GPUs where it can, besides kernels for every GPU.
-// They can be left out, for example because a GPU computes them wrong.
+// Groups of kernels that a slot uses on GPUs where possible, instead of its kernels for every GPU.
+// A group can be left out, for example because a GPU computes it wrong.
 using KernelParts = unsigned;
 inline constexpr KernelParts kHopperKernels = 1;  // kernels for compute capability 9.0
 inline constexpr KernelParts kVendorKernels = 2;  // cuBLASLt and cuDNN; kernels made by NVRTC
 inline constexpr KernelParts kFusedKernels = 4;   // GEMMs with GELU or SwiGLU in their epilogue
-inline constexpr KernelParts kOptionalParts = 7;  // all of these
-inline constexpr KernelParts kEveryKernel = 8;    // the slot itself
+// kHopperKernels, kVendorKernels and kFusedKernels
+inline constexpr KernelParts kOptionalParts = 7;
+inline constexpr KernelParts kEveryKernel = 8;  // all kernels: the slot cannot run
 
 // Fills the CPU entry of every slot. Called once per process, before the first kernel; later calls
 // do nothing. It must be called explicitly, because a static library drops self-registering

@@ -22,7 +22,7 @@ struct RopeArgs {
   View x;  // [B, T, H, D], D even, at most kMaxRopeHeadSize; any strides but the last, which is 1
   View y;  // of x's shape and dtype, any strides but the last; may be x
   const uint64_t* turns = nullptr;  // [D / 2] in host memory; read before the call returns
-  View positions{};                 // [B, T] i32, at least 0; if omitted: first_position + t
+  View positions{};  // [B, T] i32, at least 0; optional: if omitted, first_position + t
   int64_t first_position = 0;
   float scale = 1;
   bool interleaved = false;  // pair i is (2 i, 2 i + 1); else (i, i + D / 2)

@@ -60,7 +60,8 @@ class Slot : public SlotBase {
   }
 };
 
-// A call of a slot as its observer sees it: the arguments are checked, the kernel has not run yet.
+// A call of a slot as its observer sees it. The arguments are checked, but the kernel has not run
+// yet.
 class SlotCall {
  public:
   using Run = std::function<void(const Exec&)>;
@@ -78,7 +79,7 @@ class SlotCall {
 
  private:
   const SlotBase& slot_;
-  Exec exec_;  // without the observer, so that nested kernel calls are part of this call
+  Exec exec_;  // has no observer, so that nested kernel calls are part of this call
   const void* args_;
   const Run& run_;
 };

@@ -12,14 +12,15 @@
 #include "shale/kernels/cpu/row_blocks.h"
 #include "shale/kernels/cpu/run.h"
 
-// Threads take blocks of matrix rows; the sums of the blocks are added in block order. The first
-// and the last row of a part may be incomplete.
+// Threads process blocks of matrix rows. The sums of the blocks are added in block order. A part of
+// a parameter may begin and end in the middle of a row.
 
 HWY_BEFORE_NAMESPACE();
 namespace shale::kernels::HWY_NAMESPACE {
 
-// Calls fn(row, column, element of the part, count) for each row in [begin, end), counted from the
-// part's first row. [column, column + count) is the range of the row that belongs to the part.
+// Calls fn(row, column, element, n) for the rows [begin, end) of the part; row 0 is the part's
+// first row. `row` is the row's number in the matrix. The part has columns [column, column + n) of
+// it, which begin at element `element` of the part.
 template <class Fn>
 void for_row_pieces(const MatrixRange& part, int64_t count, int64_t begin, int64_t end,
                     const Fn& fn) {

@@ -59,7 +59,7 @@ struct AdamWStep {
     const auto adam = hn::Div(hn::Mul(m, inv1), denominator);
     return hn::NegMulAdd(lr, hn::MulAdd(decay, w, adam), w);
   }
-  // Takes the same step with moments in memory.
+  // Updates moments in memory and returns the new weights.
   template <typename Moment, class Part>
   HWY_INLINE F32Vec operator()(F32Vec w, F32Vec grad, Moment* m, Moment* v, Part part) const {
     auto new_m = load(m, part), new_v = load(v, part);

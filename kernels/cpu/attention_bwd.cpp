@@ -6,8 +6,8 @@
 // With enough heads, a task owns one kv head: for each query head of its group and each query
 // block, it iterates over the key tiles once and accumulates dK and dV of the whole head in
 // scratch. With few heads, one pass over (kv head, key tile) computes dK and dV, and a second one
-// over (head, query block) computes dQ: seven matmuls instead of five. Both add in the same order,
-// so their bits are equal.
+// over (head, query block) computes dQ: seven matmuls instead of five. Gradients are added in the
+// same order with few heads and with many, so the bits are equal.
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "shale/kernels/cpu/attention_bwd.cpp"
@@ -89,8 +89,8 @@ void load_keys(const Problem& p, int64_t b, int64_t kv_head, int64_t key, int64_
   pack_rows<T>(p.v, b, key, kv_head, count, p.head_size, s.v, p.ld());
 }
 
-// For the queries of vector v: replaces scores by P, and dO V^T by dS; both are 0 where masked.
-// limit: softcap of the scores.
+// For the queries in vector v of a tile: replaces scores by P, and dP = dO V^T by dS. Both become 0
+// where masked. limit: the softcap, in the units of the scores.
 template <bool kCapped>
 void softmax_grad_vec(const TileShape& t, int64_t v, float limit, const Block& block,
                       const BwdScratch& s) {

@@ -44,8 +44,8 @@ void cap_row(int64_t keys, float limit, float* scores) {
   }
 }
 
-// Updates one query's softmax with `keys` scores, replaces them by 2^(score - maximum), and returns
-// the factor for the earlier sums.
+// Updates one query's softmax with `keys` scores, and replaces them by 2^(score - maximum). Returns
+// the factor by which the sums of earlier keys must be multiplied.
 float softmax_row(int64_t keys, float* scores, float& maximum_so_far, float& sum_so_far) {
   const F32Tag d;
   const int64_t padded = round_up(keys, kF32Lanes);
@@ -108,7 +108,8 @@ int64_t few_heads(const Problem& p) {
   return p.batch * p.kv_heads >= kEnoughTasks ? p.group() : 1;
 }
 
-// Scratch memory of a task. Row r is for query r % queries of the task's head r / queries.
+// Scratch memory of a task. Row r of its arrays belongs to query r % queries of head r / queries,
+// counted from the task's first head.
 struct FewScratch {
   float *q, *out, *maximum, *sum, *factor, *scores;
 

@@ -1,6 +1,6 @@
 // Attention forward. A task owns a few query blocks of one head and iterates over the key tiles
-// that these see, with an online softmax (arXiv:2205.14135, algorithm 1). Scores are in units of
-// log2: q is packed times scale * log2(e).
+// that its queries see, with an online softmax (arXiv:2205.14135, algorithm 1). Scores are in units
+// of log2: q is packed times scale * log2(e).
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "shale/kernels/cpu/attention_fwd.cpp"
@@ -16,7 +16,7 @@ namespace {
 struct Softmax {
   float* maximum;  // largest score so far
   float* sum;      // sum of 2^(score - maximum)
-  float* rescale;  // factor of the earlier sums after a new maximum
+  float* rescale;  // factor for the sums of earlier keys, after the maximum has changed
 };
 
 // For the queries of vector v: updates the softmax and replaces scores by 2^(score - maximum), 0

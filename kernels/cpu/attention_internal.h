@@ -22,8 +22,8 @@ inline constexpr int64_t kFewQueries = 4;
 // they are slices of longer rows: each row is on another page, and all rows compete for few cache
 // sets.
 inline constexpr int64_t kGroupBlocks = 4;
-// If there would be fewer tasks, tasks are made smaller, which costs more packing (forward) or two
-// more matmuls (backward). The bits of the results are the same.
+// Minimum number of tasks. If there would be fewer, tasks are made smaller, which costs more
+// packing (forward) or two more matmuls (backward). The bits of the results are the same.
 inline constexpr int64_t kEnoughTasks = 8;
 
 constexpr int64_t ceil_div(int64_t a, int64_t b) {
@@ -114,10 +114,10 @@ constexpr TaskFn pick_dtype(DType dtype, TaskFn f32, TaskFn bf16, TaskFn f16) {
   return dtype == DType::kF32 ? f32 : dtype == DType::kBF16 ? bf16 : f16;
 }
 
-TaskKind fwd_blocks(const Problem& p);   // a task: (batch, head, group of query blocks)
-TaskKind fwd_few(const Problem& p);      // for few queries; a task: (batch, kv head)
-TaskKind bwd_heads(const Problem& p);    // a task: (batch, kv head), all gradients
-TaskKind bwd_keys(const Problem& p);     // a task: (batch, kv head, key tile), dk and dv
-TaskKind bwd_queries(const Problem& p);  // a task: (batch, head, query block), dq
+TaskKind fwd_blocks(const Problem& p);   // one task per (batch, head, group of query blocks)
+TaskKind fwd_few(const Problem& p);      // for few queries: one task per (batch, kv head)
+TaskKind bwd_heads(const Problem& p);    // dq, dk and dv: one task per (batch, kv head)
+TaskKind bwd_keys(const Problem& p);     // dk and dv: one task per (batch, kv head, key tile)
+TaskKind bwd_queries(const Problem& p);  // dq: one task per (batch, head, query block)
 
 }  // namespace shale::kernels::attention

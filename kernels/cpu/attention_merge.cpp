@@ -18,8 +18,8 @@ namespace shale::kernels::HWY_NAMESPACE {
 
 inline constexpr int64_t kMergeGrain = 8192;  // elements per chunk of work
 
-// Computes sum = weight * sum + part_weight * part. A side with weight 0 is not read, because it
-// may be NaN.
+// Computes sum = weight * sum + part_weight * part. If a weight is 0, its operand is not read,
+// because it may be NaN.
 template <typename T>
 void merge_row(float* sum, const T* part, int64_t n, float weight, float part_weight) {
   const F32Tag d;

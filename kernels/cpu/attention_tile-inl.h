@@ -36,8 +36,8 @@ inline constexpr int64_t kTileVecs = kTile / kF32Lanes;
 inline constexpr int kMicroRows = 6;
 inline constexpr int kMicroVecs = HWY_TARGET <= HWY_AVX3 ? 4 : 2;
 
-// Computes 2^x for x <= 0, and for slightly positive x, as a rounded maximum can give. Error at
-// most 1 ulp; 2^0 is 1; the result is 0 below 2^-125; NaN gives NaN.
+// Computes 2^x for x <= 0. x may be slightly positive: a score may exceed its rounded maximum.
+// Error at most 1 ulp; 2^0 is 1; the result is 0 below 2^-125; NaN gives NaN.
 HWY_INLINE F32Vec exp2_nonpositive(F32Vec x) {
   const F32Tag d;
   const hn::RebindToSigned<F32Tag> di;
@@ -257,7 +257,9 @@ struct TileShape {
   int64_t head_size, ld;
   int64_t diagonal;
   int64_t key;              // first key of the tile
-  const float* first_keys;  // [kTile], counted from the sequence's first key; null: nothing hidden
+  // [kTile]: first key that each query sees, counted from the sequence's first key; null: no key is
+  // hidden
+  const float* first_keys;
 
   int64_t query_vecs() const { return ceil_div(queries, kF32Lanes); }
   int64_t head_vecs() const { return ceil_div(head_size, kF32Lanes); }
@@ -286,7 +288,7 @@ inline void scores_product(const TileShape& t, const float* rows, const float* c
     for (int64_t r = 0, count; r < t.keys; r += count) {
       count = std::min<int64_t>(kMicroRows, t.keys - r);
       const int64_t first = std::max(v, t.first_query_of(r) / kF32Lanes);
-      if (first >= v + vecs) break;  // later keys are not seen by these queries either
+      if (first >= v + vecs) break;  // the vectors of this panel do not see later keys either
       const int64_t end = std::min(v + vecs, ceil_div(t.end_query_of(r + count - 1), kF32Lanes));
       if (end <= first) continue;
       const int64_t column = first * kF32Lanes;
@@ -343,8 +345,8 @@ HWY_INLINE hn::Mask<F32Tag> visible(const TileShape& t, int64_t v, int64_t row) 
   return hn::And(late, hn::Ge(hn::Set(d, static_cast<float>(t.key + row)), first));
 }
 
-// Keys of the tile that queries of vector v see: [begin, end) by some of them, [all_begin, all_end)
-// by all of them.
+// The keys of a tile that the queries of vector v see. At least one query sees the keys [begin,
+// end). All of them see the keys [all_begin, all_end).
 struct SeenKeys {
   int64_t begin, all_begin, all_end, end;
 };
@@ -370,8 +372,8 @@ inline void cap_scores(const TileShape& t, float limit, float* scores) {
   }
 }
 
-// Returns the shape of query block `block` of sequence b with key tile `tile`. first_keys: from
-// write_first_keys(), for the queries of the block.
+// Returns the TileShape of the scores of query block `block` of sequence b and key tile `tile`.
+// first_keys: from write_first_keys(), for the queries of the block.
 inline TileShape tile_shape(const Problem& p, int64_t b, int64_t block, int64_t tile,
                             const float* first_keys) {
   const int64_t query = block * kTile, key = tile * kTile;

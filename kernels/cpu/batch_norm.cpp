@@ -19,7 +19,8 @@ HWY_BEFORE_NAMESPACE();
 namespace shale::kernels::HWY_NAMESPACE {
 
 inline constexpr int64_t kBatchNormGrain = 32;     // rows per chunk for elementwise passes
-inline constexpr int64_t kBatchChannelGrain = 64;  // channels per chunk when blocks are added
+// channels per chunk when the sums of blocks are added
+inline constexpr int64_t kBatchChannelGrain = 64;
 
 // Number of channel vectors processed together: their sums stay in registers over a block's rows.
 template <int k>
@@ -27,7 +28,8 @@ struct Vectors {
   static constexpr int count = k;
 };
 
-// Calls fn(i, part, vectors) for strips of neighbouring columns in [0, cols).
+// Divides the columns [0, cols) into strips of one or four vectors. Calls fn(i, part, vectors) for
+// each strip; i is its first column.
 template <class Fn>
 HWY_INLINE void for_strips(int64_t cols, const Fn& fn) {
   constexpr int64_t kL = kF32Lanes;
@@ -39,8 +41,8 @@ HWY_INLINE void for_strips(int64_t cols, const Fn& fn) {
 
 // ---- Moments ----
 
-// Computes the mean and the squared deviations of one block of rows. The sum of the deviations
-// corrects the rounding error of the mean from the first pass.
+// Computes the mean and the sum of squared deviations of one block of rows, in two passes. The
+// second pass also sums the deviations, which corrects the rounding error of the first pass's mean.
 template <typename T>
 void block_moments(const T* x, int64_t rows, int64_t cols, float* mean, float* squares) {
   const auto inv_rows = hn::Set(F32Tag(), 1.f / static_cast<float>(rows));

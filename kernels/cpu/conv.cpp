@@ -35,8 +35,8 @@ size_t aligned(size_t bytes) {
   return (bytes + 63) / 64 * 64;
 }
 
-// A convolution in any pass: x, weight and y are those of forward or, for a gradient, their
-// gradients.
+// A convolution or one of its gradients. In a gradient pass, dx, dweight and dy take the places of
+// x, weight and y.
 struct Problem {
   ConvPass pass;
   View x, weight, y;
@@ -63,8 +63,8 @@ struct Problem {
     }
     return std::min(images, x.size(0));
   }
-  // Returns the channels of y per block of the weight gradient: fewer than all channels if there
-  // are few blocks of images.
+  // Returns the number of y's channels that one block of the weight gradient computes. If there are
+  // few blocks of images, blocks divide the channels too.
   int64_t channels_at_once() const {
     const int64_t images = images_at_once(), channels = y.size(3);
     const int64_t slices = kMostBlocks * images / x.size(0);
@@ -76,7 +76,7 @@ struct Problem {
     }
     return channels;
   }
-  // Returns whether some position in the kernel is over padding in all windows.
+  // Returns whether some position in the kernel meets only padding, in all windows.
   bool has_blind_places() const {
     const auto blind = [&](int64_t pixels, int64_t places, int64_t windows_of_line) {
       for (int64_t place = 0; place < places; ++place) {
@@ -140,7 +140,7 @@ void* image_at(const View& images, int64_t image) {
          image * image_elements(images) * dtype_size(images.dtype);
 }
 
-// How a problem is divided into blocks, and which oneDNN objects compute them. Memory: first the
+// How a problem is divided into blocks, and which oneDNN objects compute them. Workspace: first the
 // packed weights and other shared data, then the memory of each block or thread.
 struct Plan {
   explicit Plan(const Problem& p) : Plan(p, p.images_at_once()) {}
@@ -276,8 +276,8 @@ void gather_channels(const View& y, int64_t begin, int64_t end, int64_t first, i
   });
 }
 
-// The weight gradient. It adds partial sums over blocks of images. If there would be many sums over
-// few pixels, it divides the channels of y into slices instead.
+// The weight gradient. It adds partial sums over blocks of images. If this would give many sums
+// over few pixels each, it divides the channels of y into slices instead.
 class WeightGrad {
  public:
   WeightGrad(const Exec& exec, const Problem& whole)
@@ -332,12 +332,13 @@ class WeightGrad {
     threads_memory_ = sums_memory_ + all_sums + dense;
   }
 
-  // Computes block number `block`: slice block / sums_, over the images of partial sum block %
-  // sums_.
+  // Computes the contribution of one block of images to one slice of the weight gradient. Block
+  // number `block` is partial sum block % sums_ of slice block / sums_.
   void run_block(int64_t block) const {
     char* const mine = threads_memory_ + size_t(thread_number()) * thread_bytes_;
     char* const sum = block_sum(block);
-    if (slice_.has_blind_places()) {  // oneDNN does not write kernel positions over padding
+    // oneDNN does not write kernel positions that meet only padding
+    if (slice_.has_blind_places()) {
       std::fill_n(sum, packed_, char{0});
       std::fill_n(mine, plan_.scratch_bytes, char{0});
     }

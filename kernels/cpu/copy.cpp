@@ -9,9 +9,9 @@
 #include "shale/kernels/cpu/run.h"
 #include "shale/kernels/elementwise.h"
 
-// The copy kernel: the two innermost dimensions of the plan (copy_plan.h) form a two-dimensional
-// tile, which is copied by rows or, if x is contiguous along the other dimension, in squares that
-// fit the cache. The outer dimensions are distributed over threads.
+// The copy kernel. The two innermost dimensions of the plan (copy_plan.h) form a two-dimensional
+// tile. A tile is copied row by row if x and y are contiguous along rows, else in squares that fit
+// the cache. Threads divide the tiles and their rows.
 
 namespace shale::kernels {
 namespace {
@@ -63,7 +63,7 @@ void copy_typed(const Exec& exec, const CopyArgs& a) {
   }
   int64_t outer = 1;
   for (int i = 0; i < plan.count - 2; ++i) outer *= plan.dims[size_t(i)].size;
-  // Chunks of work are ranges of outer * rows, made of whole squares.
+  // A chunk of work is a number of consecutive tile rows, a multiple of the height of a square.
   const int64_t grain = (kGrain / inner.size / 32 + 1) * 32;
   parallel_for(exec, outer * rows.size, grain, [&](int64_t begin, int64_t end) {
     while (begin < end) {

@@ -60,7 +60,8 @@ void dropout_typed(const Exec& exec, const DropoutArgs& a) {
     for (int64_t b = begin; b < end; ++b) {
       const int64_t sample = first_sample + b / blocks, begin_of_sample = sample * elements;
       const int64_t block = b % blocks * kDropoutBlock;
-      // First and number of the block's elements that are in x, as positions in the sample.
+      // The part of the block that is in x: its first element, as a position in the sample, and the
+      // number of elements.
       const int64_t first = std::max(block, a.first - begin_of_sample);
       const int64_t n = std::min({block + kDropoutBlock, elements, last - begin_of_sample}) - first;
       if (n <= 0) continue;

@@ -161,7 +161,7 @@ void cpu::run(const Exec& exec, const AxpbyArgs& a) {
 
 template <>
 void cpu::run(const Exec& exec, const MulArgs& a) {
-  if (a.b.numel() == 1) {  // b is one factor for all elements
+  if (a.b.numel() == 1) {  // b is a single factor for all elements of a
     float factor = 0;
     dispatch_float(a.b.dtype, [&]<typename T>() { factor = to_f32(*a.b.as<T>()); });
     run(exec, AxpbyArgs{.a = a.a, .y = a.y, .alpha = factor});

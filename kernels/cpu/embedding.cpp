@@ -191,8 +191,8 @@ SortedIds sort_ids(const Exec& exec, const View& ids, int64_t first_row, int64_t
     }
   };
   for_own([&](int64_t, int64_t row) { ++sorted.offsets[row + 2]; });
-  // Entries are shifted by one: entry v + 1 is the position for the next occurrence of id v, and at
-  // the end it is where id v + 1 begins.
+  // From here on, offsets[v + 1] is where the next position with id v goes. When all positions are
+  // placed, it is where id v + 1 begins.
   for (int64_t v = 1; v < V + 2; ++v) sorted.offsets[v] += sorted.offsets[v - 1];
   for_own([&](int64_t i, int64_t row) { sorted.order[sorted.offsets[row + 1]++] = i; });
   return sorted;

@@ -11,16 +11,16 @@
 #include "shale/kernels/cpu/simd-inl.h"
 #include "shale/kernels/fp8_shard.h"
 
-// Sharded fp8 weights. A thread owns a range of elements, and processes it in pieces of a row that
-// belong to one block. Loops are simple, so that compilers vectorise them.
+// Sharded fp8 weights. A thread owns a range of elements and processes it in runs: consecutive
+// elements of a row in one quantization block. Loops are simple, so that compilers vectorise them.
 
 HWY_BEFORE_NAMESPACE();
 namespace shale::kernels::HWY_NAMESPACE {
 
 inline constexpr int64_t kShardGrain = 16384;  // elements per chunk of work
 
-// Calls visit(begin, count, block) for the pieces of elements [begin, end) of x. Element 0 of x is
-// element `first` of the matrix.
+// Divides elements [begin, end) of x into runs of one row and one quantization block. Calls
+// visit(begin, count, block) for each run. Element 0 of x is element `first` of the matrix.
 template <typename Visit>
 HWY_INLINE void for_each_piece(int64_t begin, int64_t end, int64_t first, int64_t columns,
                                Fp8BlockIndex index, const Visit& visit) {
@@ -85,8 +85,9 @@ void fp8_decode_target(const Exec& exec, const Fp8DecodeArgs& a) {
   });
 }
 
-// Writes the part of an operand's lines that is in one tile, and the tile's scale. code(line, i) is
-// the code of element i of a line.
+// Writes the codes and the scale of one tile of an operand. Its corner is element `first` of line
+// first_line; a line is a row of the operand in memory. code(line, i) returns the code of element i
+// of a line.
 template <typename CodeOf>
 HWY_INLINE void write_lines(const Fp8Operand& to, int64_t first_line, int64_t first, float scale,
                             bool has_codes, const CodeOf& code) {

@@ -233,15 +233,16 @@ Scratch scratch_of(const Plan& plan, char* memory) {
   return scratch;
 }
 
-// Part of the workspace that the caller needs. run_problems() reserves the whole workspace at once.
+// Workspace that the caller of run_problems() needs for itself. run_problems() reserves it together
+// with its own memory, in one call.
 struct Before {
   size_t bytes = 0;
-  std::function<void(char*)> fill{};  // called with the caller's part before the GEMMs
+  std::function<void(char*)> fill{};  // writes the caller's memory, before the GEMMs run
 };
 
-// Runs GEMMs and their epilogues. For kSwiGlu it runs the GEMMs with b_up; aux must have the
-// results of those with b. Threads take the blocks of all GEMMs, one GEMM after the other. A GEMM
-// with a bias_grad must be the only one.
+// Runs GEMMs and their epilogues. With kSwiGlu it computes only a · b_up; aux must already have the
+// results of a · b. Threads take the blocks of all GEMMs, one GEMM after the other. A GEMM with a
+// bias_grad must be the only one.
 void run_problems(const Exec& exec, std::span<const GemmProblem> problems,
                   const Before& before = {}) {
   const std::vector<Job> jobs = make_jobs(problems);

@@ -14,13 +14,15 @@ constexpr int64_t round_up(int64_t a, int64_t b) {
   return ceil_div(a, b) * b;
 }
 
-constexpr int64_t kRowStep = 8;  // rows of oneDNN's AVX-512 register tile; kColStep: its columns
+// kRowStep, kColStep: rows and columns of oneDNN's AVX-512 register tile
+constexpr int64_t kRowStep = 8;
 constexpr int64_t kColStep = 48;
 constexpr int64_t kMinRows = 64;
 constexpr double kCallWork = 150e3;  // cost of a oneDNN call, in multiply-adds
 
-// Maximum block size, and the cost of packing b (in rows of c), measured with oneDNN 2.6 and
-// AVX-512. One of oneDNN's two kernels needs a dense c and packs a transposed b cheaply.
+// Maximum block size, and the cost of packing b, as the number of rows of c that take the same
+// time. Measured with oneDNN 2.6 and AVX-512. One of oneDNN's two kernels needs a dense c and packs
+// a transposed b cheaply.
 struct Limits {
   int64_t rows, cols;
   double pack_rows;
@@ -45,17 +47,18 @@ Limits limits(int64_t m, int64_t n, int64_t k, GemmKind kind, bool avx512) {
   return {1024, 8 * kColStep, 2};
 }
 
-// Without AVX-512, oneDNN 2.6 packs its operands only for blocks that are at least as large as
-// packs_without_avx512() says (its nocopy_checker_avx2). Unpacked operands cost up to twice the
-// time, because rows at a multiple of 4 KiB compete for the same cache lines.
+// Factor of the time of a block if operands are not packed. Without AVX-512, oneDNN 2.6 packs
+// operands only for blocks that are at least as large as packs_without_avx512() says (its
+// nocopy_checker_avx2). Unpacked operands cost up to twice the time, because rows at a multiple of
+// 4 KiB compete for the same cache lines.
 constexpr double kInPlace = 1.5;
 bool packs_without_avx512(int64_t rows, int64_t cols) {
   return 1.0 / double(rows) + 1.0 / double(cols) < 0.0038;
 }
 
-// Returns the time per row of c with blocks of `rows` rows: packing, calls, and the wait for the
-// last block, averaged over thread counts. Small thread counts have more weight, because most ranks
-// have few threads.
+// Returns the relative time per row of c with blocks of `rows` rows. It counts packing, calls, and
+// the wait for the last block, as a weighted mean over thread counts. Small thread counts have more
+// weight, because most ranks have few threads.
 double cost(int64_t m, int64_t rows, int64_t col_blocks, double overhead_rows) {
   const int64_t blocks = ceil_div(m, rows) * col_blocks;
   double wait = 0;
@@ -97,7 +100,8 @@ GemmBlocks gemm_blocks(int64_t m, int64_t n, int64_t k, GemmKind kind, bool avx5
   double best = std::numeric_limits<double>::infinity();
   const int64_t most = std::max<int64_t>(1, m / kMinRows);
   int64_t rows = m;
-  // Skips numbers of blocks with the same rows, so that plans of many rows take no time.
+  // Different counts of blocks can give the same number of rows per block. The loop tries each
+  // number of rows once, so that planning takes no time even if m is large.
   for (int64_t count = std::min(ceil_div(m, limit.rows), most); count <= most;
        count = std::max(count + 1, ceil_div(m, std::max(rows - kRowStep, kRowStep)))) {
     rows = count == 1 ? m : round_up(ceil_div(m, count), kRowStep);

@@ -18,7 +18,9 @@ struct GemmBlocks {
     int64_t row = 0, col = 0;    // position of the block's first element
     int64_t rows = 0, cols = 0;  // size of the block
     int64_t row_block = 0;
-    int edge = 0;  // 0: whole, 1: last of its row, 2: in the last row, 3: both
+    // whether the block is in the last column of blocks (1), the last row (2), both (3) or neither
+    // (0)
+    int edge = 0;
   };
   static constexpr int kEdges = 4;
 

@@ -6,9 +6,9 @@
 #include "shale/kernels/cpu/parallel.h"
 #include "shale/kernels/cpu/run.h"
 
-// gather: a thread owns rows [o, k] of y. scatter_add: a thread owns columns (o, i) of y, so no
-// other thread adds to them. Both kernels process whole runs of `inner` if the index is the same
-// for the whole run.
+// gather: a thread owns rows y[o, k, :]. scatter_add: a thread owns columns y[o, :, i], so no other
+// thread adds to them. Both kernels process all of `inner` at once if the index does not depend on
+// i.
 
 namespace shale::kernels {
 namespace {
@@ -44,14 +44,14 @@ void gather_typed(const Exec& exec, const GatherArgs& a) {
   });
 }
 
-// put(to, x): adds x to an element of y, or replaces it.
+// put(to, x) adds x to an element of y, or overwrites the element with x.
 template <typename T, class Put>
 void scatter_typed(const Exec& exec, const ScatterAddArgs& a, const Put& put) {
   const int64_t count = a.y.size(1), inner = a.y.size(2), picks = a.x.size(1);
   const T* x = a.x.as<T>();
   const int32_t* index = a.index.as<int32_t>();
   float* y = a.y.as<float>();
-  // Number of columns (o, i) with the same o that make a chunk of work.
+  // number of columns y[o, :, i] with the same o in a chunk of work
   const int64_t width = std::min(inner, std::max<int64_t>(256, kGrain / picks));
   const int64_t chunks = (inner + width - 1) / width;
   parallel_for(exec, a.y.size(0) * chunks, 1, [&](int64_t begin, int64_t end) {

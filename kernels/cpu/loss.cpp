@@ -93,8 +93,8 @@ RowSoftmax softmax_of_row(const T* x, int64_t vocab, float softcap) {
   return online.result();
 }
 
-// Writes softmax * scale to the first `vocab` columns, times the derivative of the softcap, and
-// zeros to the padding columns.
+// Writes softmax * scale * derivative of the softcap to the first `vocab` columns, and zeros to the
+// padding columns.
 template <bool kCapped, typename T>
 void write_softmax(T* x, int64_t vocab, int64_t cols, RowSoftmax row, float scale, float softcap) {
   const F32Tag d;
@@ -155,7 +155,8 @@ void cross_entropy_target(const Exec& exec, const CrossEntropyArgs& a) {
 
 // ---- Sharded vocabulary ----
 
-// Returns how many of the `cols` columns from `first` on are not padding.
+// Returns how many of the `cols` columns from `first` on belong to the vocabulary and are not
+// padding.
 inline int64_t counted(int64_t vocab, int64_t first, int64_t cols) {
   return std::clamp<int64_t>(vocab - first, 0, cols);
 }

@@ -40,7 +40,7 @@ struct RowScores {
   }
 };
 
-// Sets the choices of experts outside the best groups to -inf. Among equal groups the lower index
+// Sets `choice` to -inf for experts outside the best groups. Among equal groups the lower index
 // wins.
 void mask_groups(const RouterRule& rule, std::vector<float>& choice) {
   if (rule.active_groups == rule.groups) return;
@@ -81,8 +81,8 @@ void choose(std::vector<float>& choice, std::vector<char>& taken, int64_t k, int
   }
 }
 
-// Returns the factor from the chosen experts' scores to their weights. `sum`: the sum of these
-// scores.
+// Returns the factor by which the scores of the chosen experts are multiplied to give their
+// weights. `sum`: the sum of the chosen experts' scores.
 float factor_of(const RouterRule& rule, float sum) {
   if (!rule.renormalise) return rule.scale;
   return rule.scale / (rule.score == RouterScore::kSigmoid ? sum + kLeastSum : sum);
@@ -120,12 +120,14 @@ void add_weight_gradient(const RouterRule& rule, const std::vector<float>& score
     sum += score, dot += d_weights[j] * score;
   }
   const float factor = factor_of(rule, sum);
-  // Gradient through the sum by which the weights are divided.
+  // The weights are divided by the sum of the scores; `shared` is the part of the gradient that
+  // comes through this sum.
   const float shared = rule.renormalise && rule.scale != 0 ? dot * factor / rule.scale : 0;
   for (int64_t j = 0; j < k; ++j) d_scores[size_t(experts[j])] += factor * (d_weights[j] - shared);
 }
 
-// Returns, for each expert e, the factor of P_e in the balance loss of a token, times `scale`.
+// Returns the gradient of a token's balance loss with respect to its softmax probability of each
+// expert, times `scale`.
 std::vector<float> balance_of(const MoeRouteBwdArgs& a, float scale) {
   const int64_t E = a.logits.size(1);
   std::vector<float> shares(static_cast<size_t>(E));

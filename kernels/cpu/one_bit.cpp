@@ -80,7 +80,8 @@ HWY_INLINE void write_signs(const float* u, int32_t* words) {
   }
 }
 
-// Packs a block. element(i, part) returns vector i of the block, before the mask is applied.
+// Packs a block. element(i, part) returns the vector that begins at element i of the block, before
+// the mask is applied.
 template <class Element>
 HWY_INLINE void pack_sign_block(const SignPacking& to, const Element& element) {
   const F32Tag d;
@@ -104,7 +105,8 @@ HWY_INLINE void pack_sign_block(const SignPacking& to, const Element& element) {
   });
 }
 
-// Calls fn(begin, block, count) for each block of n elements, in parallel.
+// Divides n elements into blocks and calls fn(begin, block, count) for each, in parallel: the first
+// element, the number of the block, and its size.
 template <class Fn>
 void for_sign_blocks(const Exec& exec, int64_t n, const Fn& fn) {
   parallel_for(exec, n, kSignGrain, [&](int64_t begin, int64_t end) {

@@ -60,8 +60,8 @@ Descs descs_of(const Spec& s, const memory::desc& weight) {
           .y = {{s.images, s.out_channels, s.out_rows, s.out_cols}, type, Tag::nhwc}};
 }
 
-// Strides, and padding before the first row and column. oneDNN derives the padding after the last
-// row and column from the output size.
+// Strides of the windows, and padding before the first row and column. oneDNN derives the padding
+// after the last row and column from the output size.
 struct Places {
   explicit Places(const Spec& s) : strides{s.stride, s.stride}, padding{s.padding, s.padding} {}
   memory::dims strides, padding;

@@ -23,7 +23,9 @@ class OnednnConv {
     int64_t stride = 1, padding = 0;
     DType dtype = DType::kF32;  // f32, or bf16 if OnednnMatmul::has_fast_bf16()
     bool bias = false;          // has a bias, only with kForward
-    int64_t packed_like = 0;    // images of the spec whose packed layout to use; 0: own layout
+    // weights are packed as for a spec with this number of images; 0: in the layout that is best
+    // for this spec
+    int64_t packed_like = 0;
 
     // Gradients of weights are always f32.
     DType weight_dtype() const { return pass == ConvPass::kWeightGrad ? DType::kF32 : dtype; }
@@ -48,8 +50,8 @@ class OnednnConv {
   void pack(const void* weight, void* packed, int threads) const;
   void unpack(const void* packed, void* weight, int threads) const;
 
-  // Inputs and outputs of a pass. scratch: scratch_bytes(), aligned to 64, not shared with other
-  // calls. Several threads may call run() concurrently.
+  // Inputs and outputs of a pass. `scratch` has scratch_bytes() bytes, begins at a multiple of 64,
+  // and is not shared with other calls. Several threads may call run() concurrently.
   struct Operands {
     const void* in = nullptr;      // kForward: x, kInputGrad: dy, kWeightGrad: x
     const void* packed = nullptr;  // kForward and kInputGrad: packed weights
@@ -62,7 +64,7 @@ class OnednnConv {
 
  private:
   struct Impl;
-  // like: the object whose packed layout to use; null: oneDNN chooses the layout.
+  // The packed layout is that of `like`, or oneDNN's choice if `like` is null.
   OnednnConv(const Spec& spec, const OnednnConv* like);
 
   std::unique_ptr<Impl> impl_;

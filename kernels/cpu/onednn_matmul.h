@@ -36,8 +36,8 @@ class OnednnMatmul {
 
   size_t scratch_bytes() const { return scratch_bytes_; }
 
-  // Runs the matmul. scratch: scratch_bytes(), aligned to 64, not shared with other calls. Several
-  // threads may call run() concurrently.
+  // Runs the matmul. `scratch` has scratch_bytes() bytes, begins at a multiple of 64, and is not
+  // shared with other calls. Several threads may call run() concurrently.
   void run(const void* a, const void* b, void* c, void* scratch) const;
 
  private:

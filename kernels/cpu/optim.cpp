@@ -39,8 +39,9 @@ void adamw_typed(const Exec& exec, const AdamWArgs& a) {
 
 // ---- Parameters without f32 masters ----
 
-// Rounds to bf16, and returns the result as f32: the word's low half is added below the bits that
-// are kept, and carries into them with the right probability. Infinities and NaN are unchanged.
+// Rounds to bf16 stochastically, and returns the result as f32. Adds 16 random bits, the low half
+// of a word, below the bits that bf16 keeps. The sum carries into these with the right probability.
+// Infinities and NaN are unchanged.
 HWY_INLINE F32Vec round_stochastically(F32Vec value, const uint32_t* words) {
   const F32Tag d;
   const hn::RebindToUnsigned<F32Tag> du;

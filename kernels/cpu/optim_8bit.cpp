@@ -23,7 +23,7 @@ using IndexTag = hn::RebindToSigned<F32Tag>;
 
 static_assert(kMomentBlock % kF32Lanes == 0 && kOptimGrain % kMomentBlock == 0);
 
-// One of the two moments for the elements of a block, as codes and in f32.
+// The elements of a block in one of the two moments, as codes and in f32.
 struct BlockMoments {
   HWY_ALIGN uint8_t codes[kMomentBlock];
   HWY_ALIGN float values[kMomentBlock];
@@ -42,11 +42,13 @@ struct BlockMoments {
   HWY_INLINE void write(const DynamicLookup& lookup, uint8_t* to, float* scale, int64_t count);
 };
 
-// Returns the numbers of the levels nearest to magnitudes in [0, 1], counted from the level of 0.
+// Returns the index of the level nearest to each magnitude, which is in [0, 1]. Level 0 is the
+// number 0.
 HWY_INLINE hn::Vec<IndexTag> nearest_level(const DynamicLookup& lookup, F32Vec magnitude) {
   const IndexTag di;
   const auto upper = hn::ShiftRight<16>(hn::BitCast(di, magnitude));
-  // A NaN must not index outside the table; the parameter has become NaN already.
+  // For a NaN the cell must not be outside of the table. The result does not matter then, because
+  // the parameter has become NaN already.
   const auto first = hn::Set(di, DynamicLookup::kFirstCell);
   const auto last = hn::Set(di, DynamicLookup::kLastCell - DynamicLookup::kFirstCell);
   const auto cell = hn::Min(hn::Max(hn::Sub(upper, first), hn::Zero(di)), last);
@@ -70,7 +72,8 @@ HWY_INLINE void BlockMoments::write(const DynamicLookup& lookup, uint8_t* to, fl
     auto code = level;
     if constexpr (kSigned) {
       const auto negative = hn::RebindMask(di, hn::Lt(value, hn::Zero(d)));
-      const auto below = hn::Sub(zero, hn::Min(level, zero));  // no code stands for -1
+      // the map has 1 but not -1, so Min() clamps
+      const auto below = hn::Sub(zero, hn::Min(level, zero));
       code = hn::IfThenElse(negative, below, hn::Add(zero, level));
     } else {
       const auto positive = hn::RebindMask(di, hn::Gt(value, hn::Zero(d)));

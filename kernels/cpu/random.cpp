@@ -16,14 +16,15 @@
 // Normal numbers by the Box-Muller method: from a pair of words (a, b), r = sqrt(-2 ln(1 -
 // uniform(a))) and t = 2 pi uniform(b) give r cos t and r sin t. A thread owns blocks that begin at
 // multiples of kBlock in the whole parameter, not in the range that is filled, so that the
-// instructions for an element do not depend on the range. Within a block only the needed groups of
-// kGroup are computed; a box is filled row by row.
+// instructions for an element do not depend on the range. Within a block only the groups of kGroup
+// elements that are needed are computed. If a submatrix is filled, each of its rows is such a
+// range.
 
 HWY_BEFORE_NAMESPACE();
 namespace shale::kernels::HWY_NAMESPACE {
 
 inline constexpr int64_t kBlock = 1024;
-inline constexpr int64_t kGroup = 64;  // elements; a multiple of two vectors
+inline constexpr int64_t kGroup = 64;  // elements; must be a multiple of two vectors
 
 // Computes ln x for x in [2^-24, 1]: relative error at most 2 ulp, also near 1.
 HWY_INLINE F32Vec log_f32(F32Vec x) {

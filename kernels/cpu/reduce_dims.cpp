@@ -11,10 +11,10 @@
 #include "shale/kernels/cpu/run.h"
 #include "shale/kernels/reduce_dims.h"
 
-// reduce_dims: a thread owns elements of y. If neighbours in y are neighbours in x, vectors of
-// elements of y are accumulated row by row; else each element is reduced run by run, with vectors
-// if the run is dense. Partial sums of at most kBlock additions in f32 are added up in a second
-// sum.
+// reduce_dims: a thread owns elements of y. If neighbours in y are neighbours in x, the thread
+// reduces many elements of y together, with vectors along y. Otherwise it reduces one element after
+// another, and uses vectors if the elements of x are contiguous. Partial sums of at most kBlock
+// additions in f32 are added up in a second sum.
 
 HWY_BEFORE_NAMESPACE();
 namespace shale::kernels::HWY_NAMESPACE {
@@ -23,7 +23,7 @@ inline constexpr int64_t kBlock = 1024;   // additions per partial sum
 inline constexpr int64_t kColumns = 256;  // elements of y that are reduced together
 inline constexpr int64_t kReduceGrain = 16384;
 
-// Returns the offset in memory, in elements, of a step of a walk.
+// Returns the offset, in elements, of the element that iteration number `step` of a walk visits.
 int64_t offset_in(const Walk& walk, int64_t step) {
   int64_t offset = 0;
   for (int d = walk.count; d-- > 0;) {
@@ -33,7 +33,8 @@ int64_t offset_in(const Walk& walk, int64_t step) {
   return offset;
 }
 
-// Calls fn(offset) for each run of a walk; a run is its innermost dimension.
+// Calls fn(offset) for each run of a walk. A run is all steps of the innermost dimension; `offset`
+// is that of its first element.
 template <class Fn>
 void for_runs(const Walk& walk, const Fn& fn) {
   Walk outer = walk;
@@ -115,7 +116,8 @@ float reduce_one(const T* x, const Walk& walk) {
   return total;
 }
 
-// Reduces for `columns` neighbouring elements of y together; x belongs to the first of them.
+// Reduces `columns` neighbouring elements of y together. x points to the first element of x for the
+// first of them.
 template <class Op, typename T>
 void reduce_columns(const T* x, const Walk& walk, int64_t columns, float* total) {
   HWY_ALIGN float sums[kColumns];

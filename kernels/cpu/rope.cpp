@@ -26,7 +26,7 @@ struct RopeToken {
   HWY_ALIGN float sin[kRopePairs + kF32Lanes];
 };
 
-// Computes the sines and cosines of angles, which are in units of a turn / 2^32.
+// Computes the sines and cosines of angles. An angle of 2^32 would be a full turn.
 HWY_INLINE void rope_sin_cos(const uint32_t* angles, int64_t pairs, float scale, float sign,
                              RopeToken& token) {
   using P = RopePolynomial;
@@ -46,7 +46,7 @@ HWY_INLINE void rope_sin_cos(const uint32_t* angles, int64_t pairs, float scale,
     const auto cosine = hn::MulAdd(hn::Mul(z, z), c, hn::MulAdd(of(-0.5f), z, of(1)));
     // An additional quarter turn turns sin into cos, and cos into -sin.
     const auto odd = hn::Ne(hn::And(quarter, hn::Set(du, 1u)), hn::Zero(du));
-    // Bit 31, which is the sign.
+    // Moves the second bit of `quarter` to bit 31, where it flips the sign of the sine.
     const auto upper = hn::ShiftLeft<30>(hn::And(quarter, hn::Set(du, 2u)));
     const auto lower =
         hn::ShiftLeft<31>(hn::And(hn::Xor(quarter, hn::ShiftRight<1>(quarter)), hn::Set(du, 1u)));

@@ -8,9 +8,9 @@
 
 namespace shale::kernels {
 
-// Division of rows into blocks for a sum over rows: at most 64 blocks, so that the partial sums
-// stay small, of at least 16 rows, so that the overhead is small. It depends only on the number of
-// rows.
+// Division of rows into blocks for a sum over rows. There are at most 64 blocks, so that the
+// partial sums stay small. A block has at least 16 rows, so that the overhead is small. The
+// division depends only on the number of rows.
 struct RowBlocks {
   explicit RowBlocks(int64_t total_rows)
       : rows(std::max<int64_t>(16, (total_rows + 63) / 64)),

@@ -51,7 +51,8 @@ HWY_INLINE hn::Vec<DBits> to_bf16_bits(D, hn::Vec<D> v) {
   const auto odd = hn::And(high, hn::Set(du, 1u));
   const auto rounded = hn::ShiftRight<16>(hn::Add(u, hn::Add(odd, hn::Set(du, 0x7fffu))));
   const auto quiet = hn::Or(high, hn::Set(du, 0x40u));
-  const auto is_nan = hn::RebindMask(du, hn::IsNaN(v));  // Ne(v, v) is false for NaN on x86
+  // not Ne(v, v), which is false for NaN on x86
+  const auto is_nan = hn::RebindMask(du, hn::IsNaN(v));
   return hn::TruncateTo(DBits(), hn::IfThenElse(is_nan, quiet, rounded));
 }
 

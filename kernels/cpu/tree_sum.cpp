@@ -152,8 +152,9 @@ HWY_INLINE void finish_block(const TreeSumArgs& args, const A* a, const B* b, in
   copy_to_all(args, sum, begin, count);
 }
 
-// Sums three or more inputs. Entry k of the stack is a complete subtree; two subtrees of the same
-// size merge, as in a binary counter. The remaining subtrees merge from the right.
+// Sums three or more inputs. Each entry of the stack is the sum of a complete subtree. Two subtrees
+// of the same size are added as soon as both exist, like carries of a binary counter. At the end
+// the remaining subtrees are added, the last one first.
 template <typename In, typename Out>
 HWY_INLINE void sum_block(const TreeSumArgs& args, int64_t begin, int64_t count) {
   using Acc = Accumulator<In>;
@@ -247,7 +248,8 @@ void tree_sum_range(const TreeSumArgs& args, int64_t begin, int64_t end) {
 
 // Copies the single input to all outputs, for any dtype. The range is in bytes.
 void copy_range(const TreeSumArgs& args, int64_t begin, int64_t end) {
-  constexpr int64_t kBytes = 16 << 10;  // a piece is read once from memory, then from the L1 cache
+  // bytes per piece: the first output reads it from memory, later outputs from the L1 cache
+  constexpr int64_t kBytes = 16 << 10;
   const auto* from = static_cast<const uint8_t*>(args.inputs[0]);
   for (int64_t i = begin; i < end; i += kBytes) {
     for (void* const output : args.outputs) {

@@ -28,7 +28,7 @@ constexpr DeviceType kDevice = DeviceType::kCuda;
 constexpr KernelParts kVendorHere = kVendorKernels;
 #else
 constexpr DeviceType kDevice = DeviceType::kEmu;
-constexpr KernelParts kVendorHere = 0;  // the emulator cannot run a library
+constexpr KernelParts kVendorHere = 0;  // the emulator cannot run the vendor's libraries
 #endif
 #ifdef SHALE_HAVE_CUBLASLT
 constexpr KernelParts kBlasHere = kVendorHere;
@@ -65,13 +65,13 @@ void run_gemm(const Exec& exec, const GemmArgs& args) {
   SHALE_BACKEND::run(exec, args);
 }
 
-// The function of a slot that uses none of the parts kOut.
+// Runs a slot without the optional parts in kOut.
 template <KernelParts kOut, typename Args>
 void run_without(const Exec& exec, const Args& args) {
   Exec inside = exec;
   if constexpr ((kOut & kHopperKernels) != 0) {
     if (is_hopper(exec.device)) {
-      inside.device.arch = 80;  // which has all kernels for every GPU
+      inside.device.arch = 80;  // with this number the portable kernels are used
       inside.dependent_launch = false;
     }
   }
@@ -83,7 +83,8 @@ void run_without(const Exec& exec, const Args& args) {
     }
     run_gemm<kOut>(inside, args);
   } else if constexpr (is_conv<Args> && kOut != 0) {
-    static constexpr GemmTile kTile = GemmTile::k64x64;  // cuDNN has no tiles
+    // requesting a tile avoids cuDNN, which has none
+    static constexpr GemmTile kTile = GemmTile::k64x64;
     Args own = args;
     if (own.tile == nullptr) own.tile = &kTile;
     SHALE_BACKEND::run(inside, own);

@@ -11,9 +11,9 @@ namespace shale::kernels::SHALE_BACKEND {
 // block computes a tile. With clusters, tiles are assigned to clusters, and `cluster` is the number
 // of blocks in a cluster.
 //
-// `counter` is BlockCounters::next_tile. All blocks together increment it `tiles` times: for each
-// tile except every block's first tile, and once per block to find no tile left. The last increment
-// wraps it to 0. Without a counter a block takes every gridDim.x-th tile.
+// `counter` is BlockCounters::next_tile. A block increments it to get each tile after its first
+// one, and once more when no tile is left. All blocks together make `tiles` increments, and the
+// last one wraps the counter to 0. Without a counter a block takes every gridDim.x-th tile.
 __device__ __forceinline__ int first_tile(int cluster = 1) {
   return static_cast<int>(blockIdx.x) / cluster;
 }
@@ -102,7 +102,7 @@ class TileReader {
     return uniform(static_cast<int>(queue_.tiles[place()]));
   }
   __device__ __forceinline__ void release() {
-    __syncwarp();  // the slot must not be reused before all lanes have read it
+    __syncwarp();  // the entry must not be reused before all lanes have read it
     if (threadIdx.x % kWarpSize == 0) {
       if constexpr (kClusters) {
         mbarrier_arrive_at(queue_.read[place()], 0);

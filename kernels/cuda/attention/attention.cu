@@ -22,8 +22,8 @@ constexpr int kThreads = 256;
 
 // ---- Packing rows of any alignment to dense rows of a multiple of 16 bytes ----
 
-// Packs rows of [batch, rows, heads, row_size]. A thread owns 8 consecutive elements of a row;
-// elements beyond head_size are zeros.
+// Copies rows to a dense array [batch, rows, heads, row_size]. A thread copies 8 consecutive
+// elements of a row; elements beyond head_size become zeros.
 __global__ void __launch_bounds__(kThreads)
     attention_pack_rows_kernel(HeadView from, uint16_t* to, int64_t packs, int64_t rows, int heads,
                                int head_size) {
@@ -131,7 +131,8 @@ __global__ void __launch_bounds__(kThreads)
 
 // ---- dQ ----
 
-// Rounds dQ. A warp owns one [16, 8] accumulator fragment of dQ.
+// Multiplies dq_sums by the scale, rounds it and writes it to dq. A warp owns one [16, 8]
+// accumulator fragment of dQ.
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
     attention_bwd_round_kernel(const __grid_constant__ AttentionParams p, int64_t fragments,

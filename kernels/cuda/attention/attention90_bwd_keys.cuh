@@ -1,27 +1,27 @@
 #pragma once
 
 // Computes dK and dV, and in the fast variant dQ, with warpgroups. The algorithm is that of the
-// portable kernel (kernels/cuda/attention/attention_bwd_keys.cuh). Heads up to 128;
+// portable kernel (kernels/cuda/attention/attention_bwd_keys.cuh). For heads up to 128;
 // attention90_bwd_keys_wide.cuh has larger heads.
 //
 // A block owns a tile of keys of one kv head. One warp loads Q and dO of the queries that see these
 // keys; each of two warpgroups has 64 of the keys. With keys as rows, S^T = K Q^T and dP^T = V dO^T
-// are in registers as left operands of dV += P^T dO and dK += dS^T Q, and only dS passes through
-// shared memory, for dQ = dS K. TMA adds a block's part of dQ to the sums in memory.
+// are in registers as left operands of dV += P^T dO and dK += dS^T Q. Only dS passes through shared
+// memory, for dQ = dS K. TMA adds a block's part of dQ to the sums in memory.
 //
 // The tensor cores run matmuls without a gap as long as one is queued while a warpgroup computes.
-// At the start of a step its S^T is ready. The step is:
+// At the start of a step its S^T is ready. A step computes what is on the left, concurrently with
+// the matmul on the right:
 //
-//   computed                            concurrent matmul
 //   P^T = 2^(scale S^T - lse2)          dP^T = V dO^T
 //   dS^T = P^T (dP^T - delta)           dV += P^T dO
 //   dS to shared memory, the barrier    dK += dS^T Q
-//   dQ to its place in the sums         S^T of the next step
+//   dQ added to the sums in memory      S^T of the next step
 //
 // Warpgroups that synchronise in each step compute at the same time, and overlap with at most half
-// of a step's matmuls. If computing takes long, with heads of 64 and 96, a step computes dQ of the
-// previous step instead, whose dS is ready. The warpgroups may then be a step apart, and one of
-// them computes while the other one multiplies.
+// of a step's matmuls. With heads of 64 and 96, computing takes long. A step then computes dQ of
+// the previous step, for which dS is ready. So the warpgroups may be a step apart, and one of them
+// computes while the other one multiplies.
 
 #include <type_traits>
 
@@ -115,7 +115,7 @@ class Bwd90KeysConsumer {
     mbarrier_wait(shared_.barriers.dout_full[place_.stage], place_.parity);
     discard(dp_);
     issue_product<T>(dp_, shared_.v, 64 * warpgroup_, shared_.dout[place_.stage]);
-    wgmma_fence(scores_);  // keeps later writes to scores_ after its matmul
+    wgmma_fence(scores_);  // the compiler must not move later writes to scores_ up to here
   }
   __device__ __forceinline__ void issue_dv(int part) {
     const int first = part * kPartOperands;
@@ -127,9 +127,10 @@ class Bwd90KeysConsumer {
   __device__ __forceinline__ BoxedTile<kBwd90Keys, kQueries>& ds_of(int step) {
     return shared_.ds[step % Shared::kDsPlaces];
   }
-  // If dQ is late, a warpgroup signals that its half of dS is ready, and waits for the other half.
-  // Each direction has two barriers, used alternately, because the next half may be ready before
-  // the other warpgroup waits for this one.
+  // If dQ is computed one step late, a warpgroup signals with give_ds() that its half of dS is
+  // ready, and waits with await_ds() for the other warpgroup's half. Each direction uses two
+  // barriers alternately: a warpgroup may signal its next half before the other one has waited for
+  // this half.
   __device__ __forceinline__ void give_ds(int step) {
     barrier_arrive(2 + 2 * (1 - warpgroup_) + step % 2, kConsumerThreads);
   }
@@ -140,7 +141,8 @@ class Bwd90KeysConsumer {
   // Issues the warpgroup's [64, 64] part of dQ = dS K.
   __device__ __forceinline__ void issue_dq(float (&dq)[32],
                                            const BoxedTile<kBwd90Keys, kQueries>& ds) {
-    // With heads of 96, half of the second box of K is zeros, and so is half of its part of dQ.
+    // With heads of 96, the second box of K has 32 columns of zeros, so these columns of dQ are
+    // zeros too.
     discard(dq);
     wgmma_fence(dq);
 #pragma unroll
@@ -201,7 +203,8 @@ class Bwd90KeysConsumer {
         cap_gradients(dp_, scores_, stage.delta, stage.lse2, p, block, kPartBlocks);
       }
       differentiate(dp_, scores_, stage.delta, block, kPartBlocks);
-      if (masked) rows_.mask(dp_, stage.query, block, kPartBlocks);  // else NaN if dP is infinite
+      // without the mask, P = 0 times an infinite dP would be NaN
+      if (masked) rows_.mask(dp_, stage.query, block, kPartBlocks);
       round_to_operands<T>(dp_, ds_, part * kPartOperands, kPartOperands);
     }
   }

@@ -184,9 +184,10 @@ __device__ __forceinline__ void put_operands(const uint32_t (&operands)[kOperand
   fence_proxy_async();
 }
 
-// Adds a part of a warp's 16 rows of dQ, the accumulators from `first` on, to
-// AttentionParams::dq_sums, where it is contiguous in fragments of 8 columns: `floats` numbers,
-// through `staging`. kWays staging buffers are used in rotation.
+// Adds a part of a warp's 16 rows of dQ, the accumulators from dq[first] on, to
+// AttentionParams::dq_sums. There the part is contiguous, in fragments of 8 columns. Its first
+// `floats` numbers are added, by way of `staging`, which is one of kWays buffers that are used in
+// rotation.
 template <int kWays, int kCount, int kStaged>
 __device__ __forceinline__ void add_fragments(const float (&dq)[kCount], int first,
                                               float (&staging)[kStaged], float* sums,

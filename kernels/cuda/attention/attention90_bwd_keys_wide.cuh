@@ -35,7 +35,7 @@ struct Bwd90WideKeysShared {
   Bwd90KeysBarriers barriers;
 };
 
-// A range of a tile's boxes, in the form of a tile that store_rows() takes.
+// Consecutive boxes of a tile, with the members that store_rows() needs of a tile.
 template <class TileT, int kBoxCount>
 struct TileBoxes {
   static constexpr int kColumns = 64 * kBoxCount;
@@ -116,7 +116,8 @@ class Bwd90WideKeysConsumer {
     mbarrier_wait(shared_.barriers.dout_full[place_.stage], place_.parity);
     discard(dp_);
     issue_own_product<0, 1>(dp_, shared_.v, dout());
-    if constexpr (kCapped) wgmma_fence(scores_);  // keeps the softcap after the matmul of S^T
+    // the compiler must not apply the softcap before the matmul of S^T
+    if constexpr (kCapped) wgmma_fence(scores_);
   }
   template <int kPart, int kParts>
   __device__ __forceinline__ void issue_own_product(float (&d)[kOwnQueries / 2], const KeyRows& a,
@@ -201,7 +202,8 @@ class Bwd90WideKeysConsumer {
       cap_gradients(dp_, scores_, stage.delta + own_query(), stage.lse2 + own_query(), p);
     }
     differentiate(dp_, scores_, stage.delta + own_query());
-    if (masked) rows_.mask(dp_, query);  // P = 0 times an infinite dP would be NaN
+    // without the mask, P = 0 times an infinite dP would be NaN
+    if (masked) rows_.mask(dp_, query);
     round_to_operands<T>(dp_, ds_);
     put_operands(ds_, shared_.ds, 0, own_query() / 8);
     issue_own(dk_, ds_, q(), first_dk_box());
@@ -212,9 +214,9 @@ class Bwd90WideKeysConsumer {
     finish<kHasNext>(stage.row);
   }
 
-  // Finishes a step while the matmuls of dK, the last ones that read the stage, are in flight:
-  // computes dQ, box by box, because there are registers for only one box, concurrently with parts
-  // of the next step's S^T.
+  // Finishes a step. The matmuls of dK, the last ones that read the stage, are still in flight.
+  // Computes dQ, box by box, because there are registers for only one box. Parts of the next step's
+  // S^T are computed at the same time.
   template <bool kHasNext>
   __device__ __forceinline__ void finish(int64_t row) {
     const int done = place_.stage;

@@ -80,7 +80,7 @@ class Bwd90QueriesConsumer {
         lse2_[half] = p.lse2[row + 8 * half];
         delta_[half] = p.delta[row + 8 * half];
       }
-      // All queries of the warpgroup see a key that its first and its last query see.
+      // A key that the first and the last query of the warpgroup see is seen by all its queries.
       const int unmasked = std::max(block.sequence.visible_keys(first_query), 0);
       const int unmasked_from = block.sequence.first_key(first_query + 63);
       mbarrier_wait(shared_.q_full, 0);

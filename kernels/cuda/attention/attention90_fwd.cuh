@@ -72,8 +72,9 @@ __device__ __forceinline__ QueryTile<> fwd90_item(const Fwd90Params& params, int
 
 // ---- The warps that take and load tiles ----
 
-// Takes tiles for the block, in one thread. It requests the tile after the next one only when the
-// block has finished one, because no other block can process tiles that it takes ahead.
+// Takes tiles from the queue and passes their numbers to the warps; runs in one thread. It takes
+// another tile only when the warps have finished an earlier one, and so is never far ahead: no
+// other block can process a tile that it has taken.
 template <class Shared>
 __device__ __forceinline__ void take_fwd90(const Fwd90Params& params, Shared& shared) {
   TileGiver giver(shared.items);
@@ -178,8 +179,8 @@ class Fwd90Consumer {
     for (int i = 0; i < kHeadSize / 2; ++i) out_[i] *= factor[i / 2 % 2];
   }
 
-  // Processes the scores of one tile of keys, and adds the values of the tile before. Returns
-  // whether to call rescale().
+  // Computes the probabilities of one tile of keys, and adds the product of the previous tile's
+  // probabilities and values to `out_`. Returns whether the caller must call rescale().
   template <bool kMasked>
   __device__ __forceinline__ bool advance(const Sequence& sequence, int query, int step) {
     turns().take();
@@ -190,7 +191,7 @@ class Fwd90Consumer {
     release_k();
     if constexpr (kCapped) cap_scores(scores_, params_.problem);
     if constexpr (kMasked) mask_keys(scores_, sequence, query, step * kKeys, -kInfinity);
-    // By FMA, masked keys would get a weight above 0.
+    // exp2_by_fma() would give masked keys a weight above 0.
     constexpr int kByFma = kMasked ? 0 : kConfig.by_fma;
     const bool rescales =
         softmax_.add<kByFma>(scores_, params_.problem.scale_log2, params_.scale_log2_64th);
@@ -234,8 +235,8 @@ class Fwd90Consumer {
     round_to_operands<T>(scores_, probabilities_);
     set_zero(out_);
     rescale();
-    // All queries see a key that the first and the last query see. Masked steps are at the diagonal
-    // and, if earlier keys are hidden, at the other end.
+    // A key that the first and the last query see is seen by all queries. Masked steps are at the
+    // diagonal and, if earlier keys are hidden, at the other end.
     int masked = uniform(std::max(item.sequence.visible_keys(first_query), 0) / kKeys);
     const int unmasked = uniform((item.sequence.first_key(first_query + 63) + kKeys - 1) / kKeys);
     for (--step; step >= first_step;) {

@@ -15,17 +15,17 @@ struct MaxOrNan {
   __device__ __forceinline__ float operator()(float a, float b) const { return max_or_nan(a, b); }
 };
 
-// Online softmax over row pieces, in units of log2. A thread has two rows, 8 apart; three
-// neighbouring threads have the other columns. The threads' sums are combined at the end.
+// Online softmax, in units of log2. A thread has parts of two rows, 8 apart; three neighbouring
+// threads have the other columns of these rows. The threads' sums are combined at the end.
 //
-// The value subtracted from a row's scores is not their maximum. It is an earlier maximum until a
-// new one exceeds it by more than kSlack: any value works that keeps powers and sums in range, and
-// so the sums are rarely rescaled.
+// A shift is subtracted from the scores of a row. It is an earlier maximum of the row, and changes
+// only when a new maximum exceeds it by more than kSlack. So the sums are rarely rescaled. Any
+// shift works that keeps powers and sums in range.
 class RowSoftmax {
  public:
   // Replaces scores by 2^(scale * scores - shift), and computes every kByFma-th power (0: none) on
-  // the FMA pipe. The caller must then call rescale() if this returns true, which is uniform in a
-  // warp, and keep() otherwise.
+  // the FMA pipe. If this returns true, the caller must call rescale() next, otherwise keep(). The
+  // result is the same for all lanes of a warp.
   template <int kByFma, int kCount>
   __device__ __forceinline__ bool add(float (&scores)[kCount], float scale, float scale_64th) {
     bool rises = false;

@@ -45,7 +45,7 @@ struct alignas(1024) BoxedTile {
   }
 };
 
-// A wgmma operand: tile number `stage` of a ring of tiles that are kBytesApart bytes apart. The
+// A wgmma operand: tile number `stage` of a ring of tiles, which are kBytesApart bytes apart. Its
 // descriptor is that of the first tile, which is constant in a loop, plus a multiple of the
 // distance.
 template <class TileT, size_t kBytesApart = sizeof(TileT)>
@@ -70,7 +70,8 @@ struct StageOperand {
 
 // ---- Loading, by one warp ----
 
-// Makes the map of [batch, rows, heads, D] in boxes of kRows rows and 64 columns of one head.
+// Makes the TMA map of an array [batch, rows, heads, D]. A box has kRows rows and 64 columns of one
+// head.
 template <int kRows>
 TensorMap rows_map(const HeadView& view, DType dtype, int64_t batch, int64_t rows, int64_t heads,
                    int64_t head_size) {
@@ -92,10 +93,10 @@ struct RowRange {
   int first, end, capacity, head, batch;
 };
 
-// The loading warp. TMA fills tiles with zeros beyond an array's end. Between a sequence's end and
-// the end of its rows in the array there may be anything, even NaN, which a probability of 0 would
-// not keep out of a sum. So a tile in which a sequence ends early uses a separate barrier, and the
-// consumers get it after the warp has cleared those rows.
+// The loading warp. TMA fills tiles with zeros beyond an array's end. But the rows between a
+// sequence's end and the end of its memory may hold anything, even NaN; a probability of 0 times
+// NaN would make a sum NaN. So the warp clears these rows: TMA signals a separate barrier, and the
+// warp signals the consumers when it has cleared them.
 class TileLoader {
  public:
   __device__ __forceinline__ explicit TileLoader(MBarrier& patch) : patch_(patch) {}

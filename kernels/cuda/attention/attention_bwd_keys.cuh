@@ -19,12 +19,12 @@ template <typename T, int kHeadSize, Room kRoom>
 struct BwdKeysTiles {
   static constexpr BwdKeysConfig kConfig = bwd_keys_config(kHeadSize, kRoom);
   static constexpr int kThreads = kConfig.warps() * 32;
-  // Fragments of a warp, as counts: rows of scores, dK and dV; columns of scores; columns of dK and
-  // dV.
+  // Numbers of a warp's fragments: along rows of scores, dK and dV (kRowTiles), along columns of
+  // scores (kScoreTiles), and along columns of dK and dV (kHeadTiles).
   static constexpr int kRowTiles = kConfig.keys / (16 * kConfig.key_warps);
   static constexpr int kScoreTiles = kConfig.queries / (8 * kConfig.query_warps * kConfig.passes);
   static constexpr int kHeadTiles = kHeadSize / (8 * kConfig.head_warps);
-  // Counts of fragments in a warp's part of dQ.
+  // Numbers of fragments in a warp's part of dQ.
   static constexpr int kDqColumnWarps = kConfig.warps() / kConfig.dq_row_warps;
   static constexpr int kDqRowTiles = kConfig.queries / (16 * kConfig.dq_row_warps);
   static constexpr int kDqColumnTiles = kHeadSize / (8 * kDqColumnWarps);

@@ -103,8 +103,8 @@ __device__ __forceinline__ void cap_exactly(float (&scores)[kCount], const Atten
   for (float& score : scores) score = p.cap_out * tanhf(score * p.cap_in);
 }
 
-// Thread (x, y)'s accumulators of a result with a head's columns: packs of 4 columns from 4 x + 64
-// j on, of rows y + 16 i.
+// Accumulators of thread (x, y) for a result [kRows, kHeadSize]. at[i][j] has the four columns from
+// 4 x + 64 j on in row y + 16 i.
 template <int kHeadSize, int kRows>
 struct Sums {
   static constexpr int kCount = kRows / kSide, kPacks = kHeadSize / (4 * kSide);
@@ -400,8 +400,9 @@ void dispatch_f32(int64_t head_size, Fn&& fn) {
   fn.template operator()<256>();
 }
 
-// Launches kernel.operator()<n, room>(), the kernel for heads of size n. A block owns a tile of
-// queries or of keys; order_by counts these tiles.
+// Launches the kernel that kernel.operator()<n, room>() returns, for heads of size n and tiles that
+// fit `room`. A thread block owns a tile of queries or of keys; order_by() returns the order of
+// these tiles.
 template <template <int> class Family, class Kernel>
 void launch_f32(const Exec& exec, const AttentionParams& params,
                 BlockOrder (*order_by)(const AttentionProblem&, int), const Kernel& kernel) {

@@ -33,8 +33,9 @@ struct FwdFamily {
   using Tiles = FwdTiles<T, kHeadSize, fwd_tile(kHeadSize, kRoom)>;
 };
 
-// Online softmax over row pieces, in units of log2. Lane 4 g + t has rows g and g + 8 of each
-// fragment, like the three other lanes of group g. The sums of these lanes are combined at the end.
+// Online softmax, in units of log2. Lane 4 g + t has parts of rows g and g + 8 of each fragment;
+// the three other lanes of group g have the other columns. The sums of these lanes are combined at
+// the end.
 template <int kRowTiles>
 struct OnlineSoftmax {
   float maximum[kRowTiles][2], sum[kRowTiles][2];
@@ -195,7 +196,7 @@ __global__ void __launch_bounds__(FwdTiles<T, kHeadSize, kTile>::kThreads)
     cp_async_wait<0>();
     __syncthreads();  // V has arrived; all warps have read K
     if (step > first_step()) copy_keys(tiles.k, p.k, step - 1);
-    // All queries of the warp see a key that its first and its last query see.
+    // A key that the first and the last query of the warp see is seen by all its queries.
     const int key = block.key_of(step, kKeys);
     if (key + kKeys > sequence.visible_keys(query) ||
         key < sequence.first_key(opaque(query) + 16 * kRowTiles - 1)) {

@@ -9,9 +9,9 @@
 // Shared by attention.cu, which prepares the arguments, and the files with the kernels.
 namespace shale::kernels::SHALE_BACKEND {
 
-// Order in which the blocks of a one-dimensional grid take the tiles of all heads: long tiles
-// first, so that all blocks end at about the same time, and only as many heads at a time as fit
-// their keys and values into the L2 cache.
+// Order in which the blocks of a one-dimensional grid take the tiles of all heads. Long tiles come
+// first, so that all blocks end at about the same time. Only heads_at_once heads are processed at a
+// time, so that their keys and values fit into the L2 cache.
 struct BlockOrder {
   int tiles = 0;  // tiles per head
   int heads = 0;  // heads of all sequences of the batch
@@ -26,8 +26,8 @@ struct AttentionParams : AttentionProblem {
   // Factors for a softcap: scale / softcap, softcap / scale, and 1 / softcap in units of log2.
   float cap_in = 0, cap_out = 0, cap_log2 = 0;
 
-  // Arrays that backward needs; each starts at row 0 of head 0 and has padded_queries rows per
-  // head.
+  // Arrays that backward needs. In each, a head has padded_queries rows, and the heads follow each
+  // other.
   int64_t padded_queries = 0;
   float* lse2 = nullptr;   // log2 of the softmax sum; +inf for queries without keys and for padding
   float* delta = nullptr;  // rowsum(dout * out); 0 for queries without keys and padding
@@ -58,9 +58,9 @@ void dispatch_head_size(int64_t head_size, Fn&& fn) {
   fn.template operator()<256>();
 }
 
-// Calls fn.template operator()<kRoom>() for the largest tiles that fit a block's shared memory.
-// Family::Tiles<kRoom> is the type of a block's shared memory. Throws UnavailableError if none
-// fits.
+// Calls fn.template operator()<kRoom>() for the largest tiles that fit the shared memory which this
+// GPU allows a block. Family::Tiles<kRoom> is the type of a block's shared memory. Throws
+// UnavailableError if no tiles fit.
 template <class Family, typename Fn>
 void dispatch_room(const Exec& exec, Fn&& fn) {
   constexpr size_t kUsual = sizeof(typename Family::template Tiles<Room::kUsual>);
@@ -87,7 +87,7 @@ void dispatch_lists(const AttentionProblem& p, Fn&& fn) {
   fn.template operator()<false>();
 }
 
-// Returns the order for blocks that own a tile of this many queries, or of this many keys.
+// Return the order of tiles of `tile` queries, or of `tile` keys, each owned by a block.
 BlockOrder order_by_queries(const AttentionProblem& p, int tile);
 BlockOrder order_by_keys(const AttentionProblem& p, int tile);
 

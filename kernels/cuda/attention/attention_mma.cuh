@@ -44,9 +44,9 @@ struct alignas(128) Tile {
 
 // ---- Between global memory and tiles, by all threads of a block ----
 
-// Mapping of threads to chunks: neighbouring threads copy the chunks of a row, in a number that
-// divides them. A thread then always has the same chunks of a row and, since it advances by a
-// multiple of 8 rows, the same swizzle.
+// Mapping of threads to chunks. kLanes neighbouring threads copy the chunks of a row; kLanes
+// divides the number of chunks. A thread advances by a multiple of 8 rows. So it copies the same
+// chunks of every row, and their swizzle does not change.
 template <class TileT, int kThreads>
 struct TileThreads {
   static constexpr int kLanes = TileT::kChunks % 16 == 0 ? 16 : TileT::kChunks % 8 == 0 ? 8 : 4;
@@ -103,7 +103,7 @@ __device__ __forceinline__ void store_tile(TileT& tile, T* head, int64_t stride,
 
 // ---- Fragments ----
 
-// Returns the row (below, the column) of value i of an accumulator fragment [16, 8].
+// Return the row, and the column, of value i of an accumulator fragment [16, 8].
 __device__ __forceinline__ int fragment_row(int i) {
   return lane_id() / 4 + i / 2 * 8;
 }
@@ -190,9 +190,9 @@ __device__ __forceinline__ void multiply(float (&c)[kRowTiles][kColumnTiles][4],
   }
 }
 
-// Byte offsets of kTiles chunks of a row, which start first_chunk chunks to the right of `begin`.
-// first_chunk is a multiple of kTiles. If the swizzle allows it, first_chunk is added to the offset
-// once, else at each access.
+// Byte offsets of kTiles chunks of a row. The first one is first_chunk chunks to the right of
+// `begin`; first_chunk is a multiple of kTiles. If the swizzle allows it, first_chunk is added to
+// the offset once, otherwise at each access.
 template <class TileT, int kTiles>
 struct Columns {
   static constexpr bool kAtOnce = (kTiles & (kTiles - 1)) == 0;
@@ -205,9 +205,10 @@ struct Columns {
   }
 };
 
-// Returns the offset of a lane's row for ldmatrix<4>, which loads a [16, 16] part of a tile: in the
-// order of a left operand, or of two adjacent right operands whose columns are rows of the tile.
-// opaque(): all addresses differ from this one by constants and should not be kept in registers.
+// Return the offset of the row that a lane passes to ldmatrix<4>, which loads a [16, 16] part of a
+// tile. left_offset() loads it as a left operand, right_offset() as two adjacent right operands,
+// whose columns are the tile's rows. All other addresses differ from this one by constants;
+// opaque() keeps the compiler from holding them in registers.
 template <class TileT>
 __device__ __forceinline__ int left_offset(int row) {
   const int lane = lane_id();

@@ -57,7 +57,8 @@ struct Sequence {
     if (key >= keys) return queries;
     return causal ? key - (keys - queries) : 0;
   }
-  // Queries and keys beyond the end of the sequence get the value of its last one.
+  // For queries beyond the sequence's end, first_key() returns the value of the last query. For
+  // keys beyond the end, end_query() returns the value of the last key.
   __device__ __forceinline__ int first_key(int query) const {
     if (problem.first_keys == nullptr) return 0;
     return problem.first_keys[batch * problem.queries + std::max(0, std::min(query, queries - 1))];
@@ -104,7 +105,7 @@ template <bool kLists = false>
 struct QueryTile {
   BlockPlace place;
   Sequence sequence;
-  int kv_head, query, seen;  // query: first query; seen: end of the keys that queries see
+  int kv_head, query, seen;  // query: first query; seen: one past the last key that queries see
 
   __device__ __forceinline__ QueryTile(const AttentionParams& p, const BlockPlace& at, int queries)
       : place(at),
@@ -113,8 +114,8 @@ struct QueryTile {
         query(at.tile * queries),
         seen(seen_keys(sequence, query, queries)) {}
 
-  // Returns the list of key tiles, of `keys` keys each. The steps [first_step, end_step) of the
-  // list have keys that the queries see.
+  // Returns the list of key tiles of `keys` keys each. The queries see keys of the tiles of steps
+  // [first_step, end_step).
   __device__ __forceinline__ auto tiles(int keys) const {
     return tiles_of<kLists>(sequence.problem.keys_of_queries, place.head, query, keys);
   }
@@ -147,14 +148,14 @@ struct KeyTile {
 template <int kKeys, int kQueries, bool kLists = false>
 struct QueryStep {
   const Sequence& sequence;
-  int key, head, first, end, step;  // first, end and step are of the current head's list
+  int key, head, first, end, step;  // first, end, step: of the tile list of head `head`
 
   __device__ __forceinline__ QueryStep(const Sequence& of, int first_key, int first_head)
       : sequence(of), key(first_key), head(first_head) {
     begin_head();
   }
-  // Returns the number of steps of `heads` heads, starting with the current head, and goes to the
-  // first step.
+  // Goes to the first step. Returns the total number of steps of `heads` heads, of which the
+  // current head is the first.
   __device__ __forceinline__ int count(int heads) {
     if (!tiles_of_heads_differ()) return std::max(0, end - first) * heads;
     const int first_head = head, end_head = head + heads;

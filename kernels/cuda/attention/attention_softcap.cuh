@@ -4,8 +4,8 @@
 #include "shale/kernels/simt/simt.h"
 
 // Softcap of scores (AttentionFwdArgs::softcap): replaces a raw score by a value that, times the
-// scale, is softcap * tanh(scale * score / softcap). Gradients are multiplied by the derivative, 1
-// - tanh^2.
+// scale, is softcap * tanh(scale * score / softcap). Gradients are multiplied by the derivative,
+// which is 1 - tanh^2.
 namespace shale::kernels::SHALE_BACKEND {
 
 inline constexpr float kTwoLog2E = 2.88539008f;
@@ -23,17 +23,17 @@ __device__ __forceinline__ float slope_of(float score, const AttentionParams& p)
   return fmaf(-tanh, tanh, 1.f);
 }
 
-// Returns the same derivative from the probability 2^(scale * score - lse2), if the score is no
-// longer available. If the probability is 0, the result is any number from 0 to 1, because it is
-// multiplied by 0.
+// Returns the derivative of the softcap from the probability 2^(scale * score - lse2), for callers
+// that no longer have the score. If the probability is 0, the result is any number from 0 to 1,
+// because the caller multiplies it by 0.
 __device__ __forceinline__ float slope_of(float probability, float lse2, const AttentionParams& p) {
   constexpr float kSmallest = 1.17549435e-38f;
   const float tanh = (fast_log2(fmaxf(probability, kSmallest)) + lse2) * p.cap_log2;
   return fmaxf(fmaf(-tanh, tanh, 1.f), 0.f);
 }
 
-// Returns a new dp such that (new dp - delta) = slope * (dp - delta); slope: the derivative of the
-// softcap.
+// Returns the number for which (result - delta) = slope * (dp - delta). `slope`: the derivative of
+// the softcap.
 __device__ __forceinline__ float capped_gradient(float dp, float delta, float slope) {
   return fmaf(dp - delta, slope, delta);
 }

@@ -40,7 +40,7 @@ constexpr int64_t kMostEdge = 16383;  // maximum size of a padded image and of a
 
 struct Problem {
   const char* op;
-  View x, weight, y;  // or the gradients of these tensors
+  View x, weight, y;  // operands of the convolution, or their gradients
   Windows windows;
   const GemmTile* tile;  // requested tile, or null
 
@@ -164,7 +164,8 @@ View weight_matrix(const View& weight) {
 
 // ---- Forward, and the gradient of the input ----
 
-// Computes `to` from the windows of `from`, with weights packed by the channels of `to`.
+// Computes `to` from the windows of `from`. `by`: the axis of the weight that belongs to the
+// channels of `to`.
 void run_windows(const Exec& exec, const Problem& p, const View& from, const View& to,
                  const View& bias, PackedBy by) {
   check_sizes(p);
@@ -199,8 +200,9 @@ void run_windows(const Exec& exec, const Problem& p, const View& from, const Vie
 
 // ---- Weight gradient: sums over parts of the pixels, added in order ----
 
-// Returns the number of parts that keeps a large GPU busy while each part is long enough. It
-// depends only on the sizes, because the bits of the result depend on it.
+// Returns the number of parts into which the pixels are divided: enough to keep a large GPU busy,
+// but few enough that each part is long. It depends only on the sizes, because the bits of the
+// result depend on it.
 int64_t splits_for(int64_t tiles, int64_t pixels, int64_t part_bytes) {
   constexpr int64_t kBlocks = 264;  // two blocks per multiprocessor of an H100
   constexpr int64_t kLeastPixels = 512, kMostBytes = int64_t{32} << 20;

@@ -11,7 +11,7 @@ namespace shale::kernels::SHALE_BACKEND {
 
 // Position of a block's tile in the result, for its epilogue.
 struct ConvTile {
-  int row = 0, rows = 0;  // row: the tile's first; rows: number of rows of the result
+  int row = 0, rows = 0;  // row: first row of the tile; rows: number of rows of the result
   int col = 0, cols = 0;
 };
 

@@ -20,9 +20,9 @@ struct WindowShape {
   int stride = 1, padding = 0;
 };
 
-// A convolution or an input gradient as a GEMM. Its first operand is never stored: a row is a pixel
-// of `to`, and k runs over the pixels of `from` in its window, with all channels. `from` and the
-// weights are 16-byte aligned, and their channels are whole packs.
+// A convolution or an input gradient as a GEMM. Its first operand is never stored. A row of it
+// belongs to a pixel of `to`, and k runs over all channels of the pixels of `from` in that pixel's
+// window. `from` and the weights are 16-byte aligned, and their channels are whole packs.
 struct WindowProduct {
   Pixels from, to;
   const void* weights = nullptr;  // [to.channels, kernel rows, kernel cols, from.channels]
@@ -40,13 +40,13 @@ struct Divisor {
   int value = 1;
 };
 
-// A weight gradient as a GEMM: [outs, depth] over all pixels of dy, divided into parts. A column is
-// a channel of x at one position of the window. dy and x are 16-byte aligned, and their channels
-// are whole packs.
+// A weight gradient as a GEMM with the result [outs, depth], summed over all pixels of dy, which
+// are divided into parts. A column is a channel of x at one position of the window. dy and x are
+// 16-byte aligned, and their channels are whole packs.
 struct WeightProduct {
   Pixels x, dy;
   WindowShape windows;
-  Divisor by_image, by_row;  // pixels of dy per image and per row
+  Divisor by_image, by_row;  // for dividing by the number of dy's pixels per image, and per row
   float* parts = nullptr;    // [splits, outs, depth]: the sums of each part of the pixels
   int outs = 0, depth = 0;   // depth = kernel rows * kernel cols * x.channels
   int split_pixels = 0;      // pixels per part

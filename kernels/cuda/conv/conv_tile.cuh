@@ -14,10 +14,11 @@ __device__ __forceinline__ int quotient(int number, const Divisor& by) {
   return static_cast<int>((high + n) >> by.shift);
 }
 
-// Pixels of one axis of `to` that a block computes, and the pixels of the other image that they
-// read. For i from 0 on, pixel begin + step * i reads pixel from + from_step * i for the first tap,
-// and the next pixel (in the input gradient the previous one) for each further tap. There are
-// `taps` taps: tap_begin, tap_begin + tap_step, and so on.
+// Pixels of one axis of `to` that a block computes, and the pixels of the image `from` that they
+// read. Pixel number i of the block is begin + step * i, for i < count. For the first tap it reads
+// pixel from + from_step * i. For each further tap it reads the next pixel (in the input gradient,
+// the previous pixel). The taps are tap_begin, tap_begin + tap_step, and so on; there are `taps` of
+// them.
 struct Axis {
   int begin, step, count;
   int from, from_step;
@@ -29,8 +30,8 @@ __host__ __device__ __forceinline__ int classes_of(int size, int stride) {
   return size < stride ? size : stride;
 }
 
-// Returns class `number` of an axis in the input gradient: dx at h is the sum of dy at (h + padding
-// - u) / stride over the taps u for which that is an integer.
+// Returns class `number` of an axis in the input gradient. dx at h is the sum of dy at
+// (h + padding - u) / stride over the taps u for which this quotient is an integer.
 template <bool kInputGrad>
 __device__ __forceinline__ Axis axis_of(int size, int kernel, const WindowShape& w, int number) {
   if (!kInputGrad) {
@@ -68,7 +69,7 @@ class WindowLoader {
   static_assert(kLineStep % 8 == 0, "the chunks of a thread have one permutation");
 
  public:
-  // `row` (of `row_end`) is the first row of the tile in the result, `col` its first column.
+  // row, col: first row and column of the tile in the result, which has row_end rows
   __device__ __forceinline__ WindowLoader(const WindowProduct& p, const Axis& rows,
                                           const Axis& cols, int row, int row_end, int col)
       : p_(p), tap_rows_(rows.taps), tap_cols_(cols.taps) {
@@ -138,10 +139,11 @@ class WindowLoader {
   const WindowProduct& p_;
   const T* weights_;                         // first line of weights of this thread
   int base_[kACopies];                       // per line: the pixel that the first tap reads
-  int corner_[kACopies];                     // row and column of that pixel, 16 bits each
+  // per line: row and column of the pixel that the first tap reads, 16 bits each
+  int corner_[kACopies];
   int channel_, tap_row_ = 0, tap_col_ = 0;  // position of the next copy
   int tap_rows_, tap_cols_, first_tap_;
-  int lines_left_;  // lines of weights from the thread's first line on
+  int lines_left_;  // number of lines of weights from the thread's first line to the end
   int to_;          // offset of the thread's first chunk in a tile
 };
 
@@ -198,7 +200,7 @@ class PixelLoader {
   int line_, to_;     // line of the thread's first chunk, and the chunk's offset in a tile
   int pixel_;         // first pixel of the next copy
   int channel_;       // channel of the thread's chunks
-  int down_, right_;  // the tap's offset from the window's first pixel
+  int down_, right_;  // offset of the tap from the first pixel of the window, in pixels
   bool inside_;
 };
 

@@ -135,8 +135,9 @@ class Description {
     operations_.push_back(finished(std::move(owned), what).get());
   }
 
-  // A forward, data gradient or weight gradient node has its attributes in the same order from
-  // `alpha` on: beta, the convolution, then W, X, Y; W, DX, DY; DW, X, DY.
+  // Adds the node of a convolution or of one of its gradients. The three node types number their
+  // attributes alike: `alpha` is followed by beta, the convolution, and three tensors: W, X, Y
+  // (forward), W, DX, DY (data gradient) or DW, X, DY (weight gradient).
   void convolution(DescriptorType type, Attribute alpha, const Owned& x, const Owned& w,
                    const Owned& y) {
     Owned windows(DescriptorType::kConvolution);
@@ -204,7 +205,8 @@ class Description {
   bool supported_ = false;
 };
 
-// Returns the descriptors in an attribute: the caller creates them and the library fills them.
+// Returns the descriptors in an attribute. cuDNN fills descriptors that its caller, this function,
+// has created.
 std::vector<Owned> descriptors_of(const Owned& from, Attribute name, DescriptorType type) {
   int64_t count = 0;
   check(library()->get_attribute(from.get(), name, AttributeType::kDescriptor, 0, &count, nullptr),

@@ -12,7 +12,8 @@ namespace shale::kernels::cudnn {
 namespace {
 
 constexpr const char* kName = "libcudnn.so.9";
-constexpr size_t kOldest = 90000, kNext = 100000;  // version 9.0.0, and the first unsupported one
+// oldest supported version, 9.0.0; first unsupported version, 10.0.0
+constexpr size_t kOldest = 90000, kNext = 100000;
 
 const char* chosen() {
   const char* const name = std::getenv("SHALE_CUDNN");

@@ -194,7 +194,7 @@ void dispatch_word(int64_t bytes, const Fn& fn) {
 
 // ---- convert ----
 
-// An element between its dtypes.
+// A value during its conversion: an integer in `whole`, or another number in `real`.
 struct Number {
   double real = 0;
   int64_t whole = 0;

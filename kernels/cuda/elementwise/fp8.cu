@@ -16,7 +16,7 @@ constexpr int kRun = kFp8Run, kRunsOfLine = kFp8RunsOfLine;
 
 struct QuantizeWork {
   const bf16* x;
-  int64_t rows, columns, across;  // across: tiles side by side in x
+  int64_t rows, columns, across;  // across: number of tiles side by side in x
   bool packs;                     // rows of x may be read in packs
   Fp8OperandMemory by_rows, by_columns;
 };
@@ -26,7 +26,7 @@ struct ColumnScratch {
   int32_t exponents[kTile];
 };
 
-// A thread's elements of the tile, and their position.
+// A thread's elements of the tile, with their position.
 struct OwnPart : Fp8TilePlace {
   Floats<kRun> x[kRun];
 };
@@ -120,9 +120,9 @@ __global__ void __launch_bounds__(kThreads)
   if (threadIdx.x == 0) of_blocks[blockIdx.x] = largest;
 }
 
-// Quantizes with scales of squares (kSquares) or, if `of_blocks` is not null, with one scale:
-// of_blocks has one of largest_kernel's results per thread, and their maximum is the largest
-// magnitude of x.
+// Quantizes x with one scale per square (kSquares) or, if `of_blocks` is not null, with one scale
+// for all of x. of_blocks has the results of largest_kernel, one for each thread of a block; their
+// maximum is the largest magnitude of x.
 template <typename Number>
 __global__ void __launch_bounds__(kThreads)
     quantize_tiles_kernel(const QuantizeWork w, const uint32_t* of_blocks) {
@@ -162,7 +162,7 @@ __global__ void __launch_bounds__(kThreads) quantize_lines_kernel(const Quantize
     uint32_t largest = 0;
 #pragma unroll
     for (int i = 0; i < kRun; ++i) largest = Max()(largest, magnitude_bits(own.x[i].at[j]));
-    // Maximum over the warp's two runs of rows.
+    // The two halves of the warp have different rows.
     largest = Max()(largest, shfl_xor(largest, kRunsOfLine));
     if (lane < kRunsOfLine) scratch.largest[thread / kWarpSize][own.run * kRun + j] = largest;
   }

@@ -4,9 +4,10 @@
 #include "shale/kernels/cuda/elementwise/fp8_tile.cuh"
 #include "shale/kernels/cuda/run.h"
 
-// Kernels for sharded fp8 weights. A thread has a run of neighbours in one block of scales. A run
-// has 8 elements if rows are multiples of blocks, as in common models, and then half a warp has a
-// block's part of a row; else a run has one element. The bits equal those of the CPU.
+// Kernels for sharded fp8 weights. A thread has a run: neighbouring elements of a row that share a
+// scale. In common models the length of a row is a multiple of kFp8Block. Then a run has 8
+// elements, and half a warp has the kFp8Block elements of a row that share a scale. Otherwise a run
+// has one element. The bits equal those of the CPU.
 
 namespace shale::kernels::SHALE_BACKEND {
 namespace {
@@ -101,7 +102,7 @@ __global__ void __launch_bounds__(kThreads)
 
 struct OperandsWork {
   const uint8_t* codes;
-  int64_t rows, columns, across;  // across: tiles side by side in the matrix
+  int64_t rows, columns, across;  // across: number of tiles side by side in the matrix
   bool packs;                     // rows of codes may be read in packs
   bool copies_rows;
   Fp8BlockIndex index;

@@ -3,11 +3,11 @@
 #include "shale/kernels/fp8.h"
 #include "shale/kernels/simt/simt.h"
 
-// A tile of kFp8Block rows and columns in the registers of a block that makes fp8 operands from it:
-// half a warp has 8 rows, each of its threads 8 neighbouring columns. Codes of rows are written
-// directly to memory, 8 bytes per thread, contiguous across threads. Codes of the transpose, where
-// a thread has 8 of a line, go through shared memory, so that half a warp writes the tile's part of
-// a line.
+// A thread block makes fp8 operands from a tile of kFp8Block rows and columns, which is in its
+// registers. Half a warp has 8 rows, and each of its threads has 8 neighbouring columns of them.
+// The threads write the codes of rows directly to memory: 8 bytes each, contiguous across threads.
+// In the transpose, a thread has 8 codes of a line. They go through shared memory, so that half a
+// warp writes all kFp8Block codes of a line.
 
 namespace shale::kernels::SHALE_BACKEND {
 
@@ -54,9 +54,9 @@ struct Fp8TransposeScratch {
   }
 };
 
-// Writes the tile's part of the transpose of a [rows, columns] matrix. codes_of(j) returns the
-// codes of the thread's column j, in row order, 0 below the matrix. All threads of a block must
-// call this function.
+// Writes the tile to the transpose of a [rows, columns] matrix. codes_of(j) returns the codes of
+// the thread's column j, in row order, with zeros for rows beyond the matrix. All threads of a
+// block must call this function.
 template <typename CodesOf>
 __device__ __forceinline__ void store_fp8_columns(const Fp8OperandMemory& to,
                                                   const Fp8TilePlace& own, int64_t rows,
@@ -67,7 +67,8 @@ __device__ __forceinline__ void store_fp8_columns(const Fp8OperandMemory& to,
     store_shared_pack(scratch.at(own.run * kFp8Run + j, own.rows).at, codes_of(j));
   }
   __syncthreads();
-  // Below, a thread writes other columns than it has: 8 rows of every 16th column.
+  // Each thread now writes 8 rows of every 16th column, which other threads have put into shared
+  // memory.
   const int64_t tile_row = own.first_row - own.rows * kFp8Run;
   const int64_t tile_column = own.first_column - own.run * kFp8Run;
   const int64_t row = tile_row + own.run * kFp8Run;

@@ -18,8 +18,9 @@ __device__ __forceinline__ float gelu_tanh(float x) {
   return x * fast_rcp(1.f + e);
 }
 
-// Computes s + x s (1 - s) d(2u)/dx, with s and u as above. 1 - s is computed as e s, e = e^-2u,
-// which does not cancel; e is kept finite, or e s would be inf * 0.
+// Computes s + x s (1 - s) d(2u)/dx, where s = sigmoid(2u) and u = sqrt(2/pi) (x + 0.044715 x^3).
+// The difference 1 - s would cancel, so it is computed as e s with e = e^-2u. e is kept finite;
+// otherwise e s could be inf * 0.
 __device__ __forceinline__ float dgelu_tanh(float x) {
   constexpr float kLn2 = 0.69314718f;
   const float t = x * x;
@@ -41,7 +42,8 @@ __device__ __forceinline__ float gelu_erf(float x) {
 
 // Computes Phi(x) + x phi(x), with phi(x) = exp(-x^2 / 2) / sqrt(2 pi).
 __device__ __forceinline__ float dgelu_erf(float x) {
-  const float density = fast_exp2(-0.72134752f * (x * x));  // log2(e) / 2
+  // exp(-x^2 / 2); the factor is -log2(e) / 2
+  const float density = fast_exp2(-0.72134752f * (x * x));
   return fmaf(x * 0.39894228f, density, normal_cdf(x));
 }
 

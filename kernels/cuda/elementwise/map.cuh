@@ -16,7 +16,8 @@ namespace shale::kernels::SHALE_BACKEND {
 // All loads of a thread are issued before its first store, which may alias them.
 inline constexpr int kMapThreads = 256;
 inline constexpr int kMapPacks = 2;  // packs per thread; one would leave too few bytes in flight
-// About as many blocks as start early; later blocks start after the previous grid and do not wait.
+// Only this number of blocks prefetch: about as many as start before the previous grid has ended.
+// Later blocks do not wait for it.
 inline constexpr unsigned kEarlyBlocks = 512;
 
 // The elementwise kernel. A block owns kMapThreads * kMapPacks neighbouring packs; the packs of a

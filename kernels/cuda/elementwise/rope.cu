@@ -22,7 +22,7 @@ template <typename T>
 struct RopeParams {
   const T* x;
   T* y;
-  const int32_t* positions;  // null: first_position + index
+  const int32_t* positions;  // null: the position is first_position + index
   RopeStrides x_strides, y_strides;
   int64_t tokens;  // tokens of all sequences
   int64_t length;  // tokens per sequence
@@ -60,7 +60,8 @@ __device__ __forceinline__ void turn(const T* x, T* y, int pair, int pairs,
   Floats<kCount> parts[] = {load_floats<kCount>(x + first), load_floats<kCount>(x + second)};
 #pragma unroll
   for (int k = 0; k < kCount; ++k) {
-    // The two elements of a pair are i and j of the 2 kCount elements that are loaded.
+    // The thread has loaded 2 kCount elements; i and j are the indices of the two elements of pair
+    // k among them.
     constexpr int kStep = kInterleaved ? 2 : 1, kApart = kInterleaved ? 1 : kCount;
     const int i = k * kStep, j = i + kApart;
     float &a = parts[i / kCount].at[i % kCount], &b = parts[j / kCount].at[j % kCount];

@@ -66,7 +66,7 @@ __global__ void __launch_bounds__(kThreads, 8) embedding_fwd_kernel(EmbeddingFwd
 
 // ---- Backward ----
 
-// kCount floats of a gradient, in words of at most 16 bytes, for any pack size of dy.
+// Gradient elements per access, of kCount that a thread has: as many as fit 16 bytes.
 template <int kCount, typename TGrad>
 constexpr int kGradWord = kCount < kPackSize<TGrad> ? kCount : kPackSize<TGrad>;
 

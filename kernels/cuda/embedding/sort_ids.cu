@@ -100,7 +100,7 @@ __global__ void __launch_bounds__(kThreads)
   const int lane = threadIdx.x % kWarpSize, warp = threadIdx.x / kWarpSize;
   const int segment = static_cast<int>(blockIdx.x) * kWarps + warp;
   if (segment >= segments) return;
-  auto& next = shared<DigitCounts>().of_warp[warp];  // for each digit: where the next pair goes
+  auto& next = shared<DigitCounts>().of_warp[warp];  // where the next pair with each digit goes
   for (int d = lane; d < kDigits; d += kWarpSize) next[d] = starts[int64_t{d} * segments + segment];
   const int64_t begin = int64_t{segment} * kSegment;
   for (int64_t first = begin; first < begin + kSegment && first < count; first += kWarpSize) {
@@ -109,7 +109,7 @@ __global__ void __launch_bounds__(kThreads)
     const int digit = digit_of(id, shift);
     const uint32_t peers = lanes_with(digit, ballot(active));
     const uint32_t lower = peers & ((uint32_t{1} << lane) - 1);
-    __syncwarp();  // now `next` counts the previous 32 pairs
+    __syncwarp();  // from here on, `next` includes the previous 32 pairs
     if (active) {
       const int32_t at = next[digit] + std::popcount(lower);
       to.id[at] = id;

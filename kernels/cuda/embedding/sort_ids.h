@@ -13,8 +13,9 @@ struct SortedIds {
   const int32_t* offsets = nullptr;  // [V + 1]: begin of each id in `order`
 };
 
-// Sorts i32 ids minus `first` on the device. Ids outside [0, V) come last, in order. The result is
-// in exec.workspace. Throws ShapeError in the name of `op` for 2^31 ids or more.
+// Sorts the i32 numbers id - first on the device. Numbers outside [0, V) come last, in their
+// original order. The result is in exec.workspace. Throws ShapeError, which names `op`, for 2^31
+// ids or more.
 SortedIds sort_ids(const char* op, const Exec& exec, const View& ids, int64_t first, int64_t V);
 
 }  // namespace shale::kernels::SHALE_BACKEND

@@ -4,7 +4,8 @@
 
 namespace shale::kernels::SHALE_BACKEND {
 
-// Rows of a tile that one warpgroup computes; each column sum is also over these rows.
+// Rows of a slab, the part of a tile that one warpgroup computes. Each column sum covers one slab's
+// rows.
 inline constexpr int kGemm90SlabRows = 64;
 
 // Launch GEMMs with Hopper's tiles, like launch_gemm_bf16() and launch_gemm_f16(). k must not be 0.

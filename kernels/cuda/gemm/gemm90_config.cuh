@@ -21,7 +21,7 @@ struct Gemm90Config {
   static constexpr int kSlabs = kRows / kGemm90SlabRows;        // slabs of 64 rows per tile
   static constexpr bool kPingPong = false;
   static constexpr bool kClusters = kCols >= 128;  // true if cluster_blocks() is 2
-  static constexpr int kOwnSlabs = 1;              // slabs of a warpgroup
+  static constexpr int kOwnSlabs = 1;              // slabs per warpgroup
   static constexpr int kMultipliers = 2;           // multiplying warpgroups
   static constexpr int kThreads = (kMultipliers + 1) * kWarpgroupSize;
 
@@ -52,7 +52,7 @@ template <int kStages>
 struct Gemm90Barriers {
   MBarrier full[kStages], empty[kStages];
   TileQueue items;
-  uint32_t all_written[2];  // per warpgroup: what PartSums::is_last() returned to its first thread
+  uint32_t all_written[2];  // results of PartSums::is_last(), one per warpgroup
 };
 
 template <class Config>
@@ -72,24 +72,24 @@ struct Gemm90Params {
   // common columns of b for all blocks (GemmPlan::cluster).
   static constexpr bool kClusters = true;
   TensorMap a,
-      b;           // a stage of an operand: 64 of k by all rows, or 64 rows by k
+      b;           // boxes: all rows by 64 of k, or 64 rows by all k of a stage
   TensorMap b_up;  // like b, with boxes of 16 columns; only if kPaired
-  // c is [m, n], in boxes of 64 rows and 128 bytes, and only used with by_boxes; aux and aux_up
-  // also need kPaired.
+  // Maps of [m, n] matrices in boxes of 64 rows and 128 bytes. They are used only if by_boxes is
+  // set; aux and aux_up only with kPaired too.
   TensorMap c, aux, aux_up;
   GemmProblem problem;
   GemmWork work;
   int cluster = 1;                   // blocks per cluster
-  int row_tiles = 0, col_tiles = 0;  // number of tiles; those of a cluster count as one
-  int items = 0;                     // unshared tiles, and shares of shared tiles
+  int row_tiles = 0, col_tiles = 0;  // number of tiles; the tiles of a cluster count as one
+  int items = 0;  // number of unshared tiles plus number of shares of shared tiles
   uint32_t* next_item = nullptr;     // counter of items, see tile_queue.cuh
   bool by_boxes = false;             // TMA stores c, which is 16-bit
   bool unchanged = false;            // by_boxes is set, and the epilogue is at most a bias
 };
 
-// A block's work: a tile of c, or a share's range of its k.
+// A block's work: a tile of c, or a part of the tile's k that belongs to a share.
 struct Gemm90Item {
-  int row, row_end;  // first row of the tile, and the end of its valid rows
+  int row, row_end;  // row: first row of the tile; row_end: one past its last valid row
   int col;
   int a_row;  // first row of the tile in a
   int group, k_begin, k_end;
@@ -101,8 +101,8 @@ __device__ __forceinline__ int gemm90_items(const Gemm90Params& params) {
   return params.items;
 }
 
-// Returns whether TMA may store a warpgroup's slab from `row` on to c, if by_boxes is set. TMA
-// would also write rows beyond the tile's end; here they are outside of c.
+// Returns whether TMA may store a warpgroup's slab to c, if by_boxes is set. TMA would also write
+// the slab's rows beyond the tile's end. It may, because these rows are outside of c.
 __device__ __forceinline__ bool may_go_by_boxes(const Gemm90Params&, const Gemm90Item&, int) {
   return true;
 }

@@ -5,9 +5,13 @@
 
 namespace shale::kernels::SHALE_BACKEND {
 
-// Epilogue of a warpgroup. Most 16-bit results only need values of their own thread: store_boxes()
-// packs them into boxes of 64 columns, 8 KiB, which TMA stores to c while the next are packed. For
-// all others (store_slab()) 32 columns at a time go through 8 KiB of shared memory, which
+// Epilogue of a warpgroup. There are two ways to store a slab.
+//
+// store_boxes(): for most 16-bit results, a thread only needs the values that it has itself. It
+// packs them into boxes of 64 columns, 8 KiB, which TMA stores to c while the next boxes are
+// packed.
+//
+// store_slab(): all other results go through 8 KiB of shared memory, 32 columns at a time. This
 // rearranges wgmma's layout into runs of 8 columns, on which the epilogue of all GEMM kernels
 // works. A thread has the same run of columns in two rows. 16-bit results then go to a box; f32
 // results, and those with unaligned lines, go directly to memory. If a tile's columns alternate
@@ -21,7 +25,8 @@ struct Slab {
   float* sums;         // follows `box` in memory, with the same size
 };
 
-// Columns, and runs of columns, of a part of a tile.
+// A tile is stored in parts. These are the columns of a part, and its number of runs of kRun
+// columns.
 inline constexpr int kPartCols = 32, kPartRuns = kPartCols / kRun;
 inline constexpr int kBoxCols = 64;
 inline constexpr int kRowsAtOnce = kWarpgroupSize / kPartRuns;
@@ -76,7 +81,7 @@ __device__ __forceinline__ void add_columns(const Run& sums, float* scratch, flo
   }
 }
 
-// Columns of c, and runs of columns, that a part of a tile gives.
+// Columns of c that a part of a tile gives, and their number of runs.
 template <class Config>
 inline constexpr int kPartOutCols = Config::kPaired ? kPartCols / 2 : kPartCols;
 template <class Config>
@@ -171,9 +176,9 @@ class BoxWriter {
     if (thread() == 0) bulk_wait_read<0>();
   }
 
-  // Stores a box. values(j, half) returns the two values of block j of 8 columns, from column `col`
-  // of the map's matrix on, that wgmma's layout gives a thread for the upper (0) or lower (1) of
-  // its rows.
+  // Stores a box; its first column is column `col` of the map's matrix. values(j, half) returns the
+  // thread's two values in columns 8 j to 8 j + 7 of the box. In wgmma's layout a thread has two
+  // rows; half 0 is the upper one, half 1 the lower one.
   template <class Values>
   __device__ __forceinline__ void put(const TensorMap& map, int col, const Values& values) {
     unsigned char* const box = second_ ? reinterpret_cast<unsigned char*>(slab_.sums) : slab_.box;
@@ -181,7 +186,8 @@ class BoxWriter {
     if (thread() == 0) bulk_wait_read<1>();
     barrier_sync(slab_.barrier, kWarpgroupSize);  // TMA has read this box
     const int lane = thread() % kWarpSize;
-    const int line = thread() / kWarpSize * 16 + lane % 16;  // row for this lane's address
+    // the row whose address this lane passes
+    const int line = thread() / kWarpSize * 16 + lane % 16;
 #pragma unroll
     for (int j = 0; j < kBoxCols / kRun; j += 2) {
       uint32_t pairs[4];

@@ -24,7 +24,7 @@ struct Fp8Gemm90Config : Gemm90Config<128, kStages_> {
 };
 
 struct Fp8Scales {
-  const float* data;  // scales, [stages, lines]
+  const float* data;  // [stages, lines]: one scale per line and stage
   int64_t stride;
 };
 
@@ -163,7 +163,7 @@ __device__ __forceinline__ void multiply_scaled(Fp8Sums<Config>& sums, int count
 
 // ---- The kernel ----
 
-// The kernel: like gemm90_kernel, with scales.
+// The same kernel as gemm90_kernel, but with scales.
 template <typename TA, class Config, bool kLines>
 __global__ void __launch_bounds__(Config::kThreads, 1)
     fp8_gemm90_kernel(const __grid_constant__ Fp8Gemm90Params params) {

@@ -9,9 +9,9 @@ namespace shale::kernels::SHALE_BACKEND {
 
 // ---- The loading thread ----
 
-// Loads an operand's part of a stage. If lines run along k, each is a row of a (a column of b), and
-// one box has all lines; else a line has 64 rows of a (columns of b) at one k, and a box has 64
-// rows. `group`: the map's third coordinate, if it has one.
+// Loads an operand's part of a stage. If the operand's lines run along k, a line is a row of a (a
+// column of b), and one box has all lines. Otherwise a line is 64 rows of a (columns of b) at one
+// k, and there is a box for every 64 rows. `group`: the map's third coordinate, if it has one.
 template <class Config, int kOuter, bool kAlongK, typename... Group>
 __device__ __forceinline__ void load_operand(unsigned char* to, const TensorMap& map,
                                              MBarrier& full, int outer, int k, Group... group) {
@@ -181,9 +181,9 @@ struct Gemm90Stages {
   }
 };
 
-// Computes c [64, kCols] of each slab. The matmuls of a stage are issued while those of the stage
-// before run; when these have finished, their stage is released. issued() is called when the
-// matmuls of all stages are issued.
+// Computes c [64, kCols] of each slab. The matmuls of a stage are issued while those of the
+// previous stage run. When the previous stage's matmuls have finished, that stage is released.
+// issued() is called when the matmuls of all stages are issued.
 template <typename T, class Config, bool kATransposed, bool kBTransposed, class Stages,
           class Issued>
 __device__ __forceinline__ void multiply_stages(Gemm90Sums<Config>& sums, int count, Stages& stages,
@@ -211,7 +211,7 @@ __device__ __forceinline__ void multiply_stages(Gemm90Sums<Config>& sums, int co
   stages.release(before);
 }
 
-// Computes the last stage of a group of k, which has only `steps` * 16 of k.
+// Computes the last stage of a group, which covers only steps * 16 elements of k.
 template <typename T, class Config, bool kATransposed, bool kBTransposed, class Stages>
 __device__ __forceinline__ void multiply_rest(Gemm90Sums<Config>& sums, int steps, bool accumulate,
                                               Stages& stages) {
@@ -277,9 +277,10 @@ __device__ __forceinline__ void store_tile(const Params& params, const Gemm90Ite
 // ---- The kernel ----
 
 // Computes the items of a multiplying warpgroup: all items of its block or, with ping-pong, every
-// second item. The two ping-pong warpgroups alternate in issuing the matmuls of an item. The turns
-// also keep parities valid: a warpgroup with the turn knows that the other warpgroup has seen all
-// earlier stages full, and so is never two phases of a stage's barrier behind.
+// second item. The two ping-pong warpgroups take turns: in a turn, a warpgroup issues the matmuls
+// of one item. The turns also keep barrier parities valid. A warpgroup with the turn knows that the
+// other one has already waited for all earlier stages. So it is never two phases of a stage's
+// barrier behind.
 template <typename T, class Config, bool kATransposed, bool kBTransposed, class Params>
 __device__ __forceinline__ void compute_items(const Params& params, int warpgroup,
                                               const unsigned char* ring, unsigned char* staging,
@@ -334,8 +335,8 @@ __device__ __forceinline__ void await_cluster(const Params& params) {
   }
 }
 
-// Initialises barriers and prefetches maps, by all threads of a block, before the warpgroups take
-// their roles.
+// Initialises barriers and prefetches tensor maps. All threads of a block call it, before the
+// warpgroups take their roles.
 template <class Config, class Params>
 __device__ __forceinline__ void prepare_block(const Params& params,
                                               Gemm90Barriers<Config::kStages>& barriers) {

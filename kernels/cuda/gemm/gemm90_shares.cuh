@@ -75,8 +75,8 @@ class ItemPieces {
 };
 
 // Partial sums of a warpgroup's rows of a tile, in memory: 16 bytes of each thread in turn, so that
-// neighbouring threads access neighbouring bytes. A share (a thread block's part of all k steps of
-// the stream-K GEMM) has a place for each tile that it computes a part of.
+// neighbouring threads access neighbouring bytes. A share is a thread block's part of all k steps
+// of the stream-K GEMM. It has memory for each tile of which it computes a part.
 template <int kCols>
 class PartSums {
   static constexpr int kSums = kCols / 2;  // sums per thread
@@ -118,7 +118,8 @@ class PartSums {
 
  private:
   __device__ __forceinline__ float* at(int share) const {
-    const int64_t place = (share + tile_) * slabs_ + slab_;  // 64-bit indices would spill
+    // computed in 32 bits, because 64-bit operands would spill registers
+    const int64_t place = (share + tile_) * slabs_ + slab_;
     return shares_.parts + place * (kSums * kWarpgroupSize) +
            static_cast<int>(threadIdx.x) % kWarpgroupSize * kFloats;
   }
@@ -137,8 +138,8 @@ class PartSums {
   int tile_, slab_, slabs_;
 };
 
-// Returns whether this block stores the tile: `sums` then has the whole k of the item's tile. For a
-// shared tile, that is true in one block only.
+// Returns whether this block stores the tile; if so, `sums` covers the whole k of the tile. For a
+// shared tile, the result is true in one block only.
 template <class Config, class Params, class Barriers, int kSums>
 __device__ __forceinline__ bool join_parts(const Params& params, const Gemm90Item& item,
                                            int warpgroup, Barriers& barriers,

@@ -164,9 +164,9 @@ class RunEpilogue {
 
 // Position of a block's tile, and what the epilogue needs besides the GemmProblem.
 struct EpilogueTile {
-  int64_t row = 0, row_end = 0;  // first row of the tile; end of its rows
+  int64_t row = 0, row_end = 0;  // row: first row of the tile; row_end: one past its last row
   int64_t col = 0;
-  int64_t c_row = 0;             // first row in c, which differs with split-K
+  int64_t c_row = 0;  // row of the output where the tile's first row goes; not `row` with split-K
   bool packs = false;            // as in GemmWork
   float* column_sums = nullptr;  // [n]: output for the tile's column sums; or null
 };

@@ -7,7 +7,8 @@
 
 namespace shale::kernels::SHALE_BACKEND {
 
-// GemmPlan::shares, and the memory through which the shares of a tile are added.
+// How tiles are shared (GemmPlan::shares), and the memory through which the shares of a tile are
+// added.
 struct TileShares {
   int count = 0, tiles = 0;     // number of shares; number of shared tiles (or clusters of tiles)
   float* parts = nullptr;       // memory of PartSums
@@ -17,7 +18,8 @@ struct TileShares {
 // How a launch runs a GemmProblem.
 struct GemmWork {
   GemmTile tile = GemmTile::k64x64;
-  int64_t split_k = 0;  // k of a part, in whole stages; part i writes rows from i * m on
+  // elements of k per part, a multiple of a stage's; part i writes rows from i * m on
+  int64_t split_k = 0;
   int64_t splits = 1;
   int cluster = 1;  // as in GemmPlan
   TileShares shares{};
@@ -25,7 +27,8 @@ struct GemmWork {
   float* column_sums = nullptr;  // [tile rows, n] of c as stored, or null
 };
 
-// Launch the kernel for `in`'s type. a, b and b_up, and their lines, must be 16-byte aligned.
+// Launch the kernel for a and b of the dtype in the function's name. a, b and b_up, and their
+// lines, must be 16-byte aligned.
 void launch_gemm_bf16(const Exec& exec, const GemmProblem& p, const GemmWork& work);
 void launch_gemm_f16(const Exec& exec, const GemmProblem& p, const GemmWork& work);
 void launch_gemm_f32(const Exec& exec, const GemmProblem& p, const GemmWork& work);
@@ -67,7 +70,7 @@ inline constexpr int kResident = !kPaired || Config::kBlocks < 2 ? Config::kBloc
 
 // A block's work: a tile of c, for a part of k.
 struct GemmPart {
-  int64_t row = 0, row_end = 0;  // the tile's first row, and the end of its valid rows
+  int64_t row = 0, row_end = 0;  // row: first row of the tile; row_end: one past its last valid row
   int64_t col = 0;
   int64_t a_row = 0, c_row = 0;  // first row of the tile in a and in c
   int64_t b_offset = 0;          // offset in elements of the group's b and b_up

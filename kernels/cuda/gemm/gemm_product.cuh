@@ -201,10 +201,10 @@ class Tf32Product : public WarpProduct<Config> {
 };
 
 // The matmul of a warp in f32, by FMAs in order of k; used unless tf32 is requested. Lanes form a
-// grid of 4 rows and 8 columns. A step is 4 of k, which is one 16-byte load if the operand's lines
-// run along k. Otherwise a load has 4 rows of a (columns of b), and a lane's rows are in groups of
-// four neighbours. There is one set of fragments, because two would not fit the registers; a step
-// has 128 or 256 FMAs to hide its loads, including those of other warps.
+// grid of 4 rows and 8 columns. A step is 4 elements of k. If the operand's lines run along k, they
+// are one 16-byte load. Otherwise a load has 4 rows of a (columns of b), and a lane's rows are in
+// groups of four neighbours. There is one set of fragments, because two would not fit the
+// registers. The 128 or 256 FMAs of a step, and other warps, hide the latency of the loads.
 template <class Config, class ATile, class BTile>
 class FmaProduct {
   static constexpr int kLaneRows = 4, kLaneCols = 8;
@@ -258,7 +258,7 @@ class FmaProduct {
   }
 
  private:
-  // Returns the row (or column) of the warp's tile that is the i-th of this lane.
+  // Returns which row (or column) of the warp's tile is number i of this lane's rows (columns).
   template <class Tile, int kLanes>
   static __device__ __forceinline__ int place(int lane, int i) {
     return Tile::kAlongK ? lane + kLanes * i : 4 * (lane + kLanes * (i / 4)) + i % 4;

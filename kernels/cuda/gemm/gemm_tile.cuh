@@ -90,7 +90,7 @@ inline constexpr int kPairCols = 16;
 __device__ __forceinline__ bool is_up_line(int line) {
   return line / kPairCols % 2 == 1;
 }
-// Maps a line of the paired tile to a line of its operand, and (below) back.
+// Maps a line of the paired tile to a line of its operand; paired_line() is the inverse.
 __device__ __forceinline__ int line_of_operand(int line) {
   return line / (2 * kPairCols) * kPairCols + line % kPairCols;
 }
@@ -117,8 +117,9 @@ class TileLoader {
     return kPaired && is_up_line(static_cast<int>(threadIdx.x) / kLineChunks);
   }
 
-  // `matrix` is the thread's operand: b_up if loads_up(). `outer` is the tile's first row of a
-  // (column of b) of `outers` rows; `k` is where k starts. `start`: any readable address.
+  // `matrix` is the operand that the thread copies: b_up if loads_up(). The tile begins at row
+  // number `outer` of the `outers` rows of a (columns of b), and at number `k` of the summed
+  // dimension. `start`: any readable address.
   __device__ __forceinline__ TileLoader(const Matrix& matrix, const void* start, int64_t outer,
                                         int64_t outers, int k)
       : start_(static_cast<const T*>(start)), ld_(matrix.ld) {

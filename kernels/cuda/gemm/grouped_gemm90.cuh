@@ -7,7 +7,7 @@ namespace shale::kernels::SHALE_BACKEND {
 
 // Grouped GEMMs with gemm90_kernel: blocks take the tiles of all groups from one queue. The copies
 // of a stage may include rows of the next group, but no result uses them: rows of c beyond a
-// group's end are not stored, and groups of k have multiples of 16, the k of one wgmma.
+// group's end are not stored, and a group has a multiple of 16 elements of k, the k of one wgmma.
 
 template <bool kGroupsOfK_>
 struct GroupedGemm90Params : Gemm90Params {

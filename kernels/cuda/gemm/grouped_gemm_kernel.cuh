@@ -20,7 +20,8 @@ struct GroupedWork {
   int64_t most_row_tiles = 0;  // maximum of *row_tile_count for any offsets
 };
 
-// Launch the kernel for `in`'s type. a, b and b_up, and their lines, must be 16-byte aligned.
+// Launch the kernel for a and b of the dtype in the function's name. a, b and b_up, and their
+// lines, must be 16-byte aligned.
 void launch_grouped_gemm_bf16(const Exec& exec, const GroupedProblem& g, const GroupedWork& work);
 void launch_grouped_gemm_f16(const Exec& exec, const GroupedProblem& g, const GroupedWork& work);
 void launch_grouped_gemm_f32(const Exec& exec, const GroupedProblem& g, const GroupedWork& work);

@@ -4,7 +4,7 @@
 #include "shale/kernels/cuda/run.h"
 #include "shale/kernels/simt/simt.h"
 
-// gather: a thread owns an element of y. scatter_add: a thread owns a column (o, i) of y, and
+// gather: a thread owns an element of y. scatter_add: a thread owns a column y[o, :, i], and
 // processes all k in order; no other thread adds to it. Neighbouring threads of a warp are
 // neighbours in `inner`.
 

@@ -149,8 +149,8 @@ struct OwnPacks {
     }
   }
 
-  // Writes the gradient to `row`. As fetch() does, starts to load the row `next`, unless it is
-  // null, into the registers and shared memory that become free.
+  // Writes the gradient to `row`. Also starts to load the row `next`, like fetch(), into the
+  // registers and shared memory that become free. `next` may be null.
   template <bool kCapped>
   __device__ __forceinline__ void replace(const CrossEntropy<T>& a, T* row,
                                           const RowGradient& gradient, const T* next) {

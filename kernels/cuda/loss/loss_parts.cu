@@ -23,8 +23,8 @@ struct VocabularyPart {
   float* losses;          // null: not requested
   const StepState* step;  // null: no gradient is computed
   int64_t rows, stride, parts;
-  int cols, counted;        // counted: columns of this shard without padding
-  int first_column, vocab;  // vocab: columns of all shards without padding
+  int cols, counted;        // counted: number of this shard's columns that are not padding
+  int first_column, vocab;  // vocab: number of columns of all shards that are not padding
 };
 
 template <typename T, int kCount>

@@ -51,7 +51,7 @@ __device__ __forceinline__ RowSoftmax softmax_of_block(const RowSoftmax& mine) {
 
 // Numbers for the gradient of a row. The row's logits already have their softcap applied.
 struct RowGradient {
-  float max, factor, scale;  // probability * scale = exp(x - max) * factor
+  float max, factor, scale;  // probability * scale is computed as exp(x - max) * factor
   float inv_sum;
   int target, vocab;
   float inverse_softcap;  // 0: no softcap

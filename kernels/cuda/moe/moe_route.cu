@@ -17,7 +17,8 @@ namespace {
 
 constexpr int kWarps = 4;  // warps per block
 constexpr int kThreads = kWarps * kWarpSize;
-constexpr int64_t kMostExperts = 2048;  // per warp three arrays of this size: 96 KiB
+// three arrays of this size for each warp of a block take 96 KiB
+constexpr int64_t kMostExperts = 2048;
 constexpr float kLeastSum = 1e-20f;     // added to a sum of sigmoids, as in DeepSeek-V3
 
 __device__ __forceinline__ int lane_id() {
@@ -44,8 +45,8 @@ __device__ __forceinline__ float sigmoid(float x) {
   return 1.f / (1.f + expf(-x));
 }
 
-// Returns the factor from the chosen experts' scores to their weights. `sum`: the sum of these
-// scores.
+// Returns the factor by which the scores of the chosen experts are multiplied to give their
+// weights. `sum`: the sum of the chosen experts' scores.
 __device__ __forceinline__ float factor_of(const RouterRule& rule, float sum) {
   if (!rule.renormalise) return rule.scale;
   return rule.scale / (rule.score == RouterScore::kSigmoid ? sum + kLeastSum : sum);
@@ -67,7 +68,7 @@ struct RouteFwd {
 struct RouteMemory {
   float* scores;    // [E]: one per expert
   uint32_t* keys;   // [E], see key_of()
-  float* groups;    // [groups]; `chosen` follows it
+  float* groups;    // [groups]; shares memory with `chosen`
   int32_t* chosen;  // [k]: chosen experts
 
   __device__ __forceinline__ explicit RouteMemory(int E) {
@@ -175,7 +176,7 @@ struct RouteBwd {
   int64_t tokens;
   int E, k, parts;
   RouterRule rule;
-  float balance, z;  // balance: the loss factor divided by k / E times the counted tokens
+  float balance, z;  // balance: factor of the balance loss * E / (k * counted tokens)
 
   __device__ __forceinline__ float balance_of(int e, float scale) const {
     if (balance == 0) return 0.f;
@@ -195,7 +196,8 @@ __device__ __forceinline__ void add_weight_gradient(const RouterRule& rule, cons
     sum += score, dot += d_weights[j] * score;
   }
   const float factor = factor_of(rule, sum);
-  // Gradient through the sum by which the weights are divided.
+  // The weights are divided by the sum of the scores; `shared` is the part of the gradient that
+  // comes through this sum.
   const float shared = rule.renormalise && rule.scale != 0 ? dot * factor / rule.scale : 0.f;
   for (int j = lane_id(); j < k; j += kWarpSize) {
     d_scores[experts[j]] += factor * (d_weights[j] - shared);
@@ -235,7 +237,7 @@ __global__ void __launch_bounds__(kThreads) route_bwd_kernel(const RouteBwd a) {
 
 // ---- Host side ----
 
-constexpr int64_t kArraysOfForward = 3;  // of E numbers per token; backward has fewer
+constexpr int64_t kArraysOfForward = 3;  // arrays of E numbers per token; backward has fewer
 
 size_t shared_bytes(int64_t arrays, int64_t experts) {
   return static_cast<size_t>(kWarps * arrays * experts) * sizeof(float);

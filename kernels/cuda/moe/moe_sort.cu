@@ -6,10 +6,10 @@
 #include "shale/kernels/simt/simt.h"
 
 // Assigns rows to choices. Choices are sorted stably by expert (sort_ids.h), and one block computes
-// where each expert's rows begin. Then a thread finds the choice of one row, and writes the row of
-// the choice at one position of the sorted order.
+// where each expert's rows begin. Then thread i finds the choice that belongs to row i, and writes
+// the row of the i-th choice of the sorted order.
 //
-// E: experts.
+// E: number of experts.
 
 namespace shale::kernels::SHALE_BACKEND {
 namespace {
@@ -25,7 +25,7 @@ struct Sort {
   int32_t* sources;
   int32_t* loads;  // null: not requested
   int64_t choices, all_rows;
-  int64_t most, align;  // most: rows per expert; align: a power of two
+  int64_t most, align;  // most: maximum rows per expert; align: a power of two
   int E;
 
   __device__ __forceinline__ int64_t kept(int e) const {

@@ -6,9 +6,9 @@
 #include "shale/kernels/cuda/run.h"
 #include "shale/kernels/simt/simt.h"
 
-// Sums over rows: a thread block owns a range of rows, and each lane a pack of columns
-// (column_tile.cuh). Then a thread per channel adds the ranges in order, in f64. Elementwise
-// kernels: a thread owns a pack of neighbouring channels of a row.
+// Kernels that sum over rows: a thread block owns a range of rows, and each lane owns a pack of
+// columns (column_tile.cuh). Then a thread per channel adds the sums of the ranges in order, in
+// f64. Elementwise kernels: a thread owns a pack of neighbouring channels of a row.
 
 namespace shale::kernels::SHALE_BACKEND {
 namespace {
@@ -44,7 +44,7 @@ struct Moment {
   float mean, squares;
 };
 
-// Merges the moments a of `count` values and b of `more` values ("Updating formulae ...", see
+// Merges two moments: a of `count` values and b of `more` values ("Updating formulae ...", see
 // batch_norm.h).
 __device__ __forceinline__ Moment merged(Moment a, float count, Moment b, float more) {
   const float share = more / (count + more), delta = b.mean - a.mean;

@@ -41,7 +41,7 @@ __device__ __forceinline__ RowMeans row_means(const float (&sums)[2], int cols) 
   return {kCentered ? sums[0] / count : 0.f, sums[1] / count};
 }
 
-// Computes dx = rstd (g - mean(g) - n mean(g n)) + d_sum.
+// Computes dx = rstd (g - mean(g) - n mean(g n)) + d_sum, with g and n of RowMeans.
 template <int kCount>
 __device__ __forceinline__ Floats<kCount> dx_of(const Floats<kCount>& dy, const Floats<kCount>& s,
                                                 const Floats<kCount>& gain,
@@ -197,7 +197,7 @@ __global__ void __launch_bounds__(kWarpPerRow ? kWarpThreads : kMaxRowThreads,
 
 // Place of a row and of the column sums in the kernel for wide rows.
 enum class Room {
-  kNone,  // both in global memory; any width and alignment; the row is read twice
+  kNone,  // row and column sums in global memory; any width and alignment; the row is read twice
   kRow,   // the row, of whole packs, in shared memory
   kSums,  // the row and the column sums in shared memory
 };

@@ -33,9 +33,9 @@ __device__ __forceinline__ void add_deviations(const Floats<kCount>& s, float me
   }
 }
 
-// Computes mean and rstd from these sums over the row. LayerNorm's deviations are from an
-// approximate mean, whose rounding error is corrected by their sum; RMSNorm's deviations are from
-// 0. The comparison with 0 keeps a NaN.
+// Computes mean and rstd of a row from `sums`, the sums of its deviations and of their squares.
+// LayerNorm's deviations are from an approximate mean; the sum of the deviations corrects its
+// rounding error. RMSNorm's deviations are from 0. The comparison with 0 keeps a NaN.
 template <bool kCentered>
 __device__ __forceinline__ RowStats row_stats(float first_mean, const float (&sums)[2], int cols,
                                               float eps) {

@@ -57,8 +57,9 @@ struct RoundedWeights {
   }
 
  private:
-  // Rounds to bf16, and returns the result as f32: the word's low half is added below the bits that
-  // are kept, and carries into them with the right probability. Infinities and NaN are unchanged.
+  // Rounds to bf16 stochastically, and returns the result as f32. Adds 16 random bits, the low half
+  // of a word, below the bits that bf16 keeps. The sum carries into these with the right
+  // probability. Infinities and NaN are unchanged.
   static __device__ __forceinline__ float rounded(float value, uint32_t word) {
     const auto bits = std::bit_cast<uint32_t>(value);
     if ((bits & 0x7f800000u) == 0x7f800000u) return value;

@@ -47,9 +47,10 @@ struct MomentTable {
     }
   }
 
-  // Returns the number of the level nearest to a magnitude in [0, 1], counted from the level of 0.
+  // Returns the index of the level nearest to a magnitude in [0, 1]. Level 0 is the number 0.
   __device__ __forceinline__ int nearest_level(float magnitude) const {
-    // A NaN must not index outside the table; the parameter has become NaN already.
+    // For a NaN the cell must not be outside of the table. The result does not matter then, because
+    // the parameter has become NaN already.
     constexpr int kFirst = DynamicLookup::kFirstCell, kLast = DynamicLookup::kCells - 1;
     const int above = std::bit_cast<int>(magnitude) / 65536 - kFirst;
     const int cell = above < 0 ? 0 : above > kLast ? kLast : above;
@@ -66,7 +67,7 @@ __device__ __forceinline__ uint8_t signed_code(const MomentTable& table, float v
                                                float inverse) {
   constexpr int kZero = kSignedMap.zero;
   const int level = table.nearest_level(fabsf(value) * inverse);
-  // No code stands for -1.
+  // The map has 1 but not -1, so negative levels are clamped.
   const int code = value < 0 ? kZero - (level < kZero ? level : kZero) : kZero + level;
   return static_cast<uint8_t>(code);
 }
@@ -113,7 +114,8 @@ struct Step8 {
     prefetch_run(m.data, begin, end, lane);
     prefetch_run(v.data, begin, end, lane);
   }
-  // Processes the warp's elements from `begin` on, n at a time; the span has `size` elements.
+  // Processes, n at a time, the warp's elements, which begin at element `begin` of the span. `size`
+  // is the number of elements from there to the end of the span.
   template <int n>
   __device__ __forceinline__ void run(const MomentTables& tables, int64_t begin, int size) const;
 };
@@ -130,7 +132,7 @@ template <int n>
 __device__ __forceinline__ void Step8<Grad, Param>::run(const MomentTables& tables, int64_t begin,
                                                         int size) const {
   constexpr int kPacks = kOfLane / n;
-  // Number of packs that share a scale, of the lanes that have them, and of packs per lane.
+  // A scale covers kOfScale packs. They are spread over kLanes lanes, with kShared packs each.
   constexpr int kOfScale = kMomentBlock / n;
   constexpr int kLanes = kOfScale < kWarpSize ? kOfScale : kWarpSize;
   constexpr int kShared = kOfScale / kLanes;

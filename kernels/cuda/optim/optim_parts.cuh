@@ -6,7 +6,7 @@
 // Parts that the optimizers' kernels share.
 namespace shale::kernels::SHALE_BACKEND {
 
-// The f32 master weights, and the parameter that has their 16-bit copy, if there is one.
+// The f32 master weights and, if there is one, the 16-bit parameter that is a rounded copy of them.
 template <typename Param>
 struct Weights {
   float* master;

@@ -4,16 +4,16 @@
 
 namespace shale::kernels::SHALE_BACKEND {
 
-// Mapping of a thread block that sums columns: a warp is a line, which takes every kTileLines-th
-// row, and a lane owns kCount neighbouring columns.
+// Mapping of a thread block that sums columns. Each of its kTileLines warps, called a line, takes
+// every kTileLines-th row. A lane owns kCount neighbouring columns.
 inline constexpr int kTileLines = 8;
 inline constexpr int kTileThreads = kTileLines * kWarpSize;
 
 template <int kCount>
 inline constexpr int kTileColumns = kWarpSize* kCount;
 
-// Returns the number of rows per thread block. It depends only on the shape: many blocks for any
-// GPU, with enough rows each.
+// Returns the number of rows per thread block. It depends only on the shape. It gives enough blocks
+// for any GPU, with enough rows each.
 inline int64_t rows_of_tile(int64_t rows) {
   constexpr int64_t kFewest = 64, kMostBlocks = 128;
   const int64_t wanted = ceil_div(ceil_div(rows, kMostBlocks), kTileLines) * kTileLines;
@@ -25,8 +25,9 @@ struct ColumnTile {
   float at[kTileLines][kTileColumns<kCount>];
 };
 
-// Adds the lines' sums of each column in order, and writes out[column] for the columns from `first`
-// on that are below `cols`. All threads of the block must call this function, once.
+// Adds the sums of the block's lines for each column, in order. Writes them to out[column], for the
+// columns from `first` on that are below `cols`. All threads of the block must call this function,
+// once.
 template <int kCount>
 __device__ __forceinline__ void store_column_sums(const Floats<kCount>& sum, int64_t first,
                                                   int64_t cols, float* out) {

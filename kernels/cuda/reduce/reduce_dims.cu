@@ -5,8 +5,8 @@
 #include "shale/kernels/simt/simt.h"
 
 // If neighbours in y are neighbours in x, a thread owns an element of y, so that a warp reads
-// neighbours. Else a warp or, for long sums, a block owns an element: its threads take the elements
-// in turn, and a tree combines their results. Every element of x is read once.
+// neighbours. Otherwise a warp or, for long sums, a block owns an element of y: its threads take
+// the elements of x in turn, and a tree combines their results. Every element of x is read once.
 
 namespace shale::kernels::SHALE_BACKEND {
 namespace {
@@ -66,7 +66,8 @@ struct MinOp {
   }
 };
 
-// Reduces the elements of x at begin, begin + step, ... of those that belong to one element of y.
+// Reduces some of the elements of x that belong to one element of y: numbers begin, begin + step,
+// begin + 2 step, ... among them.
 template <class Op, typename T, typename Y>
 __device__ __forceinline__ float reduce_steps(const ReduceDims<T, Y>& a, const T* x, int64_t begin,
                                               int64_t step) {

@@ -14,7 +14,8 @@
 namespace shale::kernels::SHALE_BACKEND {
 namespace {
 
-constexpr size_t kMostPointers = 128;  // inputs, and outputs, in the launch arguments
+// maximum number of inputs, and of outputs, that fit the launch arguments
+constexpr size_t kMostPointers = 128;
 constexpr int kLevels = 8;             // one level more than log2 of kMostPointers
 static_assert(kMostPointers == size_t{1} << (kLevels - 1));
 

@@ -18,8 +18,8 @@ __device__ __forceinline__ bool is_packed(const void* p) {
   return reinterpret_cast<uintptr_t>(p) % 16 == 0;
 }
 
-// The type of kBytes that the compiler loads or stores in one instruction, which it does not always
-// do for an array of smaller types.
+// A type of kBytes bytes that the compiler loads or stores in one instruction. For an array of
+// smaller types it does not always do so.
 template <int kBytes>
 struct WordOf;
 template <>

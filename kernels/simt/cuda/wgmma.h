@@ -25,9 +25,9 @@ __device__ __forceinline__ void wgmma(float (&d)[kColumns / 2], WgmmaTile<false>
 }
 
 // Tells the compiler that d changes here, so that it moves neither reads nor writes of d across
-// this point. An asm statement says nothing about registers that it does not name. The array is
-// indexed: a loop over the elements of one of several arrays was not unrolled, so that all arrays
-// went to local memory.
+// this point. An asm statement says nothing about registers that it does not name, so there is one
+// for each element. The loop takes d by index: with a loop over one of several arrays, the compiler
+// did not unroll it, and all arrays went to local memory.
 template <int kCount>
 __device__ __forceinline__ void change(float (&d)[kCount]) {
 #pragma unroll

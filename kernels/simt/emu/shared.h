@@ -6,7 +6,7 @@
 
 namespace shale::kernels::emu::simt {
 
-// A variable for each type T: its address identifies the shared object of that type.
+// There is a variable for each type T. Its address identifies the shared object of that type.
 template <typename T>
 inline constexpr char kSharedKey = 0;
 

@@ -19,14 +19,15 @@ class Barriers {
   // Implements __syncthreads. All threads of the block must call it from the same place in the
   // source.
   void sync_all(Fiber& self);
-  // Waits at named barrier `id` until `threads` threads (whole warps) have arrived; returns
-  // immediately with `arrive_only`.
+  // Waits at named barrier `id` until `threads` threads (whole warps) have arrived. With
+  // `arrive_only` it arrives and returns immediately.
   void sync(Fiber& self, int id, int threads, bool arrive_only);
 
  private:
   struct Barrier {
     std::vector<Fiber*> arrived{};  // threads that have arrived
-    std::vector<bool> waits{};      // per entry of arrived: false for arrive_only
+    // for each entry of `arrived`: whether the thread waits (false: arrive_only)
+    std::vector<bool> waits{};
     int threads = 0;                // expected at a named barrier
     SyncClock clock{};
   };

@@ -109,7 +109,7 @@ class Block {
   Cluster& cluster_;
   int rank_;
   const Grid* grid_ = nullptr;
-  const void* call_ = nullptr;  // memory of the kernel's address and arguments
+  const void* call_ = nullptr;  // memory that holds the kernel's address and arguments
   size_t call_bytes_ = 0;
   Index3 index_{};
   int threads_ = 0;

@@ -8,15 +8,16 @@
 namespace shale::emulator {
 
 // Maps the number of another block to an epoch e: this block has seen that block's writes of epochs
-// before e. Each __threadfence() of a block ends one of its epochs.
+// before e. A block's __threadfence() ends its current epoch.
 using BlockClock = std::map<uint32_t, uint32_t>;
 
 void merge(BlockClock& into, const BlockClock& from);
 
-// Orders the blocks of a launch: what one block does before a fence and an atomic operation comes
-// before what another does after an atomic operation on the same address and a fence (PTX ISA,
-// "Memory Consistency Model": release and acquire patterns). Barriers extend this order within a
-// block; here a fence by any thread counts for its block. Thread-safe.
+// Orders the blocks of a launch. Say that one block executes a fence and then an atomic operation,
+// and another block executes an atomic operation on the same address and then a fence. Then
+// everything before the first block's fence comes before everything after the second block's fence
+// (PTX ISA, "Memory Consistency Model": release and acquire patterns). Barriers extend this order
+// within a block; here a fence by any thread counts for its block. Thread-safe.
 class BlockOrder {
  public:
   // Called at the first fence of a launch. Without fences no block is ordered, and atomic

@@ -51,7 +51,8 @@ void to_device(const BulkCopy& copy, const std::byte* data) {
   }
 }
 
-// Records accesses to the parts of a box that are inside the array, one per run of adjacent bytes.
+// Records accesses to the parts of a box that are inside the array. Adjacent bytes are recorded as
+// one access.
 void access_box(Block& block, const BulkCopy& copy, Access kind) {
   std::byte *begin = nullptr, *end = nullptr;
   const auto flush = [&] {

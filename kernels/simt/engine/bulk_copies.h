@@ -25,9 +25,10 @@ struct BulkCopy {
   uint32_t word = 0;
 };
 
-// Copies to a block's shared memory that threads of its cluster have issued. The target is filled
-// with 0xff bytes when a copy is issued, and with the data when no thread of the cluster can run:
-// as late as the hardware may do it. The thread order decides which of several copies lands first.
+// Copies to a block's shared memory that threads of its cluster have issued. When a copy is issued,
+// its target is filled with 0xff bytes. The data arrives as late as the hardware allows: when no
+// thread of the cluster can run, or threads only poll. The thread order decides which of several
+// copies lands first.
 class BulkLoads {
  public:
   explicit BulkLoads(Block& block) : block_(block) {}

@@ -19,8 +19,8 @@ namespace shale::emulator {
 // equal times, and a shadow cell can name many threads at once.
 using ClockVector = std::vector<uint32_t>;
 
-// Clock of a synchronisation object such as a barrier: the times that the actors which released
-// into it have seen.
+// Clock of a synchronisation object such as a barrier. It holds the times that have been seen by
+// the actors which released into it.
 class SyncClock {
  public:
   void clear() { *this = {}; }
@@ -28,9 +28,10 @@ class SyncClock {
  private:
   friend class Clocks;
   ClockVector latest_{};
-  std::vector<std::shared_ptr<const ClockVector>> merged_{};  // vectors already merged into latest_
-  // The times that an actor had seen before and after it acquired this clock. Actors that had seen
-  // the same before share the result.
+  // vectors already merged into latest_, to skip them
+  std::vector<std::shared_ptr<const ClockVector>> merged_{};
+  // What an actor had seen before and after it acquired this clock. Actors with the same `before`
+  // share `after`.
   struct Lesson {
     std::shared_ptr<const ClockVector> before, after;
   };
@@ -48,8 +49,8 @@ class Clocks {
     const Clock& clock = clocks_[static_cast<size_t>(actor)];
     return actor == other ? clock.own : known(actor, other);
   }
-  // Like seen(), but only what all threads that waited at the same barrier have seen: the time in
-  // the actor's shared vector, also where other is the actor itself.
+  // Returns the time in the vector that `actor` shares with the threads that waited at the same
+  // barrier. Unlike seen(), this also holds if `other` is the actor itself.
   uint32_t known(int actor, int other) const {
     const Clock& clock = clocks_[static_cast<size_t>(actor)];
     const auto index = static_cast<size_t>(other);  // `known` may lack actors that were added later

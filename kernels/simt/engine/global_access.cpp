@@ -13,9 +13,9 @@
 namespace shale::emulator {
 namespace {
 
-// Fields of a cell, from its lowest bit: the block that has read the element in this launch and the
-// block that has written it, numbered from 1; the writer's epoch; kAtomicCell if the write was
-// atomic; kWrittenCell; the launch number.
+// Fields of a cell, from its lowest bit: the block that has read the element in this launch; the
+// block that has written it; the writer's epoch; kAtomicCell if the write was atomic; kWrittenCell;
+// the launch number. Blocks are numbered from 1.
 constexpr int kBlockBits = 18, kEpochBits = 10;
 constexpr int kWriterShift = kBlockBits, kEpochShift = 2 * kBlockBits;
 constexpr uint32_t kMany = (1u << kBlockBits) - 1;  // block number that stands for several blocks
@@ -33,8 +33,8 @@ struct Constants {
   std::span<const std::byte> found{};
 };
 
-// Callback of dl_iterate_phdr: finds the read-only segment of the program or of a library that
-// contains p, which holds constants.
+// Callback of dl_iterate_phdr. Finds the read-only segment that contains p, in the program or in a
+// library; such a segment holds constants.
 int look_into(dl_phdr_info* info, size_t, void* argument) {
   auto& constants = *static_cast<Constants*>(argument);
   for (int i = 0; i < info->dlpi_phnum; ++i) {
@@ -190,9 +190,9 @@ GlobalAccess::Step GlobalAccess::step(GlobalCell cell, Access kind) const {
   return result;
 }
 
-// Updates the cells of an access and returns the first step with an error, or the last step.
-// Neighbouring cells mostly have the same history. If blocks run at the same time, the first cell
-// decides which block came first.
+// Updates the cells of an access. Returns the first step with an error, or the last step.
+// Neighbouring cells mostly have the same history, so their step is computed once. If blocks run at
+// the same time, the first cell decides which block came first.
 GlobalAccess::Step GlobalAccess::change_cells(GlobalCell* cells, size_t count, Access kind) const {
   const std::atomic_ref<GlobalCell> first(cells[0]);
   GlobalCell was = first.load(std::memory_order_relaxed);

@@ -65,8 +65,8 @@ int64_t cluster_at(const Grid& grid, int64_t position, int64_t clusters) {
     case Order::kLifo: return clusters - 1 - position;
     case Order::kRandom: break;
   }
-  // A permutation that needs no table: shifts the clusters by the seed, and reverses them if it is
-  // odd.
+  // A permutation that needs no table: shifts the clusters by the seed, and reverses their order if
+  // the seed is odd.
   const auto shift = static_cast<int64_t>(grid.options.seed % static_cast<uint64_t>(clusters));
   const int64_t shifted = (position + shift) % clusters;
   return grid.options.seed % 2 == 0 ? shifted : clusters - 1 - shifted;
@@ -99,8 +99,8 @@ void run(const Exec& exec, const Grid& grid) {
   workers.threads = std::min(exec.threads, kMaxWorkers);
   const auto launch = begin_launch(exec, workers.threads > 1 && clusters > 1);
   const auto run_cluster = [&](int64_t position, int64_t) {
-    // The launch reports the failing cluster that comes first, for any number of workers. So
-    // clusters before a failed one still run.
+    // For any number of workers, the launch reports the failing cluster that comes first. So
+    // clusters before a failed one still run, and clusters after it do not.
     if (position > failed.load(std::memory_order_relaxed)) return;
     const auto linear = static_cast<uint64_t>(cluster_at(grid, position, clusters) * grid.cluster);
     const uint64_t x = grid.blocks.x, y = grid.blocks.y;

@@ -8,8 +8,9 @@
 
 namespace shale::emulator {
 
-// The mbarriers of a block. A barrier's 8 bytes in shared memory hold a mark and its number in this
-// object, so that overwritten or uninitialised barriers are detected.
+// The mbarriers of a block. A barrier's 8 bytes in shared memory hold a fixed pattern and the
+// barrier's number in this object. So barriers that were overwritten or never initialised are
+// detected.
 class MBarriers {
  public:
   explicit MBarriers(Block& block) : block_(block) {}
@@ -38,7 +39,7 @@ class MBarriers {
  private:
   struct Barrier {
     uint32_t offset = 0;
-    int count = 0, pending = 0;     // arrivals per phase, and those still expected
+    int count = 0, pending = 0;     // arrivals per phase; arrivals still expected in this phase
     int64_t bytes = 0;              // bytes of copies that have not landed
     uint64_t phase = 0;             // number of the current phase
     std::vector<Fiber*> waiting{};  // wake when the phase ends

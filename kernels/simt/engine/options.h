@@ -19,8 +19,8 @@ struct Options {
   // Give each tensor of a context memory of exactly its size, so that an access past its end is an
   // error.
   bool exact = false;
-  // Number of hardware queues, among which streams are dealt in turn; work waits for what was put
-  // into its queue before, of any stream. 0: one for each stream.
+  // Number of hardware queues, to which streams are assigned in turn. Work waits for all earlier
+  // work in its queue, of any stream. 0: each stream has its own queue.
   int queues = 0;
 };
 

@@ -52,8 +52,9 @@ void Recording::finish() {
   finished_ = true;
 }
 
-// Walks from the last call to the first. An item runs before the end of the origin if it is the
-// origin's, or if such an item waits for a later event of its stream.
+// Throws InternalError if the origin does not wait for all recorded work. Walks from the last call
+// to the first. A stream has joined as soon as the walk meets an event of it for which a joined
+// stream waits later. All earlier work of that stream is then waited for.
 void Recording::check_joined() const {
   std::vector<bool> joined(branches_.size()), wanted(events_);
   joined.front() = true;

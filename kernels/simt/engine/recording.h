@@ -12,8 +12,9 @@ class StreamSet;
 struct Event;
 
 // Work that was queued on streams while one of them, the origin, was captured. It can be replayed
-// any number of times, like a CUDA graph. A stream joins the capture by waiting for an event of it,
-// and the origin must wait for the work of the other streams. Made by a StreamSet.
+// any number of times, like a CUDA graph. A stream joins the capture when it waits for an event of
+// the capture. The origin must wait for the work of all streams that have joined. Made by a
+// StreamSet.
 class Recording {
  public:
   // id: not 0, and different for each recording.
@@ -34,9 +35,9 @@ class Recording {
 
   // Ends the recording. Throws InternalError if the origin did not wait for another stream's work.
   void finish();
-  // Queues all recorded work: the origin's part on `stream`, the other parts on the recording's own
-  // streams. It runs after all work queued on `stream` before, and before all work queued there
-  // later.
+  // Queues all recorded work: that of the origin on `stream`, that of the other streams on the
+  // recording's own streams. It runs after all work queued on `stream` before, and before all work
+  // queued there later.
   void replay(Stream& stream) const;
 
  private:

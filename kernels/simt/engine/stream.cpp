@@ -164,8 +164,9 @@ void StreamSet::refuse_in_capture(bool captured, const char* what) const {
       cat("capture: ", what, ", expected no waiting by the host in work that is captured"));
 }
 
-// Waits, without the lock, where all work waits for something outside of the process. Otherwise the
-// oldest item can always run, because a wait is queued after the record of its event.
+// Runs work until finished() returns true. If no work can run, all of it waits for something
+// outside of the process; then the function sleeps without the lock. Streams cannot block each
+// other: the oldest item can always run, because a wait is queued after the record of its event.
 template <typename Finished>
 void StreamSet::run_until(std::unique_lock<std::mutex>& lock, Stream* wanted, Finished&& finished) {
   while (!finished()) {

@@ -30,12 +30,14 @@ class Stream {
   const Options& options() const { return options_; }
   GlobalMemory& memory();  // global memory of the device
   void enqueue(std::function<void()> work);
-  // The work waits, without the host, until `ready` returns true: until something outside of this
-  // process has happened, such as another rank's part. `ready` must not use streams.
+  // Queues work that waits, without blocking the host, until `ready` returns true. `ready` tells
+  // whether something outside of this process has happened, for example in another rank. It must
+  // not use streams.
   void enqueue_when(std::function<bool()> ready, std::function<void()> work);
-  // Runs the next piece of work of any stream, as a GPU does beside the host. False: none can run.
+  // Runs the next item of work of any stream, as a GPU does beside the host. Returns false if none
+  // can run.
   bool advance();
-  // These do the same as the functions of StreamSet.
+  // Call the functions of StreamSet with these names.
   void synchronize();
   void drain() noexcept;
 
@@ -61,8 +63,9 @@ class Stream {
 // The streams of a device. Work runs when a host thread waits for some of it, on that thread, and
 // only as far as needed. options.order decides which other work runs before: kFifo runs work in the
 // order of calls, kLifo only what is needed, kRandom what a seed decides. So a missing wait between
-// streams, or reuse of memory that is still in use, shows as wrong results. With options.queues,
-// streams that wait for each other behind one queue hang, as on a GPU. Thread-safe.
+// streams, or reuse of memory that is still in use, shows as wrong results. If options.queues is
+// set, streams share hardware queues; streams that wait for each other behind one queue hang, as on
+// a GPU. Thread-safe.
 //
 // An error stops the device, as on a GPU: queued work is dropped, and the next wait throws the
 // error.

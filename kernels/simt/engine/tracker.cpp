@@ -28,8 +28,8 @@ void Actors::reset(int block_threads, int blocks) {
 Tracker::Tracker(Block& block) : block_(block) {}
 
 void Tracker::begin_block(Actors& actors, int rank, int threads, bool on) {
-  // Without instrumentation the tracker would see only the primitives' writes, and reads of other
-  // memory would seem unwritten.
+  // Without instrumentation the tracker would see only the writes of primitives, and would report
+  // reads of memory that other code has written as uninitialised.
   on_ = on && has_instrumented_kernels();
   if (!on_) return;
   // Epoch numbers continue from block to block, so that cells of the last block need not be

@@ -38,7 +38,8 @@ struct Actors {
   Clocks clocks{};
   int threads_of_block = 0, threads = 0;
   std::vector<Engine> engines{};                // the actors from number `threads` on
-  std::vector<std::vector<uint32_t>> fences{};  // per thread: times that ended with a proxy fence
+  // for each thread: its times that ended with a proxy fence
+  std::vector<std::vector<uint32_t>> fences{};
 };
 
 // Checks every access to a block's shared memory. The block fails if two accesses are not ordered
@@ -77,12 +78,12 @@ class Tracker {
   void load_issued(int engine, int thread, uint32_t offset, uint32_t bytes);
   void load_landed(int engine, uint32_t offset, uint32_t bytes);
   void store_issued(int engine, int thread, uint32_t offset, uint32_t bytes);
-  // Records that a matmul reads bytes for all threads of its warpgroup. `threads` has one thread
-  // for each different vector of seen times, see different_knowledge().
+  // Records that a matmul reads bytes for all threads of its warpgroup. Threads that have seen the
+  // same times need only one check, so `threads` has one of each kind (different_knowledge()).
   void product_reads(int engine, std::span<const int> threads, uint32_t offset, uint32_t bytes);
   std::vector<int> different_knowledge(int first_thread, int count) const;
-  // Ends the engine's current clock time: its accesses so far belong to it, later ones to the next
-  // time.
+  // Ends the engine's current clock time and returns it. The engine's accesses so far belong to
+  // that time, later accesses to the next one.
   uint32_t tick(int engine) { return on_ ? actors_->clocks.tick(engine) : 0; }
   void release_time(int engine, uint32_t time, SyncClock& clock) const {
     if (on_) actors_->clocks.release_time(engine, time, clock);

@@ -43,7 +43,8 @@ struct Descriptor {
   static uint32_t field(uint64_t bits) { return static_cast<uint32_t>(bits & 0x3fff) << 4; }
 };
 
-// Returns the offset of the 16-byte chunk that begins at row `mn` of a (column of b) and at k.
+// Returns the offset in shared memory of the 16-byte chunk that begins at row `mn` of a (column
+// `mn` of b) and at `k`.
 uint32_t chunk_offset(const WgmmaOperand& operand, int mn, int k) {
   const Descriptor d(operand.descriptor);
   const auto u = [](int n) { return static_cast<uint32_t>(n); };
@@ -55,8 +56,8 @@ uint32_t chunk_offset(const WgmmaOperand& operand, int mn, int k) {
                   u(k * element_bytes(operand.type)));
 }
 
-// Calls fn(mn, k, offset) for each 16-byte chunk. Its elements follow along k, or along mn with
-// mn_major.
+// Calls fn(mn, k, offset) for each 16-byte chunk of an operand. With mn_major a chunk's elements
+// follow along mn, otherwise along k.
 template <typename Fn>
 void for_chunks(const WgmmaOperand& operand, Fn&& fn) {
   const int chunk = kChunkBytes / element_bytes(operand.type);
@@ -230,7 +231,8 @@ void Warpgroups::start(Warpgroup& group, int first_thread) {
       tracker.different_knowledge(group.arrivals[0].fiber->actor, kWarpgroup);
   if (!product.call.a_in_registers) track_operand(group, threads, a_of(product.call));
   track_operand(group, threads, b_of(product.call));
-  tracker.tick(group.engine);  // matmul n, counted from 1, reads at time n of its clock
+  // the n-th matmul, counted from 1, reads at time n of the engine's clock
+  tracker.tick(group.engine);
   group.under_way.push_back(std::move(product));
 }
 
@@ -263,7 +265,8 @@ void Warpgroups::carry_out(const Product& product) {
   }
 }
 
-// Each thread checks at its own wait that its registers with a have not changed since the matmul.
+// When a thread waits, checks that its registers with operand a have not changed since the matmul
+// was issued.
 void Warpgroups::check_a(Fiber& self, uint64_t until) {
   std::erase_if(self.wgmma.a, [&](const WgmmaThread::A& a) {
     if (a.number > until) return false;

@@ -52,7 +52,7 @@ struct WgmmaThread {
     size_t count;
   };
   bool fenced = false;             // true: wgmma_fence() was called since the last commit
-  std::vector<uint64_t> groups{};  // number of the last matmul of each group not yet waited for
+  std::vector<uint64_t> groups{};  // for each group not yet waited for: number of its last matmul
   uint64_t committed = 0;
   std::vector<A> a{};  // oldest first
   std::vector<D> d{};
@@ -105,8 +105,9 @@ class Warpgroups {
   struct Warpgroup {
     int arrived = 0;
     std::array<Arrival, kWarpgroup> arrivals{};
-    uint64_t issued = 0, done = 0;    // numbers of the last matmul issued, and computed
-    std::deque<Product> under_way{};  // matmuls done + 1 to issued
+    // number of the last matmul issued; number of the last one computed
+    uint64_t issued = 0, done = 0;
+    std::deque<Product> under_way{};  // matmuls that are issued but not computed, oldest first
     std::vector<std::shared_ptr<Accumulator>> accumulators{};
     int engine = -1;    // actor that does the warpgroup's matmuls
     SyncClock clock{};  // clock of the matmuls up to `clock_until`

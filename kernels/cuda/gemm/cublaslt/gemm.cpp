@@ -11,7 +11,7 @@
 namespace shale::kernels::cuda::cublaslt {
 namespace {
 
-// Computes aux = a·b + bias with the library, rounded to the dtype of aux, then c = gelu(aux).
+// Computes aux = a·b + bias with cuBLASLt, rounded to the dtype of aux, then c = gelu(aux).
 bool gelu_in_two(const Exec& exec, const GemmArgs& args, const GemmProblem& p) {
   const bool passable = !args.residual.defined() && args.aux.contiguous() && args.c.contiguous();
   if (!passable) return false;

@@ -5,13 +5,14 @@
 
 namespace shale::kernels::cuda::cublaslt {
 
-// The gemm slot on GPUs: cuBLASLt or the hand-written kernels, as args.plan or gemm_plan() chooses.
-// If the library cannot be loaded or has no algorithm, the hand-written kernels are used, unless
-// args.plan asks for the library: then it throws UnavailableError.
+// The gemm slot on GPUs: runs cuBLASLt or the hand-written kernels, as args.plan or gemm_plan()
+// chooses. If cuBLASLt cannot be loaded or has no algorithm, the hand-written kernels run. But if
+// args.plan asks for cuBLASLt, it throws UnavailableError in this case.
 void gemm(const Exec& exec, const GemmArgs& args);
 
-// The fp8_gemm slot on GPUs without kernels of Shale. Throws UnavailableError if the library cannot
-// be loaded or has no algorithm, and ShapeError if N, or the memory of c, is not as it requires.
+// The fp8_gemm slot on GPUs for which Shale has no fp8 kernels: runs cuBLASLt. Throws
+// UnavailableError if cuBLASLt cannot be loaded or has no algorithm. Throws ShapeError if N or the
+// layout of c does not meet its requirements.
 void fp8_gemm(const Exec& exec, const Fp8GemmArgs& args);
 
 }  // namespace shale::kernels::cuda::cublaslt

@@ -14,8 +14,8 @@
 namespace shale::kernels::cuda::cublaslt {
 namespace {
 
-// Returns the names to try: the library versions that have the functions used by Shale, with the
-// same enum values. The version of this build's header comes first.
+// Returns the file names to try. All these versions of the library have the functions that Shale
+// uses, with the same enum values. The version of this build's header comes first.
 std::vector<std::string> names() {
   constexpr int kBuiltWith = CUBLAS_VER_MAJOR, kOther = CUBLAS_VER_MAJOR == 13 ? 12 : 13;
   return {cat("libcublasLt.so.", kBuiltWith), cat("libcublasLt.so.", kOther), "libcublasLt.so"};
@@ -98,7 +98,7 @@ const Library& required_library(const char* op) {
 std::string version() {
   const Library* found = library();
   if (found == nullptr) return "";
-  const size_t number = found->get_version();  // such as 130100; older versions have 120304
+  const size_t number = found->get_version();  // such as 130100; before version 13, such as 120304
   return cat(number / 10000, ".", number / 100 % 100, ".", number % 100);
 }
 

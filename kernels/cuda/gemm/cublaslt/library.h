@@ -26,7 +26,8 @@ struct Library {
 // environment names another file to load, or is "off".
 const Library* library();
 
-// Like library(), but throws UnavailableError, which says for what op, and what was tried.
+// Returns library(), but throws UnavailableError instead of returning null. The message names `op`
+// and says what was tried.
 const Library& required_library(const char* op = "gemm");
 
 // Throws OutOfMemoryError, UnavailableError or InternalError for any result but success. `what` is

@@ -13,10 +13,10 @@
 #include "shale/kernels/fp8.h"
 #include "shale/kernels/gemm_plan.h"
 
-// The library's matrices are column-major. A row-major c [m, n] is a column-major [n, m], so the
-// library computes c^T = b^T a^T: its first operand is our b, and its bias runs along our columns.
-// So an fp8 GEMM has the layout that the library requires of compute capabilities 8.9, 9.0 and
-// 12.x, its first operand transposed and its second not, as the lines of both are along k.
+// cuBLASLt's matrices are column-major. A row-major c [m, n] is a column-major [n, m], so cuBLASLt
+// computes c^T = b^T a^T: its first operand is our b, and its bias runs along our columns. On
+// compute capabilities 8.9, 9.0 and 12.x it requires of fp8 operands that the first is transposed
+// and the second is not. Ours are, because the lines of both run along k.
 namespace shale::kernels::cuda::cublaslt {
 namespace {
 
@@ -35,7 +35,8 @@ struct Key {
   int device = 0;
   int64_t m = 0, n = 0, k = 0, lda = 0, ldb = 0, ldc = 0, ld_residual = 0;
   cudaDataType_t a_type = CUDA_R_32F, b_type = CUDA_R_32F;
-  DType in = DType::kF32, out = DType::kF32;  // in: of the operands, or of the bias of an fp8 GEMM
+  // in: dtype of the operands, or of the bias of an fp8 GEMM
+  DType in = DType::kF32, out = DType::kF32;
   int32_t a_scale = kScaleOfTensor, b_scale = kScaleOfTensor;
   bool a_transposed = false, b_transposed = false, bias = false, residual = false;
   Epilogue epilogue = Epilogue::kNone;
@@ -141,7 +142,7 @@ Preference preference_of(const Key& key) {
   return preference;
 }
 
-// A GEMM with its key. Scales: of fp8 operands; else null.
+// A GEMM with its key, and the scales of fp8 operands (null for other operands).
 struct Call {
   Key key;
   GemmProblem p;
@@ -214,10 +215,10 @@ Call call_of(const Exec& exec, const GemmProblem& p) {
   return call;
 }
 
-// Returns an fp8 GEMM, or nothing if the library cannot read its block scales: it needs dense
-// scales, one for each 128 numbers along k, which also serve for square blocks. After the end of a
-// line, codes are 0 up to the next multiple of 16, so k can be that multiple, which the library
-// requires.
+// Returns an fp8 GEMM as a call. Returns nothing if cuBLASLt cannot read its block scales: it needs
+// dense scales, one for each 128 numbers along k. Scales of square blocks have this layout too.
+// cuBLASLt requires a k that is a multiple of 16; it can be rounded up to one, because the codes
+// after the end of a line are 0 up to the next multiple of 16.
 std::optional<Call> call_of(const Exec& exec, const Fp8GemmArgs& args) {
   for (const Fp8Operand* operand : {&args.a, &args.b}) {
     if (operand->blocks == Fp8Blocks::kTensor) continue;
@@ -228,7 +229,8 @@ std::optional<Call> call_of(const Exec& exec, const Fp8GemmArgs& args) {
   p.k = fp8_codes_stride(p.k);
   const auto place = [](Matrix& matrix, const View& codes, bool transposed) {
     matrix.data = codes.data, matrix.ld = codes.stride(0);
-    matrix.transposed = transposed;  // dense matrices of one row or column have no unique order
+    // strides do not show the layout of a matrix with one row or column
+    matrix.transposed = transposed;
   };
   place(p.a, args.a.codes, false);
   place(p.b, args.b.codes, true);
