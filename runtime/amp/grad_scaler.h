@@ -10,8 +10,8 @@ struct GradScalerOptions {
   float initial_scale = 65536;
   float growth_factor = 2;
   float backoff_factor = 0.5f;
-  int64_t growth_interval = 2000;  // steps without overflow before the scale grows
-  int64_t hysteresis = 1;          // overflows after which the scale falls
+  int64_t growth_interval = 2000;  // consecutive steps without overflow before the scale grows
+  int64_t hysteresis = 1;          // overflows before the scale falls
   float min_scale = 1;
 };
 
@@ -35,7 +35,7 @@ class GradScaler {
   // Adjusts the scale; call it after clip_grad_norm(). See kernels/loss_scale.h.
   void update();
 
-  // State for checkpoints; sufficient to resume. state() waits for the device.
+  // Returns the state that a checkpoint must keep to resume. Waits for the device.
   LossScale state() const { return context_.read_step().loss_scale; }
   void load(const LossScale& state) { context_.set_loss_scale(state); }
 

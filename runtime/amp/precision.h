@@ -11,7 +11,7 @@ namespace shale::amp {
 struct Precision {
   DType compute = DType::kF32;  // dtype of parameters and of activations inside the module
   DType reduce = DType::kF32;   // dtype of gradients in accumulation and reduction: f32 or bf16
-  std::optional<DType> output = {};  // dtype of the module's result; nullopt: unchanged
+  std::optional<DType> output = {};  // dtype to which the module's result is cast; nullopt: no cast
 };
 
 // Throws ConfigError for a combination that no kernel supports.

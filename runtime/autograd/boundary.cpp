@@ -7,8 +7,8 @@
 
 namespace shale {
 
-// The input of the op is a leaf without values, because record() requires an input that needs a
-// gradient.
+// Records an op with output x. record() ignores an op unless an input needs a gradient, so the op's
+// input is a dummy leaf without values.
 void begin_graph(Tensor& x, std::function<void(const Tensor& dx)> arrived) {
   auto impl = std::make_shared<TensorImpl>();
   impl->context = &x.context();

@@ -8,7 +8,7 @@
 namespace shale {
 namespace {
 
-// Storage of a leaf's gradient, allocated when the first gradient arrives.
+// Returns a leaf's gradient tensor. Allocates it if it does not exist yet.
 const Tensor& grad_storage(const Tensor& leaf) {
   LeafState& state = leaf_state(leaf);
   if (!state.grad.defined()) {
@@ -58,7 +58,7 @@ void DeferredGrads::run() {
   }
   for (Entry& entry : work_) {
     entry.run();
-    entry.run = nullptr;  // frees what the work owns
+    entry.run = nullptr;  // frees the tensors that the work owns
     for (const Tensor& leaf : entry.leaves) {
       if (--left_[&leaf.impl()] == 0 && complete.contains(&leaf.impl())) tell(leaf);
     }

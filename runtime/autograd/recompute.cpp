@@ -12,7 +12,7 @@
 namespace shale {
 namespace {
 
-// Sets the modes that change how ops behave, and restores them on destruction.
+// Scope that sets the context's AutogradModes and restores the previous ones at its end.
 class ModesScope {
  public:
   ModesScope(Context& context, const AutogradModes& modes)
@@ -30,8 +30,8 @@ class ModesScope {
 
 class Segment;
 
-// Slot of one saved tensor of a segment; empty until the segment has run again. The op that saved
-// the tensor owns the slot, and with it the tensor.
+// A saved tensor of a segment. `tensor` is undefined until the segment has run again. The op that
+// saved the tensor owns the Slot, and with it the tensor.
 struct Slot {
   std::shared_ptr<Segment> segment;
   Shape shape;
@@ -39,8 +39,8 @@ struct Slot {
   Tensor tensor;
 };
 
-// Returns an input that looks to fn as in the first run: with a history (here an empty one) if it
-// had one then, or a leaf if it was one.
+// Returns an input of the second run. For fn it looks like the input of the first run: a leaf is
+// still a leaf, and a tensor that had a history has one again, although an empty one.
 Tensor replayed_input(const SavedTensor& saved, bool requires_grad) {
   if (!saved.defined()) return {};
   Tensor x = saved.get();
@@ -93,7 +93,8 @@ class Segment : public std::enable_shared_from_this<Segment> {
   }
 
   void run_again() {
-    size_t wanted = slots_.size();  // tensors to recompute: up to the last slot still in use
+    // number of tensors to recompute, up to the last one still needed
+    size_t wanted = slots_.size();
     while (wanted > 0 && slots_[wanted - 1].expired()) --wanted;
     std::vector<Tensor> inputs;
     for (size_t i = 0; i < inputs_.size(); ++i) {
@@ -111,7 +112,9 @@ class Segment : public std::enable_shared_from_this<Segment> {
                                                          throw RecomputationDone();
                                                        return std::make_shared<int>();
                                                      },
-                                                 .unpack = nullptr});  // never called
+                                                 // never called, because the recomputed graph has
+                                                 // no backward
+                                                 .unpack = nullptr});
     try {
       fn_(inputs);
     } catch (const RecomputationDone&) {  // NOLINT: take() ends fn_ this way
@@ -136,7 +139,7 @@ class Segment : public std::enable_shared_from_this<Segment> {
   std::vector<bool> requires_grad_;
   AutogradModes modes_;
   std::shared_ptr<const Storage> step_;
-  std::vector<std::weak_ptr<Slot>> slots_;  // in saving order
+  std::vector<std::weak_ptr<Slot>> slots_;  // saved tensors, in the order in which fn saves them
 };
 
 CheckpointFn of_one(const std::function<Tensor(const Tensor&)>& fn) {

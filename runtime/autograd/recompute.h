@@ -48,7 +48,7 @@ class SelectiveRecompute {
   bool before_;
 };
 
-// How much of a repeated part of a model, such as a transformer block, backward recomputes.
+// Level of activation recomputation for a repeated part of a model, such as a transformer block.
 enum class Recompute { kNone, kSelective, kFull };
 
 // Calls fn(inputs) under SelectiveRecompute (selective), as a checkpoint (full), or directly

@@ -8,18 +8,18 @@
 
 namespace shale {
 
-// How to recompute a tensor, bit for bit, from tensors that are saved anyway.
+// A function that recomputes a tensor, bit for bit, from tensors that are saved anyway.
 struct Recipe {
   std::function<Tensor()> make;
-  uint64_t version = 0;  // version of the tensor to recompute
+  uint64_t version = 0;  // version counter of the tensor when the recipe was set
 };
 
 // A tensor that an op keeps for its backward. It passes through the innermost SavedTensorHooks of
-// its context, if any. A leaf is kept itself, so that its storage may be freed and restored between
-// forward and backward (sharding); other tensors are kept without their history. A later change in
-// place is an error, with or without hooks.
+// its context, if any. A leaf is kept as the same tensor, so that FSDP can free its storage after
+// forward and restore it before backward. Other tensors are kept without their history. Changing
+// the tensor in place after it was saved is an error, with or without hooks.
 //
-// A tensor with a recipe is not kept; get() recomputes it.
+// If the tensor has a recipe, its values are not kept; get() recomputes them.
 class SavedTensor {
  public:
   SavedTensor() = default;
@@ -32,15 +32,15 @@ class SavedTensor {
  private:
   const char* op_ = "";
   Tensor tensor_;
-  std::shared_ptr<const uint64_t> counter_;  // version counter; may outlive the tensor
+  std::shared_ptr<const uint64_t> counter_;  // version counter of the tensor; may outlive it
   uint64_t version_ = 0;
   std::shared_ptr<const SavedTensorHooks> hooks_;
   std::shared_ptr<void> packed_;
   std::shared_ptr<const Recipe> recipe_;
 };
 
-// Ops whose result is cheap to recompute call set_recipe() if wants_recipes() (see
-// SelectiveRecompute). `make` must hold the tensors it needs as SavedTensors.
+// An op whose result is cheap to recompute calls set_recipe() if wants_recipes() returns true (see
+// SelectiveRecompute). The function `make` must hold the tensors that it needs as SavedTensors.
 bool wants_recipes(Context& context);
 void set_recipe(Tensor& y, std::function<Tensor()> make);
 // True if saving x now would keep its recipe instead of its values.

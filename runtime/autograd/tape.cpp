@@ -61,8 +61,8 @@ namespace {
 // the same in every run and on every rank.
 class Engine {
  public:
-  // deferred: collects gradients of leaves for later; null: they are added as they arrive. retains:
-  // keeps the graph for another backward.
+  // deferred: object that takes over the gradients of leaves and computes them later; null: leaves
+  // get their gradients during the backward. retains: keeps the graph for another backward.
   explicit Engine(DeferredGrads* deferred = nullptr, bool retains = false)
       : deferred_(deferred), retains_(retains) {}
   void run(const Tensor& root, const Tensor& dy);
@@ -77,10 +77,12 @@ class Engine {
 
   DeferredGrads* const deferred_;
   const bool retains_;
-  std::vector<std::shared_ptr<Node>> nodes_;  // in descending order of number
+  std::vector<std::shared_ptr<Node>> nodes_;  // nodes in descending order of number
   std::unordered_map<const Node*, std::vector<Tensor>> grads_;
-  std::unordered_map<const TensorImpl*, int> leaf_uses_;  // remaining gradients per leaf
-  const TensorImpl* seed_ = nullptr;  // initial gradient, if this object made it
+  // number of gradients that each leaf still gets
+  std::unordered_map<const TensorImpl*, int> leaf_uses_;
+  // initial gradient; null if the caller passed it to backward()
+  const TensorImpl* seed_ = nullptr;
 };
 
 Tensor Engine::make_seed(const Tensor& root, const Tensor& dy) {
@@ -115,7 +117,8 @@ void Engine::find_nodes(const std::shared_ptr<Node>& root) {
 }
 
 void Engine::run(const Tensor& root, const Tensor& dy) {
-  const bool requires_grad = root.requires_grad();  // updates the history of a view
+  // also updates root.impl().grad_fn if root is a view
+  const bool requires_grad = root.requires_grad();
   const std::shared_ptr<Node> node = root.impl().grad_fn;
   const Tensor seed = make_seed(root, dy);
   if (node == nullptr) {
@@ -149,7 +152,8 @@ void Engine::visit(Node& node, std::vector<Tensor>& grads) {
   const auto reached =
       std::find_if(grads.begin(), grads.end(), [](const Tensor& g) { return g.defined(); });
   if (reached != grads.end()) {
-    std::optional<NoGrad> no_grad;  // set for a node of another context (record_move())
+    // Disables recording in a node of another context (see record_move()).
+    std::optional<NoGrad> no_grad;
     if (reached->context().autograd().enabled) no_grad.emplace(reached->context());
     BackwardArgs args(node, grads, seed_, retains_);
     input_grads = backward(args);
@@ -233,7 +237,8 @@ void check_in_place(const char* op, const Tensor& x) {
 
 bool needs_grad(Context& context, std::initializer_list<Tensor> inputs) {
   const AutogradState& state = context.autograd();
-  if (state.recorder != nullptr) return true;  // so that ops reach record(), which checks them
+  // During an export every op must reach record(), which reports it to the recorder.
+  if (state.recorder != nullptr) return true;
   return state.enabled && std::any_of(inputs.begin(), inputs.end(),
                                       [](const Tensor& input) { return input.requires_grad(); });
 }
@@ -255,7 +260,7 @@ void check_one_context(const char* op, const std::vector<Tensor>& inputs, const 
   }
 }
 
-// The part of record() after its checks.
+// Adds a node to the graph; record() has checked the arguments.
 void link(const char* op, const std::vector<Tensor>& inputs, const std::vector<Tensor*>& outputs,
           BackwardFn backward) {
   AutogradState& state = outputs.front()->context().autograd();
@@ -315,7 +320,8 @@ class Set {
   T before_;
 };
 
-// Advances the first sample, so that the next forward uses other samples.
+// Advances StepState::sample past the samples of this forward, so that the next forward has other
+// dropout masks.
 void count_samples(Context& context) {
   AutogradState& state = context.autograd();
   const auto seen = static_cast<uint64_t>(std::exchange(state.seen_samples, 0));
@@ -341,7 +347,8 @@ void run_backward(Context& context, const Body& body) {
 
 }  // namespace
 
-// Also advances the samples of y's context: its forward is over when the backward begins.
+// The backward of y also advances the sample number of y's context, because the forward in that
+// context is over.
 void record_move(const char* op, const Tensor& x, Tensor& y, BackwardFn backward) {
   AutogradState &from = x.context().autograd(), &to = y.context().autograd();
   if (!from.enabled || !to.enabled || !x.requires_grad()) return;
@@ -380,7 +387,7 @@ BackwardHooksScope::BackwardHooksScope(Context& context, BackwardHooks hooks)
 }
 
 BackwardHooksScope::~BackwardHooksScope() {
-  // The hooks were destroyed together with their context, if that no longer exists.
+  // If the context no longer exists, the hooks were destroyed with it.
   if (memory_->context != nullptr) memory_->context->autograd().backward_hooks.erase(place_);
 }
 

@@ -16,15 +16,15 @@ namespace shale {
 struct Node;
 class BackwardArgs;
 
-// One gradient per input of the op. An undefined gradient is not needed, or was written through
-// BackwardArgs::leaf_grad.
+// Gradients, one per input of the op. A gradient is undefined if it is not needed, or if the op
+// wrote it through BackwardArgs::leaf_grad.
 using Grads = std::vector<Tensor>;
 using BackwardFn = std::function<Grads(BackwardArgs&)>;
 
-// Destination for the gradient of a leaf input that an op writes itself instead of returning it.
+// Gradient tensor of a leaf input. The op writes the gradient into it instead of returning it.
 struct LeafGrad {
   Tensor grad;              // f32, or the reduction dtype of the FSDP unit
-  bool accumulate = false;  // false: overwrite the whole gradient
+  bool accumulate = false;  // true: add to the gradient; false: overwrite all of it
 };
 
 // Arguments of a backward function.
@@ -34,20 +34,22 @@ class BackwardArgs {
                bool retains = false)
       : node_(node), grads_(grads), seed_(seed), retains_(retains) {}
 
-  // Gradient of output i. Undefined if none reached it; at least one output has a gradient.
+  // Gradient of output i; undefined if no gradient reached this output. At least one output has a
+  // gradient.
   const Tensor& dy(int i = 0) const { return grads_[static_cast<size_t>(i)]; }
   bool needs(int input) const;  // true if this input's gradient is needed
-  // Destination for the gradient of a leaf, if its dtype is f32 or `also`; the op must then write
-  // it. Null if the input is not a leaf, if its gradient has another dtype, and inside
-  // backward_inputs(): the op must then return the gradient.
+  // Returns the gradient tensor of a leaf if its dtype is f32 or `also`; the op must then write it.
+  // Returns nullopt if the input is not a leaf, if the gradient has another dtype, and inside
+  // backward_inputs(); the op must then return the gradient.
   std::optional<LeafGrad> leaf_grad(int input, DType also = DType::kF32) const;
-  const Tensor& leaf(int input) const;  // undefined if the input is not a leaf
-  // Destination for postponed leaf gradients inside backward_inputs() (autograd/deferred.h); else
-  // null.
+  const Tensor& leaf(int input) const;  // the input; undefined if it is not a leaf
+  // Inside backward_inputs(), returns the object that takes postponed leaf gradients
+  // (autograd/deferred.h). Elsewhere returns null.
   DeferredGrads* deferred() const;
   // True if a later backward uses the graph again, so saved tensors must not be changed.
   bool retains() const { return retains_; }
-  // True if dy() is the gradient with which backward(loss) started (backward_seed()).
+  // True if dy() is the initial gradient backward_seed(), that is, if backward(loss) started at
+  // this op.
   bool dy_is_seed() const;
 
  private:
@@ -57,9 +59,10 @@ class BackwardArgs {
   bool retains_;
 };
 
-// Records that `outputs` were computed from `inputs` (which may be undefined), if autograd is
-// enabled and any input requires a gradient. `backward` is called once per backward(). Throws
-// AutogradError if such an input belongs to another context than the outputs.
+// Records that an op computed `outputs` from `inputs`; inputs may be undefined. Does nothing if
+// autograd is disabled or no input requires a gradient. Each backward() calls `backward` once.
+// Throws AutogradError if an input that requires a gradient belongs to another context than the
+// outputs.
 void record(const char* op, std::initializer_list<Tensor> inputs,
             std::initializer_list<Tensor*> outputs, BackwardFn backward);
 
@@ -67,8 +70,8 @@ void record(const char* op, std::initializer_list<Tensor> inputs,
 void record(const char* op, const std::vector<Tensor>& inputs, const std::vector<Tensor*>& outputs,
             BackwardFn backward);
 
-// record() for a result y of x that is in another context. All recorded ops of y's context get
-// higher numbers than those of x's.
+// record() for an op that moves x to y in another context. Ops recorded later in y's context get
+// higher numbers than all ops recorded so far in x's context.
 void record_move(const char* op, const Tensor& x, Tensor& y, BackwardFn backward);
 
 // First check of an in-place op. While gradients are recorded, throws AutogradError for a leaf that
@@ -76,7 +79,8 @@ void record_move(const char* op, const Tensor& x, Tensor& y, BackwardFn backward
 // ShapeError unless x is contiguous.
 void check_in_place(const char* op, const Tensor& x);
 
-// True if record() would record; ops then keep what backward needs.
+// True if record() would record an op with these inputs. The op must then keep what its backward
+// needs.
 bool needs_grad(Context& context, std::initializer_list<Tensor> inputs);
 
 // Computes the gradients of all leaves that `root` depends on, and adds them to existing gradients.
@@ -87,12 +91,13 @@ bool needs_grad(Context& context, std::initializer_list<Tensor> inputs);
 void backward(const Tensor& root, const Tensor& dy = {}, bool retain_graph = false);
 
 // Initial gradient of a loss: StepState::grad_scale times the loss scale, with their present values
-// on the device. grad_scale is 1 unless a trainer sets it (to 1 / the weight of the whole step,
-// such as its tokens, so that gradients of micro-batches and ranks can be added); amp::GradScaler
-// sets the loss scale. Every term of a loss gets both factors from here, independent of its ops.
+// on the device. It is the only place where a loss gets these factors; ops do not apply them. A
+// trainer sets grad_scale to 1 / the weight of the whole step, such as its number of tokens, so
+// that the gradients of micro-batches and ranks can be added; otherwise it is 1. amp::GradScaler
+// sets the loss scale.
 Tensor backward_seed(Context& context, const Shape& shape = {}, DType dtype = DType::kF32);
 
-// Scope in which every backward() of the context calls these hooks. It may outlive the context.
+// Scope in which every backward() of the context calls `hooks`. The scope may outlive the context.
 class BackwardHooksScope {
  public:
   BackwardHooksScope(Context& context, BackwardHooks hooks);

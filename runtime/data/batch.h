@@ -34,23 +34,24 @@ struct HostTensor {
   void check_dtype(DType wanted) const;
 };
 
-// A micro-batch in host memory: tensors of any dtypes and shapes, whose first dimension is the
-// sample.
+// A micro-batch in host memory. Its fields are tensors of any dtype and shape; their first
+// dimension is the sample.
 struct Batch {
   int64_t first_position = 0;  // index of the batch's first sample among the samples of all ranks
-  int64_t count = 0;           // rows that hold a sample; the other rows are padding
+  int64_t count = 0;           // number of rows that hold a sample; the rows after them are padding
   std::vector<HostTensor> fields{};
 
-  // Returns the field of this name with this dtype and shape, adding it if necessary. Its memory is
-  // reused, so its contents are undefined. Throws ShapeError for negative sizes and if their
-  // product overflows.
+  // Returns the field of this name, with this dtype and shape. Adds it if it does not exist. Its
+  // memory is reused, so its contents are undefined. Throws ShapeError for negative sizes and if
+  // their product overflows.
   HostTensor& set(std::string_view name, DType dtype, const Shape& shape);
-  // Throws InternalError, with the existing names, if there is no such field.
+  // Throws InternalError if there is no such field. The message lists the existing names.
   const HostTensor& field(std::string_view name) const;
 };
 
-// Makes batch `index` = 0, 1, 2, ... in a reused Batch. Returns false at the end. A Prefetcher's
-// threads call it concurrently, so it must not keep buffers between calls.
+// Writes batch number `index` = 0, 1, 2, ... into `batch`, which is reused. Returns false at the
+// end. Several threads of a Prefetcher call it concurrently, so it must not keep buffers between
+// calls.
 using BatchSource = std::function<bool(int64_t index, Batch& batch)>;
 
 }  // namespace shale

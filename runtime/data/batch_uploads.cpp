@@ -10,7 +10,8 @@
 namespace shale {
 namespace {
 
-// Rounds the bytes of a field up, so that the next field in a slot is aligned for the copy engine.
+// Returns the bytes that a field needs in a slot. They are rounded up, so that the next field is
+// aligned for the copy engine.
 int64_t room_of(const BatchUploads::Field& field) {
   constexpr int64_t kAlignment = 64;
   return (field.bytes + kAlignment - 1) / kAlignment * kAlignment;
@@ -39,7 +40,7 @@ void BatchUploads::grow(Slot& slot, int64_t bytes) {
   slot.pinned = static_cast<std::byte*>(host.allocate(static_cast<size_t>(bytes)));
   slot.bytes = bytes;
   slot.landing = context_.allocate(bytes, MemoryTag::kData, "batch upload buffer");
-  // The compute stream may still use this memory, which another tensor has freed.
+  // Another tensor had this memory before, and queued work on the compute stream may still use it.
   slot.taken = Event(context_.backend(), context_.exec().stream);
 }
 

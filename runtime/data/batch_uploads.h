@@ -18,9 +18,10 @@ namespace shale {
 class BatchUploads {
  public:
   struct Field {
-    void* to;  // device memory, used on the compute stream
+    void* to;  // destination in device memory, used on the compute stream
     int64_t bytes;
-    // Host memory, not used after upload() returns. In dry runs it may be shorter than `bytes`.
+    // Source in host memory; not used after upload() returns. In dry runs it may be shorter than
+    // `bytes`.
     std::span<const std::byte> from;
   };
 
@@ -36,8 +37,8 @@ class BatchUploads {
     std::byte* pinned = nullptr;
     std::shared_ptr<Storage> landing{};  // the device buffer
     int64_t bytes = 0;
-    Event landed{};  // the device has read `pinned`
-    Event taken{};   // the compute stream has read `landing`
+    Event landed{};  // event: the device has read `pinned`
+    Event taken{};   // event: the compute stream has read `landing`
   };
   void grow(Slot& slot, int64_t bytes);
 

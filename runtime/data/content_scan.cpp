@@ -10,10 +10,11 @@
 namespace shale::data_internal {
 namespace {
 
-// Bytes of a piece, which stays in the cache for a second pass.
+// Bytes processed at a time, few enough to stay in the cache for a second pass.
 constexpr int64_t kPiece = int64_t{1} << 20;
-constexpr int64_t kBlock = 4096;                       // a page
-constexpr int64_t kOfAllFiles = 4096, kOfOneFile = 4;  // sampled pages: in total, at least per file
+constexpr int64_t kBlock = 4096;  // size of a page
+// number of pages to sample: of all files together; minimum per file
+constexpr int64_t kOfAllFiles = 4096, kOfOneFile = 4;
 
 int64_t size_of(std::span<const std::byte> bytes) {
   return static_cast<int64_t>(bytes.size());
@@ -88,7 +89,7 @@ std::vector<std::span<const std::byte>> sampled_parts(const MappedFile& file, in
     const auto page = static_cast<int64_t>(static_cast<__int128>(i) * (pages - 1) / (blocks - 1));
     const auto begin = static_cast<size_t>(page * kBlock);
     parts.push_back(bytes.subspan(begin, std::min<size_t>(kBlock, bytes.size() - begin)));
-    file.will_need(parts.back());  // starts all reads before the first page is needed
+    file.will_need(parts.back());  // starts to read all pages before the first one is needed
   }
   return parts;
 }

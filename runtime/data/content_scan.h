@@ -17,12 +17,12 @@ uint64_t mix_fingerprint(uint64_t fingerprint, const std::string& name, int64_t 
 // Combines a CRC of a file's contents with a checksum.
 uint64_t mix_checksum(uint64_t checksum, uint32_t crc);
 
-// Returns the position of the first NUL byte; -1: none.
+// Returns the position of the first NUL byte; -1 if there is none.
 int64_t find_nul(std::span<const std::byte> bytes);
 
 // Result of reading a whole text.
 struct TextScan {
-  int64_t first_nul = -1;  // position of the first NUL byte, after which reading stops; -1: none
+  int64_t first_nul = -1;  // position of the first NUL byte, where reading stopped; -1: none
   uint32_t crc = 0;        // CRC-32C of all bytes
 };
 TextScan scan_text(const MappedFile& file, const OnReading& on_reading);
@@ -35,11 +35,11 @@ std::vector<std::span<const std::byte>> sampled_parts(const MappedFile& file, in
 // Returns the number of pages to sample per file: an equal share of 4,096, but at least 4.
 int64_t sampled_blocks(size_t files);
 
-// Checksum of the contents of files, in order, without reading everything. Covers sampled_blocks()
-// pages of each file, so smaller files are covered completely. Of more than 4,096 files it covers
-// only 4,096, spread evenly over the list and including the first and the last, with 4 pages each:
-// at most 16,384 pages in total. Throws what MappedFile throws; with `skip_unreadable`, an
-// unreadable file counts as empty.
+// Returns a checksum of the contents of files, in order, without reading all of them. It covers
+// sampled_blocks() pages of each file, so smaller files are covered completely. Of more than 4,096
+// files it covers 4,096 with 4 pages each, at most 16,384 pages in total; they are spread evenly
+// over the list and include the first and the last. Throws the errors of MappedFile. If
+// `skip_unreadable`, an unreadable file counts as empty.
 uint64_t sampled_checksum(int64_t files, const std::function<std::string(int64_t i)>& path_of,
                           const OnReading& on_reading, bool skip_unreadable = false);
 

@@ -14,20 +14,22 @@ class BatchUploads;
 // A micro-batch on a device.
 class DeviceBatch {
  public:
-  // How upload() uses the memory of the previous batch.
+  // Use of the previous batch's memory by upload().
   enum class Memory {
-    kFresh,  // new memory: tensors that are still used keep the old one
-    kSame,   // overwrites the previous batch, so that captured graphs find the next batch there
+    kFresh,  // allocates new memory; tensors that are still in use keep the old memory
+    // overwrites the previous batch; captured graphs need this, because they use fixed addresses
+    kSame,
   };
 
   DeviceBatch() = default;
   DeviceBatch(Context& context, const Batch& batch) { upload(context, batch, Memory::kFresh); }
 
-  // Throws ShapeError with Memory::kSame if the fields, dtypes or shapes differ from the first
-  // batch's. uploads: copies while the device computes; null: copies on the compute stream.
+  // Copies a batch to the device. uploads: copies while the device computes; null: copies on the
+  // compute stream. Throws ShapeError with Memory::kSame if the fields, dtypes or shapes differ
+  // from the first batch's.
   void upload(Context& context, const Batch& batch, Memory memory, BatchUploads* uploads = nullptr);
 
-  // Throws InternalError, with the existing names, if there is no such field.
+  // Throws InternalError if there is no such field. The message lists the existing names.
   const Tensor& operator[](std::string_view name) const;
 
  private:

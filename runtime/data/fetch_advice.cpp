@@ -17,8 +17,8 @@ std::string with_path(std::string_view command, std::string_view path) {
 }  // namespace
 
 std::string fetch_advice(std::string_view path) {
-  // Address prefixes, and the command that fetches such an address; "": kHub, with the data set's
-  // name.
+  // Prefix of an address, and the command that fetches it. An empty command stands for kHub with
+  // the name of the data set.
   static constexpr std::array<std::array<std::string_view, 2>, 6> kCommands = {{
       {"s3://", "aws s3 cp --recursive PATH DIR"},
       {"gs://", "gcloud storage cp -r PATH DIR"},

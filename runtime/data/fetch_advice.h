@@ -5,8 +5,8 @@
 
 namespace shale::data_internal {
 
-// Returns what to do about a path that does not exist: for an address, such as s3://..., and for a
-// name of the Hugging Face hub, the command that fetches it; else "".
+// Returns advice about a path that does not exist. If it is an address, such as s3://..., or a name
+// of the Hugging Face hub, the advice is the command that fetches it. Otherwise returns "".
 std::string fetch_advice(std::string_view path);
 
 }  // namespace shale::data_internal

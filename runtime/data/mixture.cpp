@@ -10,12 +10,14 @@ namespace shale {
 namespace {
 
 constexpr int kPeriodBits = 31;
-constexpr uint64_t kPeriod = uint64_t{1} << kPeriodBits;  // samples after which the order repeats
-// Times are in units of 2^-32 of a period; each source has at most one sample per unit.
+// number of samples after which the order repeats
+constexpr uint64_t kPeriod = uint64_t{1} << kPeriodBits;
+// Times are integers, in units of 2^-32 of a period. Within one unit a source has at most one
+// sample.
 constexpr int kTimeBits = 32;
 constexpr size_t kMostSources = 1 << 16;
 
-// Returns how many samples a source with `count` samples in a period has before `time`.
+// A source has `count` samples per period. Returns how many of them come before `time`.
 uint64_t before(uint64_t count, uint64_t time) {
   return (time * count + (uint64_t{1} << (kTimeBits - 1))) >> kTimeBits;
 }
@@ -61,7 +63,8 @@ Mixture::Draw Mixture::draw(int64_t position) const {
     throw InternalError(cat("mixture: position ", position, ", expected 0 or more"));
   const auto period = static_cast<uint64_t>(position) >> kPeriodBits;
   const uint64_t in_period = static_cast<uint64_t>(position) & (kPeriod - 1);
-  // Binary search for the last time before which there are at most in_period samples.
+  // Finds, by binary search, the last time before which there are at most in_period samples of all
+  // sources.
   uint64_t time = 0;
   for (uint64_t step = uint64_t{1} << (kTimeBits - 1); step > 0; step /= 2) {
     uint64_t all = 0;

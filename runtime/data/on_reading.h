@@ -5,8 +5,8 @@
 
 namespace shale {
 
-// Called repeatedly while files are read, with the name of the current one. An exception that it
-// throws aborts the reading.
+// Called repeatedly while files are read, with the name of the current file. If it throws, reading
+// stops with that exception.
 using OnReading = std::function<void(const std::string& file)>;
 
 }  // namespace shale

@@ -17,16 +17,17 @@ namespace shale {
 class FileMaps;
 
 // Calls `read` in one process of each host, and returns its result in all processes of the host. If
-// it throws, all of them throw an error of the same code and message. Collective over the host.
+// `read` throws, all of them throw an error with the same code and message. Collective over the
+// processes of the host.
 using OncePerHost = std::function<std::string(const std::function<std::string()>& read)>;
 
 namespace data_internal {
 
-// Values as bytes, for other processes of the same program: exchange(all, value) packs a value, or
-// unpacks it.
+// Values as bytes, to send them to other processes of the same program. exchange(all, value) either
+// packs the value into `all` or unpacks it from `all`.
 class PackedValues {
  public:
-  PackedValues() = default;  // packs
+  PackedValues() = default;  // makes an object into which values are packed
   explicit PackedValues(std::string bytes)
       : bytes_(std::make_shared<std::string>(std::move(bytes))), unpacks_(true) {}
 
@@ -40,7 +41,8 @@ class PackedValues {
       std::memcpy(data, next(bytes), bytes);
     }
   }
-  // Memory that is unpacked without a copy: it keeps all packed bytes. Aligned to 8 bytes.
+  // Packs or unpacks `bytes` bytes of memory. Unpacking does not copy: `memory` shares ownership of
+  // all packed bytes. It is aligned to 8 bytes.
   void exchange_memory(std::shared_ptr<const std::byte>& memory, size_t bytes) {
     const size_t padding = (8 - (unpacks_ ? at_ : bytes_->size()) % 8) % 8;
     if (unpacks_) {
@@ -64,7 +66,7 @@ class PackedValues {
 
   std::shared_ptr<std::string> bytes_ = std::make_shared<std::string>();
   bool unpacks_ = false;
-  size_t at_ = 0;  // next byte to unpack
+  size_t at_ = 0;  // index of the next byte to unpack
 };
 
 template <typename T>
@@ -73,7 +75,7 @@ void exchange(PackedValues& all, T& value) {
   all.exchange_bytes(&value, sizeof value);
 }
 
-// Strings and vectors.
+// Packs or unpacks a string or a vector.
 template <typename T>
 requires requires(T& some) {
   some.resize(some.size());
@@ -89,7 +91,7 @@ void exchange(PackedValues& all, T& some) {
   }
 }
 
-// Packs the files, or adds those that were packed to an empty object.
+// Packs the list of files, or adds packed files to an empty FileMaps.
 void exchange(PackedValues& all, FileMaps& files);
 
 template <typename... T>
@@ -97,7 +99,8 @@ void exchange_all(PackedValues& all, T&... values) {
   (exchange(all, values), ...);
 }
 
-// Returns what `read` returns, which is called by `once`, or here if `once` is empty.
+// Calls `read` through `once`, and returns its result. If `once` is empty, each process calls
+// `read` itself.
 template <typename T>
 T once_per_host(const OncePerHost& once, const std::function<T()>& read) {
   if (!once) return read();

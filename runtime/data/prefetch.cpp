@@ -13,7 +13,8 @@ Prefetcher::Prefetcher(BatchSource source, const PrefetchOptions& options)
     if (value < 1)
       throw InternalError(cat("prefetcher: ", name, " ", value, ", expected at least 1"));
   }
-  ring_.resize(static_cast<size_t>(options.depth) + 1);  // one slot is for the caller's batch
+  // one more slot, for the batch that the caller has
+  ring_.resize(static_cast<size_t>(options.depth) + 1);
   for (int i = 0; i < options.workers; ++i) threads_.emplace_back([this] { run(); });
 }
 
@@ -28,7 +29,7 @@ Prefetcher::~Prefetcher() {
 
 std::optional<int64_t> Prefetcher::wait_for_slot() {
   std::unique_lock lock(mutex_);
-  // A slot is in use from the beginning of its batch until the caller is done with that batch.
+  // A slot is in use from the time when its batch is begun until the caller has finished using it.
   const auto capacity = static_cast<int64_t>(ring_.size()) - 1;
   changed_.wait(lock, [&] { return stop_ || begun_ >= end_ || begun_ - taken_ < capacity; });
   if (stop_ || begun_ >= end_) return {};
@@ -41,7 +42,8 @@ void Prefetcher::run() {
     bool more = false;
     std::exception_ptr failure;
     try {
-      // Makes the batch without the lock: no other thread uses this slot until the batch is ready.
+      // Makes the batch without holding the lock: no other thread uses this slot until the batch is
+      // ready.
       more = source_(*index, slot(*index).batch);
     } catch (...) {
       failure = std::current_exception();
@@ -49,8 +51,8 @@ void Prefetcher::run() {
     {
       const std::lock_guard lock(mutex_);
       slot(*index).ready = true;
-      // Earlier batches may still be in progress, and one of these may turn out to be the last
-      // batch.
+      // The lowest index wins: an earlier batch may still be in progress, and the source may end
+      // there.
       if (!more && *index < end_) {
         end_ = *index;
         failure_ = failure;

@@ -8,10 +8,10 @@
 namespace shale {
 namespace {
 
-// Number of rounds. Four are enough for a large domain; a small one mixes worse per round, and
-// rounds are cheap.
+// Number of rounds of the Feistel network. Four are enough for a large domain. A small domain is
+// mixed less by each round, and rounds are cheap.
 constexpr uint32_t kRounds = 8;
-constexpr uint32_t kOffsetDraw = 0xffffffff;  // a draw number that no round uses
+constexpr uint32_t kOffsetDraw = 0xffffffff;  // draw number for the offset, which no round uses
 
 constexpr uint64_t low_mask(int bits) {
   return (uint64_t{1} << bits) - 1;
@@ -43,8 +43,8 @@ uint32_t Permutation::round(uint32_t half, uint32_t number) const {
 }
 
 uint64_t Permutation::encrypt(uint64_t block) const {
-  // Each round changes one half by a function of the other half, which is invertible. The
-  // permutation is therefore a bijection, even if the halves have different lengths.
+  // Each round changes one half by a function of the other half. That is invertible, even if the
+  // halves have different lengths, so the network is a permutation.
   auto high = static_cast<uint32_t>(block >> low_bits_);
   auto low = static_cast<uint32_t>(block & low_mask(low_bits_));
   for (uint32_t i = 0; i < kRounds; i += 2) {
@@ -57,7 +57,7 @@ uint64_t Permutation::encrypt(uint64_t block) const {
 int64_t Permutation::operator()(int64_t i) const {
   if (i < 0 || i >= n_)
     throw InternalError(cat("permutation: index ", i, ", expected [0, ", n_, ")"));
-  // The loop terminates, because the cycle that contains i returns to i at the latest.
+  // The loop ends, because the values form a cycle that returns to i, which is inside.
   auto value = static_cast<uint64_t>(i);
   do {
     value = encrypt(value);
@@ -68,8 +68,9 @@ int64_t Permutation::operator()(int64_t i) const {
 TrainSampler::TrainSampler(int64_t stream_tokens, int64_t seq_len, uint64_t seed)
     : seq_len_(seq_len), seed_(seed) {
   const int64_t all = count_windows(stream_tokens, seq_len);
-  const int64_t movable = (stream_tokens - seq_len) / seq_len;  // windows that fit at any offset
-  // Very little data gives one window, which moves as far as the stream allows.
+  // number of windows that fit at every offset below seq_len
+  const int64_t movable = (stream_tokens - seq_len) / seq_len;
+  // A very short stream gives one window, at any offset that the stream allows.
   samples_ = std::min(all, std::max<int64_t>(movable, 1));
   offsets_ = std::min(seq_len, stream_tokens - samples_ * seq_len);
 }
@@ -79,7 +80,7 @@ int64_t TrainSampler::offset(uint64_t epoch) const {
       philox({0, kOffsetDraw, static_cast<uint32_t>(epoch), static_cast<uint32_t>(epoch >> 32)},
              rng_key(seed_, RngDomain::kShuffle));
   const uint64_t wide = uint64_t{draw[1]} << 32 | draw[0];
-  // The remainder of the division favours small offsets, but by at most seq_len / 2^64.
+  // The remainder makes small offsets more likely, but by at most seq_len / 2^64.
   return static_cast<int64_t>(wide % static_cast<uint64_t>(offsets_));
 }
 
@@ -140,7 +141,7 @@ int64_t BatchLayout::samples_before(int64_t step) const {
 
 std::optional<int64_t> BatchLayout::skip(int64_t first, int64_t last, int64_t from, int64_t steps) {
   int64_t step = from, end = std::max(from, steps);
-  while (step < end) {  // begin() grows with the step
+  while (step < end) {  // binary search, because begin() grows with the step
     const int64_t middle = step + (end - step) / 2;
     begin(middle + 1) < first ? step = middle + 1 : end = middle;
   }

@@ -12,7 +12,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Bytes of non-ASCII letters count as letters, so that no word ends inside one.
+// Returns true for letters. Bytes of non-ASCII characters count as letters, so that such a
+// character does not end a word.
 bool is_letter(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || static_cast<unsigned char>(c) >= 0x80;
 }

@@ -16,8 +16,9 @@ namespace {
 using onnx::Graph;
 using onnx::Recording;
 
-// Copies the inputs. Those with the batch size of the first input are repeated `count` times along
-// the batch. Copies share memory neither with each other nor with other tensors that forward uses.
+// Returns copies of the inputs for a forward with a larger batch. An input that has the batch size
+// of the first input is repeated `count` times along its first dimension. The copies share no
+// memory with each other or with other tensors that forward uses.
 std::vector<Tensor> copies(const std::vector<Tensor>& inputs, int count) {
   const auto rows = [](const Tensor& x) { return x.ndim() > 0 ? x.size(0) : -1; };
   std::vector<Tensor> results;
@@ -43,7 +44,8 @@ std::vector<std::string> names_of(std::vector<std::string> given, const std::str
   return given;
 }
 
-// Builds the graph of a recording, and puts the names of inputs and outputs into `options`.
+// Converts the recording to nodes of the graph, and writes the names of inputs and outputs to
+// `options`.
 void build(Graph& graph, OnnxOptions& options) {
   const Recording& recording = graph.recording;
   options.input_names = names_of(options.input_names, "input", recording.inputs.size());
@@ -89,7 +91,7 @@ OnnxExport export_onnx(const Module& module, const onnx::Forward& forward,
                           "module's forward; call materialize(), or use ZeRO stage 0 to 2"));
   }
   const Inference inference(inputs.front().context());
-  forward(inputs);  // creates tensors that are created on first use, such as tables
+  forward(inputs);  // creates lazily created tensors, such as tables
   OnnxExport result;
   OnnxOptions names;
   std::optional<Recording> recording;
@@ -113,7 +115,7 @@ OnnxExport export_onnx(const Module& module, const onnx::Forward& forward,
     return write();
   } catch (const onnx::BatchError& error) {
     result.fixed_batch = error.what();
-  } catch (const ShapeError& error) {  // forward expects the batch size of the inputs
+  } catch (const ShapeError& error) {  // forward accepts only the batch size of `inputs`
     result.fixed_batch = error.what();
   }
   recording = onnx::record_forward(module, forward, copies(inputs, 1));

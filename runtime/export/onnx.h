@@ -12,13 +12,15 @@ namespace shale {
 
 // Options of export_onnx().
 struct OnnxOptions {
-  // Names of the inputs and outputs. Empty: "input" and "output", or "input_0", "input_1", ...
+  // Names of the inputs and outputs. If empty, they are "input" and "output" for a single tensor,
+  // or "input_0", "input_1", ... for several.
   std::vector<std::string> input_names{}, output_names{};
-  // Makes the first dimension free for all inputs whose first size is that of the first input.
+  // The batch size is variable: the first dimension of every input that has the batch size of the
+  // first input.
   bool free_batch = true;
-  std::map<std::string, std::string> metadata{};  // texts that the file carries, by name
-  // Files above this size, in bytes, get their weights in a second file, PATH.data. Files of
-  // 2 GiB always do: protocol buffers have no larger messages.
+  std::map<std::string, std::string> metadata{};  // metadata to write into the file: key -> value
+  // If a file would be larger than this, in bytes, its weights go to a second file, PATH.data. They
+  // always do from 2 GiB on, the largest size of a protocol buffer.
   int64_t max_file_bytes = int64_t{1} << 30;
 };
 
@@ -26,7 +28,7 @@ struct OnnxOptions {
 struct OnnxExport {
   int64_t nodes = 0;
   int64_t weight_bytes = 0;
-  // Reason why the file has the batch size of the inputs; empty: the batch size is free.
+  // Reason why the batch size is fixed to that of the inputs; empty: the batch size is variable.
   std::string fixed_batch;
 };
 

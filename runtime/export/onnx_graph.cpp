@@ -16,7 +16,7 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little);
 
-// Field numbers of onnx.proto (github.com/onnx/onnx), by message.
+// Field numbers of onnx.proto (github.com/onnx/onnx); one namespace for each message type.
 namespace model {
 enum : uint32_t { kIrVersion = 1, kProducer, kProducerVersion, kGraph = 7, kOpset, kMetadata = 14 };
 }
@@ -35,9 +35,11 @@ enum : uint32_t { kDims = 1, kType, kName = 8, kRaw, kExternal = 13, kLocation }
 }
 
 constexpr int64_t kIr = 8, kOpset = 17;
-constexpr int64_t kMaxMessage = (int64_t{1} << 31) - (int64_t{1} << 20);  // 2 GiB without headers
+// 2 GiB less 1 MiB for headers
+constexpr int64_t kMaxMessage = (int64_t{1} << 31) - (int64_t{1} << 20);
 
-// A message of two strings, such as StringStringEntryProto: field 1 is the key, 2 the value.
+// Encodes a message with two string fields, such as StringStringEntryProto: field 1 is the key,
+// field 2 the value.
 ProtoMessage pair(std::string_view key, std::string_view value) {
   return ProtoMessage().text(1, key).text(2, value);
 }
@@ -96,7 +98,7 @@ class Output {
   int64_t size = 0;
 };
 
-// Everything of a TensorProto but the values.
+// Encodes a TensorProto without its values.
 ProtoMessage tensor_head(const std::string& name, const Initializer& x) {
   ProtoMessage head;
   for (const int64_t size : x.dims) head.integer(tensor_of::kDims, size);

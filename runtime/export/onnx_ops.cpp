@@ -13,11 +13,11 @@ namespace {
 using Names = std::vector<std::string>;
 using Sizes = std::vector<int64_t>;
 
-// A recorded op and the graph that gets its nodes.
+// A recorded op together with the graph that receives its nodes.
 struct Op {
   Graph& g;
   const RecordedOp& op;
-  const char* type;  // ONNX node type of an op that becomes a single node
+  const char* type;  // ONNX node type if a single node replaces the op
 
   bool has(size_t i) const { return op.inputs[i].value >= 0; }
   // Returns the name of an input, or of a scalar constant if the input is a number.
@@ -39,7 +39,8 @@ struct Op {
   [[noreturn]] void refuse(std::string_view what) const {
     throw ConfigError(cat("export_onnx: the op ", op.name, " cannot be exported with ", what));
   }
-  // Returns an input converted to `dtype`, because elementwise ops convert masks.
+  // Returns the name of input i after a cast to `dtype`. Needed because elementwise ops accept
+  // masks of another dtype.
   std::string converted(size_t i, DType dtype) const {
     const bool is_other = has(i) && value(op.inputs[i].value).dtype != dtype;
     return is_other ? g.cast(in(i), onnx_type(dtype, op.name)) : in(i);
@@ -56,7 +57,7 @@ struct Op {
 
 // ---- Parts that several ops share ----
 
-// x weightᵀ + bias. weight and bias: indices of inputs; bias 0: none.
+// Adds nodes for x weightᵀ + bias. weight and bias are indices of the op's inputs; bias 0: no bias.
 std::string dense(const Op& o, const std::string& x, size_t weight, size_t bias = 0) {
   const bool has_bias = bias > 0 && o.has(bias);
   if (o.dims(0).size() == 2) {
@@ -72,7 +73,7 @@ std::string sigmoid_times(Graph& g, const std::string& x) {
   return g.node("Mul", {x, g.node("Sigmoid", {x})});
 }
 
-// GELU from several nodes, because operator set 17 has no GELU node.
+// Adds the nodes of GELU; operator set 17 has no GELU node.
 std::string gelu_of(const Op& o, const std::string& x) {
   Graph& g = o.g;
   const auto times = [&](const std::string& a, float b) { return g.node("Mul", {a, g.number(b)}); };
@@ -87,7 +88,7 @@ std::string gelu_of(const Op& o, const std::string& x) {
   return g.node("Mul", {times(x, 0.5f), g.node("Add", {inner, g.number(1)})});
 }
 
-// Constant [queries, keys]: 0 where the query attends to the key, else -inf.
+// Returns the name of a constant [queries, keys]: 0 where the query attends to the key, else -inf.
 std::string causal_mask(const Op& o, int64_t queries, int64_t keys) {
   if (queries < 0 || keys < 0) throw BatchError("causal attention has a batch-dependent length");
   if (queries > keys) o.refuse("more queries than keys under the causal mask");
@@ -103,12 +104,13 @@ std::string causal_mask(const Op& o, int64_t queries, int64_t keys) {
   return o.g.constant(mask, {queries, keys});
 }
 
-// q: [B,T,H,D]; k, v: [B,T,Hkv,D], with sizes of q and k. Returns [B,T,H,D].
+// Adds the nodes of attention. q: [B,T,H,D] with sizes of_q; k, v: [B,T,Hkv,D] with sizes of_k.
+// Returns the name of the result [B,T,H,D].
 std::string attend(const Op& o, const std::string& q, std::string k, std::string v,
                    const Sizes& of_q, const Sizes& of_k) {
   if (o.at("masked") != 0) o.refuse("lengths, documents or a block mask");
   Graph& g = o.g;
-  if (of_q[2] != of_k[2]) {  // several heads share keys
+  if (of_q[2] != of_k[2]) {  // grouped-query attention: repeats k and v for each query head
     Sizes heads(static_cast<size_t>(of_q[2]));
     for (size_t h = 0; h < heads.size(); ++h) heads[h] = int64_t(h) / (of_q[2] / of_k[2]);
     const std::string index = g.integers(heads);
@@ -270,7 +272,8 @@ void scatter_add(const Op& o) {
                  {axis_of(o), attribute("reduction", "add")}));
 }
 
-// A reduction over the attribute "dims", or over everything.
+// Adds a reduction over the dimensions of the attribute "dims", or over all dimensions if there is
+// none.
 void reduce(const Op& o) {
   const size_t rank = o.dims(0).size();
   Sizes axes(rank);
@@ -279,7 +282,8 @@ void reduce(const Op& o) {
   if (axes.empty()) return same(o);
   const bool keeps = o.result().dims.size() == rank;
   const ProtoMessage keep = attribute("keepdims", int64_t{keeps});
-  if (o.type == std::string_view("ReduceSum")) {  // the only one with axes as an input
+  // Only ReduceSum takes its axes as an input; other reductions take them as an attribute.
+  if (o.type == std::string_view("ReduceSum")) {
     return o.set(o.g.node(o.type, {o.in(0), o.g.integers(axes)}, {keep}));
   }
   o.set(o.g.node(o.type, {o.in(0)}, {attribute("axes", axes), keep}));
@@ -304,7 +308,7 @@ void softmax(const Op& o) {
   o.set(o.g.node(o.type, {o.in(0)}, {attribute("axis", int64_t{-1})}));
 }
 
-// An elementwise op that ONNX has with the same arguments.
+// Adds an elementwise op that exists in ONNX with the same arguments.
 void elementwise(const Op& o) {
   if (o.result().dtype != DType::kF32) o.refuse("a result of another dtype than fp32");
   o.set(o.g.node(o.type, o.all()));

@@ -17,8 +17,9 @@ std::vector<int64_t> list_of(const Shape& shape) {
   return {shape.begin(), shape.end()};
 }
 
-// Identifies the contents of a tensor. Views that ops do not record, such as detach(), have the key
-// of the tensor; a change in place makes another key.
+// Identifies the contents of a tensor: storage, offset, shape, strides, dtype and version. Views
+// that ops do not record, such as detach(), have the same key as their tensor. A change in place
+// raises the version and so changes the key.
 using Key = std::tuple<const Storage*, int64_t, std::vector<int64_t>, std::vector<int64_t>, DType,
                        uint64_t>;
 
@@ -68,7 +69,8 @@ class ForwardRecorder : public OpRecorder {
           {.value = x.tensor.defined() ? find(op, x.tensor) : -1, .number = x.value});
     }
     if (op == std::string_view("cast") && value(added.inputs[0].value).is_constant) {
-      // A cast constant is a constant, too; arange(), for example, casts its numbers from f64.
+      // A cast of a constant is recorded as a new constant, without an op; arange(), for example,
+      // casts its numbers from f64.
       add_value(outputs[0],
                 {.producer = op, .is_constant = true, .checksum = checksum(outputs[0])});
       return;
@@ -89,7 +91,8 @@ class ForwardRecorder : public OpRecorder {
     for (const Tensor& y : outputs) {
       const auto known = known_.find(key_of(y));
       const bool is_own = known != known_.end() && value(known->second).producer == std::string(op);
-      // A module's hooks may return an input, or a view of all its elements, as a new tensor.
+      // Not an op to export: a module's hooks may return an input, or a view of all its elements,
+      // as a new tensor.
       const bool passes_on = std::ranges::any_of(inputs, [&](const Tensor& x) {
         return x.defined() && x.impl().storage != nullptr && &x.impl() != &y.impl() &&
                key_of(x) == key_of(y);
@@ -116,7 +119,7 @@ class ForwardRecorder : public OpRecorder {
   int add_value(const Tensor& x, Value value) {
     value.dims = list_of(x.shape());
     value.dtype = x.dtype();
-    value.tensor = x;  // keeps the memory, so that no other tensor gets the same key
+    value.tensor = x;  // holds the memory, so that no later tensor gets the same key
     recording_.values.push_back(std::move(value));
     return known_[key_of(x)] = static_cast<int>(recording_.values.size()) - 1;
   }
@@ -136,7 +139,7 @@ class ForwardRecorder : public OpRecorder {
   Recording recording_;
   std::map<Key, int> known_;
   std::map<const TensorImpl*, std::string> own_;  // names of the module's parameters and buffers
-  std::unordered_set<const Storage*> allocated_;  // during the recording
+  std::unordered_set<const Storage*> allocated_;  // storages allocated during the recording
 };
 
 class RecorderScope {
@@ -153,11 +156,12 @@ class RecorderScope {
   OpRecorder*& place_;
 };
 
-// Size for every batch: `two` and `three` are the sizes for a batch of 2 n and of 3 n. Nullopt:
-// the size is neither fixed nor a multiple of the batch.
+// Returns the size of a dimension for any batch, given its sizes for batches of 2 n and 3 n samples
+// (`two`, `three`): the size itself if it is fixed, -k if it is k times the batch size, else
+// nullopt.
 std::optional<int64_t> merge(int64_t two, int64_t three, int64_t n) {
   if (two == three) return two;
-  const int64_t k = three - two;  // size of n samples
+  const int64_t k = three - two;  // size for n samples
   if (two != 2 * k || k % n != 0) return std::nullopt;
   return -(k / n);
 }

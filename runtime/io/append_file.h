@@ -9,8 +9,8 @@
 namespace shale {
 
 // A file that a run appends to. Each write() goes directly to the system, so a process that dies
-// keeps what it wrote. If the disk fails, up to kMostKept writes are kept in memory, with a
-// warning, and written once the disk works again. Errors are DiskError with the path and the
+// keeps what it wrote. If the disk fails, a warning is logged and up to kMostKept writes are kept
+// in memory. They are written once the disk works again. Errors are DiskError with the path and the
 // system's reason.
 class AppendFile {
  public:
@@ -23,10 +23,10 @@ class AppendFile {
   AppendFile& operator=(const AppendFile&) = delete;
 
   const std::string& path() const { return path_; }
-  // Throws DiskError only if the disk fails and kMostKept writes are kept already.
+  // Throws DiskError if the disk fails and kMostKept writes are already kept in memory.
   void write(std::string_view bytes);
   // Flushes earlier writes to the disk, so that they survive a machine failure. Warns once if the
-  // file was removed. May be called on another thread than write().
+  // file was removed. Another thread than that of write() may call it.
   void sync();
 
  private:
@@ -35,12 +35,12 @@ class AppendFile {
 
   const std::string path_;
   int fd_ = -1;
-  bool warned_ = false;  // a warning has said that the file was removed
+  bool warned_ = false;  // true: a warning was logged that the file was removed
 
-  std::mutex mutex_;               // protects what follows
-  std::string kept_;               // bytes that are not in the file yet
-  int64_t writes_ = 0;             // number of writes that kept_ has bytes of
-  std::chrono::seconds pause_{0};  // time between tries of a disk that fails; 0: it works
+  std::mutex mutex_;               // protects the members below
+  std::string kept_;               // bytes that could not be written yet
+  int64_t writes_ = 0;             // number of writes in kept_
+  std::chrono::seconds pause_{0};  // time between attempts while the disk fails; 0: it works
   std::chrono::steady_clock::time_point next_try_;
 };
 

@@ -13,7 +13,8 @@
 namespace shale {
 namespace {
 
-// Bytes of a piece: enough for the disk's full speed, few enough to divide a request into many.
+// Bytes per system call: enough for the disk's full speed, and few enough to divide a request into
+// many pieces.
 constexpr size_t kPieceBytes = size_t{4} << 20;
 
 }  // namespace
@@ -45,7 +46,7 @@ AsyncFile::Ticket AsyncFile::read(int64_t offset, std::span<std::byte> to) {
 }
 
 AsyncFile::Ticket AsyncFile::write(int64_t offset, std::span<const std::byte> from) {
-  // The engines take non-const pointers; a write does not change the memory.
+  // Engines take a non-const pointer for reads and writes, but a write does not change the memory.
   return begin(/*writes=*/true, offset, const_cast<std::byte*>(from.data()), from.size());
 }
 
@@ -71,7 +72,7 @@ AsyncFile::Ticket AsyncFile::begin(bool writes, int64_t offset, std::byte* memor
   return ticket;
 }
 
-// Submits the remaining bytes of a piece that was transferred only in part.
+// Called when a piece was transferred. If only a part was, submits the remaining bytes again.
 void AsyncFile::piece_done(AsyncFile& file, const Piece& piece, int64_t result) {
   Request& request = file.requests_.at(piece.ticket);
   const char* const what = piece.writes ? "write" : "read";

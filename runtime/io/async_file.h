@@ -12,7 +12,7 @@
 
 namespace shale {
 
-// Mechanism that executes the requests of an AsyncFile.
+// Mechanism that reads and writes an AsyncFile.
 enum class AsyncIo : uint8_t {
   kAuto,     // io_uring if the system allows it, else threads
   kIoUring,  // throws UnavailableError if the system does not allow it
@@ -20,9 +20,9 @@ enum class AsyncIo : uint8_t {
 };
 
 // Asynchronous reads and writes of a file, with direct I/O if the file system supports it.
-// Addresses, offsets and sizes must be multiples of kDirectAlignment. Requests are split into
-// pieces, many of which are in flight at a time. The caller must order requests with overlapping
-// ranges. Thread-safe.
+// Addresses, offsets and sizes must be multiples of kDirectAlignment. A request is split into
+// pieces, one per system call, many of which are in flight at a time. The caller must order
+// requests with overlapping ranges. Thread-safe.
 class AsyncFile {
  public:
   using Ticket = uint64_t;
@@ -36,7 +36,8 @@ class AsyncFile {
   int handle() const { return file_.get(); }
   bool uses_io_uring() const { return uses_io_uring_; }
 
-  // Start a request. The memory must stay valid and unchanged until wait(ticket) returns.
+  // Start a request and return its ticket. Until wait(ticket) returns, the memory must stay valid,
+  // and no other code may use it.
   Ticket read(int64_t offset, std::span<std::byte> to);
   Ticket write(int64_t offset, std::span<const std::byte> from);
   // Waits until the request is done. Throws DiskError with the system's reason. Call it once per
@@ -57,8 +58,8 @@ class AsyncFile {
    public:
     virtual ~Engine() = default;
     virtual void submit(const Piece& piece) = 0;
-    // Calls `done` for every finished piece, with the bytes transferred or a negative errno.
-    // `block`: waits for at least one piece.
+    // Calls `done` for every finished piece. result: the number of bytes transferred, or a negative
+    // errno. block: waits until at least one piece has finished.
     using Done = void (*)(AsyncFile& file, const Piece& piece, int64_t result);
     virtual void collect(AsyncFile& file, Done done, bool block) = 0;
   };

@@ -1,4 +1,5 @@
-// Engine for systems without io_uring: threads, each of which executes one piece at a time.
+// AsyncFile engine for systems without io_uring: a few threads, each of which executes one piece
+// (one system call) at a time.
 
 #include <unistd.h>
 

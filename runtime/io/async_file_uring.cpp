@@ -77,7 +77,7 @@ class IoUringEngine final : public AsyncFile::Engine {
       return;
     }
     sq_ = params.sq_off, cq_ = params.cq_off;
-    // Entry i of the submission ring always refers to request i.
+    // Makes entry i of the submission ring refer to request i, for good.
     for (unsigned i = 0; i < params.sq_entries; ++i) requests_.at<unsigned>(sq_.array)[i] = i;
   }
   bool works() const { return ring_.is_open(); }
@@ -101,7 +101,7 @@ class IoUringEngine final : public AsyncFile::Engine {
     throw DiskError(cat("io_uring: ", what, ": ", std::strerror(errno)));
   }
 
-  // Submits as many pieces as there is room for.
+  // Moves waiting pieces to the submission ring while it has free slots.
   void push() {
     unsigned* const tail = requests_.at<unsigned>(sq_.tail);
     const unsigned mask = *requests_.at<unsigned>(sq_.ring_mask);
@@ -156,8 +156,8 @@ class IoUringEngine final : public AsyncFile::Engine {
   io_sqring_offsets sq_{};
   io_cqring_offsets cq_{};
   std::deque<AsyncFile::Piece> waiting_;
-  std::vector<unsigned> free_;            // free slots
-  std::vector<AsyncFile::Piece> pieces_;  // pieces in flight, by slot
+  std::vector<unsigned> free_;            // indices of free elements of pieces_
+  std::vector<AsyncFile::Piece> pieces_;  // pieces in flight; the index is io_uring's user_data
   unsigned flying_ = 0, unsubmitted_ = 0;
 };
 

@@ -18,8 +18,9 @@ constexpr int kMaxAttempts = 1000;
 AtomicFile::AtomicFile(std::string path) : path_(std::move(path)) {
   const std::filesystem::path target = path_;
   for (int attempt = 0; attempt < kMaxAttempts && !file_.is_open(); ++attempt) {
-    // Makes a unique name, because other processes, even on other machines, may write in the same
-    // folder; creating the file fails if the name exists.
+    // Makes a name for the temporary file. Other processes, even on other machines, may write in
+    // the same folder. If one has the same name, creating the file fails and the next attempt uses
+    // another.
     const std::string name =
         cat('.', target.filename().string(), ".tmp-", ::getpid(), '-', attempt);
     std::string temporary = (target.parent_path() / name).string();

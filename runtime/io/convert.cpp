@@ -10,7 +10,7 @@
 namespace shale::io_internal {
 namespace {
 
-// Transposes use several threads from this size on.
+// Number of elements from which a transpose uses several threads.
 constexpr int64_t kParallelElements = int64_t{1} << 18;
 constexpr size_t kWorkers = 4;
 
@@ -21,7 +21,7 @@ float load(const std::byte* data, int64_t i) {
   return to_f32(value);
 }
 
-// Calls fn.operator()<T>() with the C++ type of `dtype`.
+// Calls fn.operator()<T>(), where T is the C++ type of `dtype`.
 template <typename Fn>
 void with_type(DType dtype, const Fn& fn) {
   switch (dtype) {
@@ -55,8 +55,8 @@ void convert(const Source& source, int64_t first, const Target& target, int64_t 
 
 namespace {
 
-// Merges dimensions that are contiguous in both source and target, and moves the innermost
-// dimension of the target to the end.
+// Merges neighbouring dimensions that are contiguous in both source and target. Sorts dimensions so
+// that the innermost one of the target comes last.
 std::vector<CopyDim> simplified(std::vector<CopyDim> dims) {
   std::erase_if(dims, [](const CopyDim& dim) { return dim.size == 1; });
   std::sort(dims.begin(), dims.end(),
@@ -74,7 +74,7 @@ std::vector<CopyDim> simplified(std::vector<CopyDim> dims) {
   return merged;
 }
 
-// Calls fn(source offset, target offset) for each index of the dimensions.
+// Calls fn(source offset, target offset) for every index of a box with these dimensions.
 template <typename Fn>
 void for_each_index(const std::vector<CopyDim>& dims, const Fn& fn) {
   std::vector<int64_t> index(dims.size(), 0);
@@ -105,7 +105,8 @@ void copy_block(const std::byte* in, To* out, CopyDim row, CopyDim col) {
   };
   constexpr std::integral_constant<int64_t, 1> kOne;
   if (row.source == 1 && col.target == 1) {
-    copy(kOne, kOne);  // a transpose, twice as fast with these constants
+    // this case, the transpose of a matrix, is twice as fast with constant strides
+    copy(kOne, kOne);
   } else {
     copy(row.source, col.target);
   }
@@ -131,7 +132,7 @@ void convert_strided(const Source& source, const Target& target, std::vector<Cop
     return for_each_index(
         dims, [&](int64_t from, int64_t to) { convert(source, from, target_at(to), inner.size); });
   }
-  constexpr int64_t kBlock = 16;  // edge of a block: a cache line of f32
+  constexpr int64_t kBlock = 16;  // block edge in elements: a cache line of f32
   CopyDim outer{1, 0, 0};
   const auto dense =
       std::find_if(dims.begin(), dims.end(), [](const CopyDim& dim) { return dim.source == 1; });
@@ -141,7 +142,7 @@ void convert_strided(const Source& source, const Target& target, std::vector<Cop
   }
   with_types(source.dtype, target.dtype, [&]<typename From, typename To>() {
     To* const out = static_cast<To*>(target.data);
-    // Blocks of kBlock rows of the target.
+    // A thread converts kBlock rows of the target at a time.
     const auto strips = static_cast<size_t>((outer.size + kBlock - 1) / kBlock);
     const size_t workers = outer.size * inner.size < kParallelElements ? 1 : kWorkers;
     for_each_index(dims, [&](int64_t from, int64_t to) {

@@ -8,7 +8,7 @@
 
 namespace shale::io_internal {
 
-// Elements in memory, of type f32, bf16 or f16. A source may be unaligned.
+// Memory with elements of type f32, bf16 or f16. A source may be unaligned.
 struct Source {
   const std::byte* data = nullptr;
   DType dtype = DType::kF32;
@@ -19,7 +19,8 @@ struct Target {
 };
 
 // Copies target[k] = source[first + k] for k in [0, count), converting through f32. Exact unless
-// the target is narrower; then rounds to nearest even. Throws DTypeError for other types.
+// the target type is narrower; then rounds to nearest even. Throws DTypeError unless both types are
+// f32, bf16 or f16.
 void convert(const Source& source, int64_t first, const Target& target, int64_t count);
 
 // Copies target[r, c] = source[c, first + r] for r in [0, rows), c in [0, cols). The source has

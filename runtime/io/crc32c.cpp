@@ -10,18 +10,18 @@
 namespace shale {
 namespace {
 
-// A CRC register is a linear function of its previous value and the bytes. Three stretches of data
-// can therefore be processed in parallel, the second and third starting with an empty register. The
-// register before each stretch is then advanced by as many zero bytes as the stretch has, and the
-// results combined.
+// A CRC register is a linear function of its previous value and of the bytes. So three consecutive
+// lanes of data can be processed in parallel. The second and third lane start with a register of
+// zero. Then the register at the end of each lane is advanced by as many zero bytes as follow in
+// later lanes, and the three registers are combined.
 
 using ByteTable = std::array<uint32_t, 256>;
 
-// Polynomials with the bits reversed: 0x1edc6f41 of CRC-32C, 0x04c11db7 of zip archives.
+// Polynomials with reversed bits: CRC-32C is 0x1edc6f41, CRC-32 of zip archives 0x04c11db7.
 constexpr uint32_t kPolynomial = 0x82f63b78, kZipPolynomial = 0xedb88320;
 using Tables = std::array<ByteTable, 8>;
 
-// tables[k][b]: register after processing byte b and then k zero bytes.
+// Returns tables in which tables[k][b] is the register after byte b and then k zero bytes.
 constexpr Tables make_tables(uint32_t polynomial) {
   Tables tables{};
   for (uint32_t byte = 0; byte < 256; ++byte) {
@@ -65,7 +65,7 @@ constexpr size_t kLaneBytes = 2048;
 constexpr int kLaneDoublings = 11;
 static_assert(size_t{1} << kLaneDoublings == kLaneBytes);
 
-// A linear map of the register, given by the image of each of its bits.
+// A linear map of the register: element i is the image of bit i.
 using BitMap = std::array<uint32_t, 32>;
 
 constexpr uint32_t map_state(const BitMap& map, uint32_t state) {
@@ -76,10 +76,10 @@ constexpr uint32_t map_state(const BitMap& map, uint32_t state) {
   return result;
 }
 
-// tables[k][b]: register after kLaneBytes zero bytes, if byte k of the register was b and its other
-// bytes were zero.
+// Returns tables to advance a register by kLaneBytes zero bytes. tables[k][b] is the result if byte
+// k of the register is b and its other bytes are zero.
 constexpr std::array<ByteTable, 4> make_lane_tables() {
-  BitMap map{};  // linear map of one zero byte
+  BitMap map{};  // linear map that advances the register by one zero byte
   for (size_t bit = 0; bit < 32; ++bit) {
     const uint32_t state = uint32_t{1} << bit;
     map[bit] = (state >> 8) ^ kTables[0][state & 0xff];

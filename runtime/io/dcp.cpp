@@ -22,9 +22,10 @@ constexpr std::string_view kTensorClass =
     "torch.distributed.checkpoint.metadata.TensorStorageMetadata";
 constexpr std::string_view kBytesClass =
     "torch.distributed.checkpoint.metadata.BytesStorageMetadata";
-constexpr int64_t kMaxParts = 8192;  // maximum parts of a tensor, which are compared in pairs
+// maximum number of parts of a tensor; all pairs of parts are compared
+constexpr int64_t kMaxParts = 8192;
 
-// Classes that PyTorch 2.0 to 2.15 write.
+// Returns true for classes that PyTorch 2.0 to 2.15 write into .metadata.
 bool is_known_class(std::string_view name) {
   constexpr std::string_view kNames[] = {
       kMetadataClass,
@@ -47,20 +48,21 @@ bool is_known_class(std::string_view name) {
          find_torch_dtype(name) != nullptr;
 }
 
-// Bytes of a file that hold a part.
+// Byte range of a file that holds a part of a tensor.
 struct Slice {
   std::string file;
   int64_t begin = 0;
   int64_t bytes = 0;
 };
-using Slices = std::map<std::pair<std::string_view, std::vector<int64_t>>, Slice>;  // by offset
+// key: name of the tensor, offset of the part in it
+using Slices = std::map<std::pair<std::string_view, std::vector<int64_t>>, Slice>;
 
 Slices slices_of(const PickleValue& storage_data) {
   Slices slices;
   for (size_t i = 0; i < storage_data.size(); ++i) {
     const PickleValue index = storage_data.key(i).state(), place = storage_data.at(i).state();
     const auto offset = index.find("offset");
-    if (!offset || offset->is(PickleKind::kNone)) continue;  // not a tensor's entry
+    if (!offset || offset->is(PickleKind::kNone)) continue;  // the entry is not a tensor
     const auto transforms = place.find("transform_descriptors");
     if (transforms && !transforms->is(PickleKind::kNone)) {
       transforms->fail("transform_descriptors", "None: parts that are not compressed");
@@ -114,7 +116,8 @@ class Reader {
                         "' ", problem));
   }
 
-  // Reads planner_data: the keys of nested dicts whose names were joined to an entry's key.
+  // Reads planner_data. It maps the key of each entry to the path of keys, in nested dicts, that
+  // was joined to make it.
   void read_paths(const PickleValue& metadata) {
     const auto paths = metadata.find("planner_data");
     if (!paths || !paths->is(PickleKind::kDict)) return;
@@ -128,8 +131,9 @@ class Reader {
     }
   }
 
-  // Name of a model's tensor: its key in the outermost dict, or in the dict of the model below it.
-  // nullopt: an entry of something else, such as the optimizer.
+  // Returns the model's name of a tensor: the key without the prefix of the model's dict, if the
+  // model is in a dict of its own. Returns nullopt for an entry that is not the model's, such as an
+  // optimizer state.
   std::optional<std::string> name_of(std::string_view key) const {
     const auto it = paths_.find(key);
     if (it == paths_.end()) return std::string(key);
@@ -189,7 +193,7 @@ class Reader {
   void check_cover(const StoredTensor& tensor) const {
     const auto expected = volume_of(tensor.shape);
     if (!expected) fail(tensor.name, "has an impossible shape");
-    int64_t found = 0;  // cannot overflow while parts are disjoint
+    int64_t found = 0;  // number of elements; cannot overflow, because the parts are disjoint
     for (size_t i = 0; i < tensor.parts.size(); ++i) {
       for (size_t j = 0; j < i; ++j) {
         if (overlap(tensor.parts[i], tensor.parts[j])) fail(tensor.name, "has parts that overlap");
@@ -213,7 +217,8 @@ class Reader {
   StoredTensors& tensors_;
   Slices slices_;
   std::map<std::string_view, PickleValue> paths_;
-  std::string_view model_key_;  // key of the model in the outermost dict; empty: it is the model
+  // key of the model in the outermost dict; empty: the outermost dict is the model
+  std::string_view model_key_;
   std::map<std::string, const MappedFile*> files_;
 };
 

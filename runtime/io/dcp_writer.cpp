@@ -22,7 +22,7 @@ constexpr const char* kDataFile = "__0_0.distcp";
 constexpr const char* kClasses = "torch.distributed.checkpoint.metadata";
 constexpr uint64_t kDataAlignment = 64;  // alignment of a tensor's data, as in torch.save
 
-// Writes a pickle of protocol 2, without a memo.
+// Writes a pickle of protocol 2 without using the memo.
 class PickleWriter {
  public:
   PickleWriter& op(std::string_view bytes) {
@@ -32,7 +32,7 @@ class PickleWriter {
   PickleWriter& none() { return op("N"); }
   PickleWriter& no() { return op("\x89"); }
   PickleWriter& mark() { return op("("); }
-  PickleWriter& tuple() { return op("t"); }  // a tuple of the values since mark()
+  PickleWriter& tuple() { return op("t"); }  // makes a tuple of the values since mark()
   PickleWriter& text(std::string_view value) {
     return op("X").number(static_cast<uint32_t>(value.size())).op(value);
   }
@@ -45,10 +45,10 @@ class PickleWriter {
     for (const int64_t value : values) integer(value);
     return tuple();
   }
-  PickleWriter& size(const std::vector<int64_t>& values) {  // a torch.Size
+  PickleWriter& size(const std::vector<int64_t>& values) {  // writes a torch.Size
     return global("torch", "Size").integers(values).op("\x85R");
   }
-  // An object whose state is the dict that follows, up to end_object().
+  // Begins an object. Its state is a dict of the values up to end_object().
   PickleWriter& object(std::string_view module, std::string_view name) {
     return global(module, name).op(")\x81}(");
   }
@@ -124,7 +124,7 @@ DcpWriter::DcpWriter(std::string folder, std::vector<SafetensorsSpec> tensors,
   start_tensors();
 }
 
-// Writes what precedes the current tensor, and completes it if it is empty.
+// Writes the bytes before the current tensor's data. Completes tensors without elements.
 void DcpWriter::start_tensors() {
   for (; current_ < tensors_.size(); end_tensor()) {
     file_.write_at(places_[current_].begin, std::as_bytes(std::span(places_[current_].front)));
@@ -167,8 +167,8 @@ void DcpWriter::finish() {
   file_.finish(file_bytes_);
 }
 
-// A folder without .metadata is no checkpoint, so that readers find the old one, the new one or
-// none.
+// A folder without .metadata is not a checkpoint. So readers find the old checkpoint, the new one,
+// or none.
 void DcpWriter::commit() {
   finish();
   const Folder folder = Folder::open(folder_);
@@ -180,7 +180,8 @@ void DcpWriter::commit() {
   write_file_atomically((fs::path(folder_) / kDcpMetadata).string(), metadata());
 }
 
-// Pickle of a Metadata: for each name its tensor, its path in the state dict, and its place.
+// Returns the pickle of a Metadata object. For each name it has the tensor's sizes, its path in the
+// state dict, and its place in the file.
 std::string DcpWriter::metadata() const {
   std::vector<std::pair<std::string_view, size_t>> entries;  // name, index of the tensor
   for (size_t i = 0; i < tensors_.size(); ++i) entries.emplace_back(tensors_[i].name, i);

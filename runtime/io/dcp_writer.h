@@ -15,12 +15,12 @@
 namespace shale {
 
 // Writes a checkpoint for torch.distributed.checkpoint.load(), PyTorch 2.1 and later: .metadata and
-// one .distcp file, in which each tensor is whole.
+// one .distcp file with whole tensors.
 class DcpWriter : public TensorWriter {
  public:
-  // `aliases`: names of further entries that share a tensor's data. Creates the folder if
-  // necessary. Throws ConfigError if it has a model in safetensors, which readers would take;
-  // otherwise like SafetensorsFolderWriter.
+  // aliases: additional entries; maps the name of each to the name of the tensor that has its data.
+  // Creates the folder if necessary. Throws ConfigError if the folder contains a model in
+  // safetensors, which readers would prefer. Throws the other errors of SafetensorsFolderWriter.
   DcpWriter(std::string folder, std::vector<SafetensorsSpec> tensors,
             std::map<std::string, std::string> aliases = {});
 
@@ -29,11 +29,11 @@ class DcpWriter : public TensorWriter {
   void commit() override;
 
  private:
-  // A tensor's place in the file: an archive of torch.save.
+  // Position of a tensor in the file. Each tensor is a zip archive of torch.save.
   struct Place {
     int64_t begin = 0;
     int64_t bytes = 0;
-    std::string front = {};  // bytes before the data
+    std::string front = {};  // bytes of the archive before the tensor's data
     ZipLayout zip = {};
   };
   void start_tensors();
@@ -47,8 +47,8 @@ class DcpWriter : public TensorWriter {
   AtomicFile file_;
   int64_t file_bytes_ = 0;
   size_t current_ = 0;
-  int64_t written_ = 0;  // bytes of the current tensor
-  uint32_t crc_ = 0;     // checksum of these bytes
+  int64_t written_ = 0;  // bytes of the current tensor written so far
+  uint32_t crc_ = 0;     // checksum of the bytes written so far
 };
 
 }  // namespace shale

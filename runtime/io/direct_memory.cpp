@@ -23,7 +23,7 @@ void FreeDirectMemory::operator()(std::byte* memory) const {
 DirectMemory allocate_direct_memory(size_t bytes) {
   const bool is_large = bytes >= kHugePage;
   const size_t size = align_up(std::max<size_t>(bytes, 1));
-  const size_t slack = is_large ? kHugePage : 0;  // for alignment to huge pages
+  const size_t slack = is_large ? kHugePage : 0;  // allows alignment to a huge page
   void* mapped = mmap(nullptr, size + slack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
                       /*fd=*/-1, 0);
   if (mapped == MAP_FAILED) {

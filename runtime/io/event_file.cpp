@@ -17,7 +17,8 @@ namespace {
 constexpr size_t kHead = 12;  // bytes before an event: its length, and the checksum of the length
 constexpr size_t kTail = 4;   // bytes after an event: its checksum
 
-// Masked, because a checksum of data that contains plain checksums would detect fewer errors.
+// Returns a CRC-32C masked as in TFRecord. A plain checksum over data that contains plain checksums
+// would detect fewer errors.
 uint32_t masked_crc32c(std::string_view bytes) {
   return std::rotr(crc32c(std::as_bytes(std::span(bytes))), 15) + 0xa282ead8u;
 }

@@ -28,11 +28,11 @@ EventRecords read_event_records(std::string_view file);
 // the bytes are not a valid protocol buffer.
 int64_t step_of_event(std::string_view event, const std::string& source);
 
-// Removes events after `last_step`, and any data after the last valid record, from all event files
-// of a folder, so that a resumed run logs each step once. Other bytes are unchanged. A changed file
-// is replaced atomically and is on the disk when this returns. Returns the number of removed
-// events; 0 if the folder does not exist. Throws DiskError; DataError for an event that is not a
-// valid protocol buffer.
+// Removes events after `last_step` from all event files of a folder, so that a resumed run logs
+// each step once. Also removes any data after the last valid record of a file. Other bytes are
+// unchanged. A changed file is replaced atomically and is on the disk when this returns. Returns
+// the number of removed events; 0 if the folder does not exist. Throws DiskError; DataError for an
+// event that is not a valid protocol buffer.
 int64_t drop_events_after(const std::string& folder, int64_t last_step);
 
 // Returns true if TensorBoard treats a file of this name as an event file.

@@ -19,10 +19,11 @@
 namespace shale {
 namespace {
 
-// Limit of bytes per system call: Linux transfers at most 2 GiB; 1 GiB keeps pieces aligned.
+// Maximum bytes per system call. Linux transfers at most 2 GiB less a page, so this limit keeps the
+// following bytes aligned.
 constexpr size_t kMaxPiece = size_t{1} << 30;
-// Limit of a write through the page cache. Linux 6.18 on ext4 writes 1.5 GB in 0.8 s with calls of
-// 1 MiB, and in 0.7 to 5.8 s with longer ones.
+// Maximum bytes of a write() through the page cache. On Linux 6.18 with ext4, 1.5 GB take 0.8 s in
+// calls of 1 MiB, and 0.7 to 5.8 s in longer calls.
 constexpr size_t kMaxCachedPiece = size_t{1} << 20;
 
 template <typename Call>
@@ -37,8 +38,8 @@ auto repeat_if_interrupted(const Call& call) {
       cat(path, ": ", operation, " failed: ", std::strerror(error), " (errno ", error, ")"));
 }
 
-// Opens a file or folder for reading. With O_NOFOLLOW in `flags`, a link in the last component of
-// the name is an error.
+// Opens a file or folder for reading. If `flags` contains O_NOFOLLOW and the last component of the
+// name is a symbolic link, this is an error.
 FileHandle open_to_read(int folder, const std::string& name, const std::string& path, int flags) {
   FileHandle handle(repeat_if_interrupted(
       [&] { return ::openat(folder, name.c_str(), O_RDONLY | O_CLOEXEC | flags); }));
@@ -66,7 +67,7 @@ int try_remove(int folder, const std::string& name, int flags) {
 
 int sync_folder(int fd) {
   const int error = repeat_if_interrupted([&] { return ::fsync(fd); }) == 0 ? 0 : errno;
-  return error == EINVAL ? 0 : error;  // EINVAL: no sync for this file
+  return error == EINVAL ? 0 : error;  // EINVAL: the file system cannot sync this folder
 }
 
 }  // namespace
@@ -119,7 +120,7 @@ std::optional<File> File::try_create(const std::string& path, std::string called
 }
 
 File File::open(const Folder& folder, const std::string& name) {
-  // O_NONBLOCK, because opening a named pipe would otherwise wait for a writer.
+  // O_NONBLOCK, because open() of a named pipe would otherwise wait for a writer.
   const std::string path = folder.path_of(name);
   File file(open_to_read(folder.handle_.get(), name, path, O_NOFOLLOW | O_NONBLOCK), path);
   struct stat info {};
@@ -137,7 +138,7 @@ int64_t File::bytes() const {
 void File::reserve(int64_t bytes) {
   if (bytes <= 0) return;
   const int status = repeat_if_interrupted([&] { return ::fallocate(handle_.get(), 0, 0, bytes); });
-  // Other errors come from file systems that cannot reserve, and the writes may still succeed.
+  // Other errors mean that the file system cannot reserve space; writes may still succeed.
   if (status != 0 && (errno == ENOSPC || errno == EDQUOT || errno == EFBIG || errno == EIO)) {
     const int error = errno;
     fail(cat("reserving ", bytes, " bytes"), error);
@@ -159,13 +160,15 @@ void File::write_at(int64_t offset, std::span<const std::byte> bytes) {
     const ssize_t written =
         repeat_if_interrupted([&] { return ::pwrite(handle_.get(), bytes.data(), piece, offset); });
     if (written < 0 && (errno == EINVAL || errno == EFAULT) && !std::exchange(tried_cache, true)) {
-      // Direct I/O failed: the file system accepts the flag but does not support it, a short write
-      // left an unaligned rest, or the disk cannot access the memory (that of a device driver).
+      // Direct I/O failed, so continues without it. Causes: the file system accepts O_DIRECT but
+      // does not support it; a short write left an unaligned rest; or the disk cannot access this
+      // memory, which belongs to a device driver.
       bypass_cache(false);
       continue;
     }
     if (written <= 0) {
-      const int error = written == 0 ? EIO : errno;  // 0 bytes: no endless retry
+      // fails after a write of 0 bytes, because retries might never end
+      const int error = written == 0 ? EIO : errno;
       fail(cat("writing ", piece, " bytes at byte ", offset), error);
     }
     bytes = bytes.subspan(static_cast<size_t>(written));
@@ -181,7 +184,7 @@ void File::read_at(int64_t offset, std::span<std::byte> bytes, std::optional<siz
     const ssize_t count =
         repeat_if_interrupted([&] { return ::pread(handle_.get(), bytes.data(), piece, offset); });
     if (count < 0 && errno == EINVAL && !std::exchange(tried_cache, true)) {
-      bypass_cache(false);  // direct I/O failed, as in write_at()
+      bypass_cache(false);  // continues without direct I/O, as in write_at()
       continue;
     }
     if (count < 0) {
@@ -209,8 +212,9 @@ void File::sync() {
 }
 
 void File::close() {
-  // Some network file systems report a failed write only on close. After EINTR, Linux has closed
-  // the file anyway, and another thread may already use its number: never close again.
+  // Some network file systems report a failed write only on close. EINTR is not an error: Linux has
+  // closed the file anyway. close() is never called again, because another thread may already use
+  // the descriptor's number.
   if (::close(handle_.release()) != 0 && errno != EINTR) fail("close", errno);
 }
 
@@ -270,7 +274,8 @@ void Folder::make_folder(const std::string& name) const {
 }
 
 std::vector<std::string> Folder::names() const {
-  // Uses a new descriptor, because listing moves the position and closes the descriptor.
+  // Opens a new descriptor, because reading the entries moves its position and closedir() closes
+  // it.
   FileHandle handle = open_to_read(handle_.get(), ".", path_, O_DIRECTORY);
   const std::unique_ptr<DIR, int (*)(DIR*)> listing(::fdopendir(handle.get()), ::closedir);
   if (!listing) fail("listing", errno);
@@ -305,8 +310,8 @@ void Folder::rename(const std::string& from, const std::string& to) const {
   const bool was_there = find(from, before);
   if (repeat_if_interrupted([&] { return ::renameat(fd, from.c_str(), fd, to.c_str()); }) != 0) {
     const int error = errno;
-    // An NFS client that got no answer asks again; after the first request there is nothing left to
-    // rename.
+    // Not an error if the file has its new name: an NFS client that gets no answer sends the
+    // request again, and the second request finds nothing left to rename.
     if (error == ENOENT && was_there && find(to, after) && after.st_ino == before.st_ino) return;
     fail_at(path_of(from), cat("renaming to ", to), error);
   }

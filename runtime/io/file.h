@@ -23,7 +23,7 @@ class FileHandle {
  public:
   FileHandle() = default;
   explicit FileHandle(int fd) : fd_(fd) {}
-  ~FileHandle();  // closes the file; cannot report a failure
+  ~FileHandle();  // closes the file; ignores a failure
   FileHandle(FileHandle&& other) noexcept;
   FileHandle& operator=(FileHandle&& other) noexcept;
 
@@ -39,15 +39,15 @@ class Folder;
 
 class File {
  public:
-  File() = default;  // has no file
+  File() = default;  // an object without a file
 
-  // Creates a new, empty file for writing. An existing file or link of this name is an error. Mode
-  // 0666 minus the umask.
+  // Creates a new, empty file for writing, with mode 0666 minus the umask. Throws if a file or link
+  // of this name exists.
   static File create(const Folder& folder, const std::string& name);
-  // Like create(), but returns nullopt if the path exists. Messages call the file `called`.
+  // Like create(), but returns nullopt if the path exists. called: name of the file in messages.
   static std::optional<File> try_create(const std::string& path, std::string called);
-  // Opens for reading. Throws MissingInputError if it does not exist, DataError if it is a link or
-  // not a regular file.
+  // Opens a file for reading. Throws MissingInputError if it does not exist, DataError if it is a
+  // link or not a regular file.
   static File open(const Folder& folder, const std::string& name);
 
   bool is_open() const { return handle_.is_open(); }
@@ -57,12 +57,13 @@ class File {
   // Reserves disk space up to this size, so that a full disk is reported now and not after hours of
   // writing. No effect if the file system does not support it.
   void reserve(int64_t bytes);
-  // Switches direct I/O on or off. It needs much less CPU time, and no memory of the page cache.
-  // Addresses, offsets and sizes must then be multiples of kDirectAlignment. No effect if the file
+  // Switches direct I/O on or off. Direct I/O needs much less CPU time and no page cache, but
+  // addresses, offsets and sizes must be multiples of kDirectAlignment. No effect if the file
   // system does not support it.
   void bypass_cache(bool bypass);
   void write_at(int64_t offset, std::span<const std::byte> bytes);
-  // Throws DataError if the file ends before `bytes` is full, or before `want` bytes if given.
+  // Reads until `bytes` is full. Throws DataError if the file ends earlier; if `want` is given,
+  // only if it ends before `want` bytes.
   void read_at(int64_t offset, std::span<std::byte> bytes, std::optional<size_t> want = {});
   void resize(int64_t bytes);
   // Flushes writes to the disk. After an error the contents are unknown: write the file again from
@@ -83,23 +84,23 @@ class File {
 // A folder that is held open: names are looked up in it even if its path changes.
 class Folder {
  public:
-  // Throws MissingInputError if it does not exist, DataError if it is not a folder. The path may
-  // contain links; names looked up inside may not be links.
+  // Throws MissingInputError if the folder does not exist, DataError if the path is not a folder.
+  // The path may contain symbolic links, but names looked up in the folder may not be links.
   static Folder open(const std::string& path);
   // Opens the folder after creating it and its parents where they do not exist. New names are on
   // the disk when this returns. Throws DiskError if one cannot be created.
   static Folder make(const std::string& path);
 
   const std::string& path() const { return path_; }
-  std::string path_of(const std::string& name) const;  // path of a file in it
+  std::string path_of(const std::string& name) const;  // returns the path of a file in this folder
 
   Folder open_folder(const std::string& name) const;
-  void make_folder(const std::string& name) const;  // throws if it exists
+  void make_folder(const std::string& name) const;  // throws if the name exists
   std::vector<std::string> names() const;           // names of files and folders, sorted
   bool has(const std::string& name) const;
 
-  // Renames a file or folder. Replaces an existing file of the new name, or an existing empty
-  // folder. The new name is on the disk only after sync().
+  // Renames a file or folder. Replaces an existing file, or an existing empty folder, of the new
+  // name. The new name is on the disk only after sync().
   void rename(const std::string& from, const std::string& to) const;
   void remove_file(const std::string& name) const;
   // Removes a file, a link, or a folder with its contents; does not follow links.

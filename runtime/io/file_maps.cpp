@@ -11,7 +11,7 @@ namespace shale {
 namespace {
 
 FileMaps::Entry entry_of(const MappedFile& file) {
-  std::error_code error;  // the file may be gone by now, which is a change
+  std::error_code error;  // ignored: a file that is gone gets another time, so it counts as changed
   const auto time = std::filesystem::last_write_time(file.path(), error).time_since_epoch();
   return {.path = file.path(),
           .bytes = static_cast<int64_t>(file.bytes().size()),
@@ -36,7 +36,7 @@ std::shared_ptr<const MappedFile> FileMaps::map(size_t file) const {
   Slot& slot = slots_[file];
   slot.is_used = true;
   if (slot.map != nullptr) return slot.map;
-  lock.unlock();  // opening a file on a network takes a while
+  lock.unlock();  // other threads need not wait, because opening a file on a network takes long
   const Entry& expected = slot.file;
   const auto map = std::make_shared<const MappedFile>(
       expected.path, MapOptions{.pattern = AccessPattern::kRandom});
@@ -52,7 +52,8 @@ std::shared_ptr<const MappedFile> FileMaps::map(size_t file) const {
   return map;
 }
 
-// Before mapping too many files, unmaps those that were not used since the hand last passed them.
+// Keeps a mapping. If too many files are mapped, first unmaps one that was not used since hand_
+// last passed it (CLOCK algorithm).
 void FileMaps::keep(Slot& slot, std::shared_ptr<const MappedFile> map) const {
   while (mapped_ >= most_) {
     Slot& other = slots_[hand_];

@@ -11,8 +11,8 @@
 
 namespace shale {
 
-// Files that are mapped when they are first used. A limited number stays mapped: a process may have
-// 65,530 mappings (vm.max_map_count), and other code needs some of them.
+// Files that are mapped when they are first used. The number of mapped files is limited: a process
+// may have 65,530 mappings (vm.max_map_count), and other code needs some of them.
 class FileMaps {
  public:
   static constexpr size_t kMostMapped = 16384;
@@ -20,19 +20,20 @@ class FileMaps {
   struct Entry {
     std::string path;
     int64_t bytes = 0;
-    int64_t modified_ns = 0;  // time of its last change, in the file system's epoch
+    // time of the last change, in nanoseconds since the file system's epoch
+    int64_t modified_ns = 0;
   };
 
-  // most: number of files that stay mapped.
+  // most: maximum number of mapped files.
   explicit FileMaps(size_t most = kMostMapped) : most_(most) {}
 
-  // Adds a file, and returns its number. Not while other threads call map().
+  // Adds a file, and returns its number. May not be called while other threads call map().
   size_t add(Entry file);
-  size_t add(MappedFile file);  // keeps it mapped
+  size_t add(MappedFile file);  // adds a file that is mapped already
 
-  // Returns the mapping of a file, which lasts as long as the result. Unmaps a file that was not
-  // used lately if too many are mapped. Thread-safe. Throws as MappedFile does; DataError if the
-  // file was changed or replaced since it was added.
+  // Returns the mapping of a file, which stays valid as long as the result lives. If too many files
+  // are mapped, unmaps one that was not used lately. Thread-safe. Throws the errors of MappedFile,
+  // and DataError if the file was changed or replaced since it was added.
   std::shared_ptr<const MappedFile> map(size_t file) const;
 
   size_t most() const { return most_; }
@@ -42,15 +43,16 @@ class FileMaps {
   struct Slot {
     Entry file;
     std::shared_ptr<const MappedFile> map = {};  // null: not mapped
-    bool is_used = false;                        // used since the hand last passed this slot
+    bool is_used = false;                        // used since hand_ last passed this slot
   };
   void keep(Slot& slot, std::shared_ptr<const MappedFile> map) const;
 
   const size_t most_;
-  mutable std::mutex mutex_;  // protects what follows, except the entries
+  mutable std::mutex mutex_;  // protects the members below, except Slot::file
   mutable std::vector<Slot> slots_;
   mutable size_t mapped_ = 0;
-  mutable size_t hand_ = 0;  // slot where the next search for a file to unmap begins (CLOCK)
+  // slot at which the next search for a file to unmap begins (CLOCK algorithm)
+  mutable size_t hand_ = 0;
 };
 
 }  // namespace shale

@@ -30,7 +30,7 @@ constexpr uint32_t type_number() {
   if constexpr (std::is_same_v<T, float>) return 6;
   if constexpr (std::is_same_v<T, bool>) return 7;
   if constexpr (std::is_same_v<T, std::string>) return 8;
-  return 9;  // an array
+  return 9;  // type number of an array
 }
 
 class Head {
@@ -152,7 +152,7 @@ GgufWriter::GgufWriter(const std::string& path, const GgufValues& values,
     : tensors_(std::move(tensors)), file_(path) {
   check(values, tensors_);
   Head head;
-  head.put(uint32_t{0x46554747});  // "GGUF"
+  head.put(uint32_t{0x46554747});  // the bytes "GGUF"
   head.put(uint32_t{3});
   head.put(uint64_t{tensors_.size()});
   head.put(uint64_t{values.size()});
@@ -218,7 +218,7 @@ void GgufWriter::commit() {
     throw InternalError(
         cat("gguf: ", tensors_[current_].name, " is not complete; write all its elements first"));
   }
-  file_.commit(file_bytes_);  // unwritten padding is zero
+  file_.commit(file_bytes_);  // padding that was never written reads as zeros
 }
 
 }  // namespace shale

@@ -13,11 +13,11 @@
 
 namespace shale {
 
-// Element types of a GGUF file, with the format's numbers (ggml's docs/gguf.md).
+// Element types of a GGUF file. The values are the format's numbers (ggml's docs/gguf.md).
 enum class GgufType : uint32_t {
   kF32 = 0,
   kF16 = 1,
-  kQ8_0 = 8,  // blocks of 32: an f16 scale d = max |x| / 127, then 32 x i8 round(x / d)
+  kQ8_0 = 8,  // blocks of 32 elements: an f16 scale d = max |x| / 127, then 32 x i8 round(x / d)
   kBF16 = 30,
 };
 
@@ -46,9 +46,9 @@ class GgufWriter {
   // be created or the disk is full.
   GgufWriter(const std::string& path, const GgufValues& values, std::vector<GgufTensor> tensors);
 
-  // Writes the next elements: whole rows of the current tensor. Rounds to nearest even; Q8_0
-  // integers round to nearest, ties away from zero, as in ggml. Throws InternalError for more
-  // elements than remain, DataError for Q8_0 and a non-finite element, DiskError.
+  // Writes the next rows of the current tensor; `elements` are whole rows. Floats are rounded to
+  // nearest even; Q8_0 integers to nearest, ties away from zero, as in ggml. Throws InternalError
+  // for more elements than remain, DataError for a non-finite element of a Q8_0 tensor, DiskError.
   void write(std::span<const float> elements);
 
   // Renames the file to its final name. Throws InternalError if a tensor is incomplete.

@@ -14,7 +14,7 @@ struct Queue {
   const std::function<void(size_t i, size_t worker)>& work;
   std::mutex mutex;
   size_t next = 0;
-  size_t failed = count;  // lowest index of a failed task
+  size_t failed = count;  // lowest index of a failed task; `count` if none failed
   std::exception_ptr error;
 
   // Returns the index of the next task; `count` if none is left.

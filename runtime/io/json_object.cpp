@@ -29,7 +29,7 @@ JsonObject::JsonObject(std::string_view text, std::string source) {
 
 JsonObject JsonObject::load(const std::string& path) {
   const MappedFile file(path, {.allow_empty = true});
-  // Copies the text, so that it cannot change between two reads.
+  // Copies the text, because the file might change between two reads of the mapping.
   const std::string text(file.text());
   file.check();
   return {text, path};

@@ -27,14 +27,14 @@ class JsonObject {
   bool is_null(std::string_view key) const;
 
   // Return the value of a key. Throw DataError with source, key, expected type and found value if
-  // the value has another type, or if the key is absent and no fallback is given. 1.0 is not an
-  // integer; 1 is a valid real number.
+  // the value has another type, or if the key is absent and no fallback is given. 1.0 is not
+  // accepted as an integer, but 1 is accepted as a real number.
   int64_t integer(std::string_view key, std::optional<int64_t> fallback = {}) const;
   double real(std::string_view key, std::optional<double> fallback = {}) const;
   bool flag(std::string_view key, std::optional<bool> fallback = {}) const;
   std::string text(std::string_view key, std::optional<std::string> fallback = {}) const;
 
-  // Returns the object under a key; nullopt if the key is absent.
+  // Returns the JSON object that is the value of the key; nullopt if the key is absent.
   std::optional<JsonObject> object(std::string_view key) const;
   // Returns a list of strings, integers or numbers; empty if the key is absent.
   std::vector<std::string> texts(std::string_view key) const;

@@ -17,7 +17,7 @@
 namespace shale {
 namespace {
 
-// Makes a path printable: file names from others may contain control characters.
+// Makes a path printable: names of files from other people may contain control characters.
 std::string in_message(const std::string& path) {
   return excerpt(path, /*longest=*/4096);
 }
@@ -42,7 +42,7 @@ size_t checked_size(const std::string& path, const struct stat& info, bool allow
 }  // namespace
 
 MappedFile::MappedFile(const std::string& path, const MapOptions& options) : path_(path) {
-  // O_NONBLOCK, because opening a named pipe would otherwise wait for a writer.
+  // O_NONBLOCK, because open() of a named pipe would otherwise wait for a writer.
   const FileHandle file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (file.get() < 0) fail_open(path, errno);
   struct stat info {};
@@ -56,7 +56,7 @@ MappedFile::MappedFile(const std::string& path, const MapOptions& options) : pat
     const int error = errno;
     const std::string message =
         cat(in_message(path), ": ", size, " bytes cannot be mapped: ", std::strerror(error));
-    // ENOMEM is a limit of this process, not a fault of the file.
+    // ENOMEM means that this process has reached a limit; the file is good.
     if (error == ENOMEM) throw OutOfMemoryError(message);
     throw DataError(message);
   }
@@ -99,7 +99,7 @@ void MappedFile::advise(AccessPattern pattern) const {
   int advice = MADV_NORMAL;
   if (pattern == AccessPattern::kSequential) advice = MADV_SEQUENTIAL;
   if (pattern == AccessPattern::kRandom) advice = MADV_RANDOM;
-  // Ignores errors: without the advice, reads are only slower.
+  // Ignores errors, because without the advice reads are only slower.
   ::madvise(const_cast<std::byte*>(bytes_.data()), bytes_.size(), advice);
 }
 

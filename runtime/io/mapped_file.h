@@ -15,7 +15,7 @@ enum class AccessPattern { kNormal, kSequential, kRandom };
 
 struct MapOptions {
   AccessPattern pattern = AccessPattern::kNormal;
-  bool allow_empty = false;  // false: an empty file is a DataError
+  bool allow_empty = false;  // false: an empty file throws DataError
 };
 
 // A file, mapped read-only. Processes of one node that map the same file share its memory.
@@ -25,9 +25,9 @@ struct MapOptions {
 class MappedFile {
  public:
   MappedFile() = default;
-  // Throws MissingInputError if the file does not exist, DataError if it is not a regular file,
-  // cannot be opened, or is empty without allow_empty; OutOfMemoryError if the process cannot map
-  // more memory.
+  // Throws MissingInputError if the file does not exist. Throws DataError if it is not a regular
+  // file, cannot be opened, or is empty although allow_empty is false. Throws OutOfMemoryError if
+  // the process cannot map more memory.
   explicit MappedFile(const std::string& path, const MapOptions& options = {});
   ~MappedFile();
   MappedFile(MappedFile&& other) noexcept;
@@ -39,11 +39,13 @@ class MappedFile {
     return {reinterpret_cast<const char*>(bytes_.data()), bytes_.size()};
   }
   const std::string& path() const { return path_; }
-  // Throws DataError if some data read so far was not readable.
+  // Throws DataError if data that was read so far could not be read from the file (it read as
+  // zeros).
   void check() const;
 
   void advise(AccessPattern pattern) const;
-  // Starts reading `part` of bytes() without waiting: at once, not page by page.
+  // Starts reading `part`, which is inside bytes(), into memory as a whole instead of page by page.
+  // Does not wait.
   void will_need(std::span<const std::byte> part) const;
 
  private:

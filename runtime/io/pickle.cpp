@@ -26,8 +26,8 @@ std::string_view name_of(PickleKind kind) {
 
 }  // namespace
 
-// The stack machine of pickles, without recursion. Each operation adds at most one value, so that
-// memory is limited by the bytes of the pickle and by the rules.
+// The stack machine that executes pickles, without recursion. Each operation creates at most one
+// value. The size of the pickle and the rules therefore limit the memory.
 class PickleReader {
  public:
   PickleReader(Pickle& pickle, std::string_view bytes, const PickleRules& rules)
@@ -86,7 +86,7 @@ class PickleReader {
   PickleNode& node(uint32_t index) { return pickle_.nodes_[index]; }
   std::vector<uint32_t>& items(uint32_t index) { return pickle_.items_[node(index).items]; }
 
-  // Values above the last mark.
+  // Index in stack_ of the first value above the last mark.
   size_t floor() const { return marks_.empty() ? 0 : marks_.back(); }
   uint32_t top() const {
     if (stack_.size() <= floor()) fail("no value on the stack");
@@ -121,10 +121,10 @@ class PickleReader {
   Pickle& pickle_;
   std::string_view bytes_;
   const PickleRules& rules_;
-  size_t at_ = 0;    // offset of the current operation
-  size_t next_ = 0;  // byte to read
+  size_t at_ = 0;    // offset of the current operation in bytes_
+  size_t next_ = 0;  // offset of the next byte to read
   std::vector<uint32_t> stack_;
-  std::vector<size_t> marks_;  // sizes of the stack
+  std::vector<size_t> marks_;  // sizes of the stack at the marks
   std::vector<uint32_t> memo_;
 };
 
@@ -228,7 +228,7 @@ bool PickleReader::step_scalar(uint8_t op) {
     case 'X': push_text(take(number<uint32_t>())); return true;
     case 0x8c: push_text(take(number<uint8_t>())); return true;
     case 0x8d: push_text(take(number<uint64_t>())); return true;
-    // Python 2 has one type for both.
+    // Python 2 has one type for texts and bytes.
     case 'T': push_text(take(number<uint32_t>())); return true;
     case 'U': push_text(take(number<uint8_t>())); return true;
     case 'B': push_text(take(number<uint32_t>()), PickleKind::kBytes); return true;
@@ -263,7 +263,7 @@ bool PickleReader::step_container(uint8_t op) {
   }
 }
 
-// Makes a container of the values from `first` on.
+// Replaces the values on the stack from index `first` on by a container of them.
 void PickleReader::push_container(PickleKind kind, size_t first) {
   const uint32_t value = add({.kind = kind}, true);
   stack_.push_back(value);
@@ -273,7 +273,7 @@ void PickleReader::push_container(PickleKind kind, size_t first) {
   if (kind == PickleKind::kDict && items(value).size() % 2 != 0) fail("a key without a value");
 }
 
-// Appends the values from `first` on to the container below them.
+// Moves the values on the stack from index `first` on to the end of the container below them.
 void PickleReader::extend(PickleKind kind, size_t first) {
   if (first <= floor()) fail("no value on the stack");
   const uint32_t target = stack_[first - 1];
@@ -298,7 +298,7 @@ void PickleReader::push_global(std::string_view module, std::string_view name) {
 }
 
 void PickleReader::call(size_t arguments) {
-  if (arguments == 2) {  // keyword arguments, which no class of tensors has
+  if (arguments == 2) {  // keyword arguments; no class of tensors has any
     const uint32_t keywords = pop();
     if (node(keywords).kind != PickleKind::kDict || !items(keywords).empty()) {
       fail("a call with keyword arguments");
@@ -320,7 +320,7 @@ void PickleReader::call(size_t arguments) {
 
 void PickleReader::build() {
   const uint32_t state = pop(), target = top();
-  if (node(target).kind == PickleKind::kDict) return;  // attributes of an OrderedDict: not used
+  if (node(target).kind == PickleKind::kDict) return;  // attributes of an OrderedDict are ignored
   if (node(target).kind != PickleKind::kObject || node(target).number != 0) {
     fail(cat("a state for ", name_of(node(target).kind), ", expected an object without one"));
   }
@@ -328,7 +328,7 @@ void PickleReader::build() {
   items(target)[1] = state;
 }
 
-// Picklers number memo entries without gaps.
+// Stores the top value in the memo. Picklers number memo entries without gaps.
 void PickleReader::remember(uint64_t id) {
   if (id > memo_.size()) fail(cat("memo entry ", id, ", expected at most ", memo_.size()));
   if (id == memo_.size()) memo_.push_back(0);
@@ -344,7 +344,8 @@ int64_t PickleReader::long_integer(uint64_t size) {
   if (size > sizeof(int64_t)) fail(cat("an integer of ", size, " bytes, expected at most 8"));
   const std::string_view bytes = take(size);
   if (bytes.empty()) return 0;
-  int64_t value = static_cast<int8_t>(bytes.back()) < 0 ? -1 : 0;  // two's complement
+  // sign extension of two's complement
+  int64_t value = static_cast<int8_t>(bytes.back()) < 0 ? -1 : 0;
   std::memcpy(&value, bytes.data(), bytes.size());
   return value;
 }

@@ -10,8 +10,9 @@
 
 namespace shale {
 
-// Python pickles of protocols 2 to 5, read as data: a pickle is a program, but its calls become
-// objects that name the class or function and its arguments, and nothing is imported or called.
+// Python pickles of protocols 2 to 5, read as data. A pickle is a program, but nothing in it is
+// imported or called here: a call becomes an object that names the class or function and its
+// arguments.
 
 enum class PickleKind : uint8_t {
   kNone,
@@ -30,35 +31,40 @@ enum class PickleKind : uint8_t {
 
 class Pickle;
 
-// A value in a Pickle, which must outlive it. Accessors throw DataError for a value of another
-// kind. Values may contain themselves, so do not descend without a limit.
+// A value in a Pickle; the Pickle must outlive it. Accessors throw DataError for a value of another
+// kind. A value may contain itself, so recursion over values needs a depth limit.
 class PickleValue {
  public:
   PickleKind kind() const;
   bool is(PickleKind kind) const { return this->kind() == kind; }
-  bool is_object_of(std::string_view callee) const;  // false for other kinds
+  // true if the value is a call of this class or function
+  bool is_object_of(std::string_view callee) const;
 
   bool flag() const;
   int64_t integer() const;
   double real() const;                    // also accepts integers
   std::string_view text() const;          // accepts kString and kBytes
-  std::string_view name() const;          // accepts kGlobal, and kObject: what the object calls
-  std::vector<int64_t> integers() const;  // a list or tuple of integers, or a torch.Size
+  // accepts kGlobal, and kObject: the name of the class or function that was called
+  std::string_view name() const;
+  std::vector<int64_t> integers() const;  // accepts a list or tuple of integers, or a torch.Size
 
-  // Number of elements of lists, tuples and dicts, and of arguments of objects.
+  // Number of elements of a list, tuple or dict, or of arguments of an object.
   size_t size() const;
-  PickleValue at(size_t i) const;   // element i, argument i, or value i of a dict
+  // element i of a list or tuple, argument i of an object, or value i of a dict
+  PickleValue at(size_t i) const;
   PickleValue key(size_t i) const;  // key i of a dict
-  // Value of a text key in a dict; of repeated keys the last. nullopt: no such key.
+  // Value of a text key in a dict; the last one if the key is repeated. nullopt: no such key.
   std::optional<PickleValue> find(std::string_view key) const;
-  PickleValue get(std::string_view key) const;  // DataError if there is none
+  // like find(), but throws DataError if there is no such key
+  PickleValue get(std::string_view key) const;
 
-  // State that the pickle sets in an object: for classes without __setstate__ a dict of attributes.
-  // None if there is no state.
+  // State that the pickle gives to an object; for classes without __setstate__, a dict of
+  // attributes. A value of kind None if there is no state.
   PickleValue state() const;
-  PickleValue reference() const;  // accepts kPersistent: returns what identifies the data
+  // accepts kPersistent; returns the value that identifies the data
+  PickleValue reference() const;
 
-  // DataError: "<source>: <what> is a <kind>, expected <expected>".
+  // Throws DataError: "<source>: <what> is a <kind>, expected <expected>".
   [[noreturn]] void fail(std::string_view what, std::string_view expected) const;
 
  private:
@@ -74,31 +80,33 @@ class PickleValue {
 
 struct PickleNode {
   PickleKind kind = PickleKind::kNone;
-  uint32_t items = 0;  // index of a container's items
-  int64_t number = 0;  // an integer, the bits of a real, or, for an object, 1 if it has a state
+  uint32_t items = 0;  // index of a container's elements in Pickle::items_
+  // value of an integer, bits of a real number, or 1 for an object with a state
+  int64_t number = 0;
   std::string_view text;
 };
 
 struct PickleRules {
-  // Returns true for classes and functions that may be named: "torch.Size".
+  // Returns true if the pickle may name this class or function, such as "torch.Size".
   bool (*may_name)(std::string_view name) = nullptr;
-  // Advice for the message about a class that is not allowed, such as how to save without it.
+  // Advice to append to the error message about a forbidden class, such as how to save without it.
   std::string_view advice;
   int64_t max_bytes = int64_t{256} << 20;
-  int64_t max_values = int64_t{8} << 20;  // take up to 100 bytes of memory each
+  // maximum number of values, each up to 100 bytes of memory
+  int64_t max_values = int64_t{8} << 20;
 };
 
 class Pickle {
  public:
-  // Reads the first pickle in `bytes`, which must outlive it. Throws DataError, which begins with
-  // `source`, for a malformed or too large pickle, for an operation of protocols 0 and 1, and, with
-  // its name, for a class or function that the rules do not allow.
+  // Reads the first pickle in `bytes`, which must outlive this object. Throws DataError, which
+  // begins with `source`, for a malformed or too large pickle, for an operation of protocols 0 and
+  // 1, and for a class or function that the rules do not allow; the message names it.
   Pickle(std::string_view bytes, const PickleRules& rules, std::string source);
-  Pickle(const Pickle&) = delete;  // values point to it
+  Pickle(const Pickle&) = delete;  // not copyable, because values point to the object
   Pickle& operator=(const Pickle&) = delete;
 
   PickleValue root() const { return {this, root_}; }
-  std::vector<PickleValue> references() const;  // all values of kPersistent
+  std::vector<PickleValue> references() const;  // returns all values of kind kPersistent
   size_t bytes() const { return bytes_; }       // size of this pickle; other data may follow it
   const std::string& source() const { return source_; }
 

@@ -25,13 +25,14 @@ class SafetensorsFile {
 
   const std::string& path() const { return file_.path(); }
   const MappedFile& file() const { return file_; }
-  MappedFile take_file() { return std::move(file_); }  // ends the use of this object
+  // moves the file out; this object may not be used afterwards
+  MappedFile take_file() { return std::move(file_); }
   const std::vector<SafetensorsEntry>& entries() const { return header_.entries; }
   const std::map<std::string, std::string>& metadata() const { return header_.metadata; }
 
   const SafetensorsEntry* find(std::string_view name) const;  // null if there is no such tensor
 
-  // The data in the file, with any alignment. Valid as long as this object.
+  // Returns the tensor's data in the file, possibly unaligned. Valid as long as this object lives.
   std::span<const std::byte> bytes(const SafetensorsEntry& entry) const;
 
   // Returns the data as a dense view of read-only memory: writing to it terminates the process.
@@ -39,18 +40,18 @@ class SafetensorsFile {
   // the data is unaligned (only old writers made such files; use bytes() for them).
   View view(const SafetensorsEntry& entry) const;
 
-  // Throws DataError if some data read so far from bytes() and views was not readable and read as
-  // zeros, because the file was truncated or its disk failed.
+  // Throws DataError if data that was read so far from bytes() or views could not be read from the
+  // file, because it was truncated or its disk failed. Such data reads as zeros.
   void check() const { file_.check(); }
 
  private:
   MappedFile file_;
   SafetensorsHeader header_;
-  std::map<std::string, size_t, std::less<>> index_;  // index of each entry in entries(), by name
+  std::map<std::string, size_t, std::less<>> index_;  // name of a tensor -> its index in entries()
 };
 
-// The tensors of a model: from one file, or from a folder with model.safetensors, or, if that does
-// not exist, with the files that model.safetensors.index.json lists.
+// The tensors of a model, from one file or from a folder. A folder contains model.safetensors, or
+// else the files that model.safetensors.index.json lists.
 class SafetensorsFolder {
  public:
   struct Tensor {

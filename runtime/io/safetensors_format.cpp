@@ -12,8 +12,8 @@
 namespace shale {
 namespace {
 
-// Element types in order of alignment, as in the reference implementation; files store tensors of
-// the last types first.
+// Element types sorted by alignment, smallest first, as in the reference implementation. Files
+// store tensors in the reverse order.
 constexpr std::array<SafetensorsDType, 22> kTypes = {{
     {"BOOL", 8, 0, {}},
     {"F4", 4, 1, {}},
@@ -42,13 +42,14 @@ constexpr std::array<SafetensorsDType, 22> kTypes = {{
 constexpr std::string_view kMetadata = "__metadata__";
 
 // Reads the JSON header. Accepts only {"__metadata__": {string: string}, name: {"dtype": string,
-// "shape": [integers], "data_offsets": [integer, integer]}, ...}. Stops at the first limit that is
+// "shape": [integers], "data_offsets": [integer, integer]}, ...}. Throws at the first limit that is
 // exceeded, so that a header cannot exhaust memory.
 class HeaderReader final : public JsonVisitor {
  public:
   explicit HeaderReader(std::string_view source) : source_(source) {}
 
-  std::vector<SafetensorsEntry> entries;  // `begin` is relative to the data section
+  // entries whose `begin` is still relative to the data section
+  std::vector<SafetensorsEntry> entries;
   std::map<std::string, std::string> metadata;
 
   void value(Json&& scalar) override {
@@ -174,8 +175,8 @@ class HeaderReader final : public JsonVisitor {
   bool in_metadata_ = false;
   std::string tensor_;            // key of the top-level object being read
   std::string field_;             // last key that was read
-  std::set<std::string> names_;   // keys of the top-level object
-  std::set<std::string> fields_;  // keys of the nested object
+  std::set<std::string> names_;   // keys of the top-level object so far
+  std::set<std::string> fields_;  // keys of the nested object so far
   std::vector<int64_t> offsets_;
 };
 
@@ -183,7 +184,7 @@ class HeaderReader final : public JsonVisitor {
 void place(SafetensorsHeader& header, int64_t file_bytes, std::string_view source) {
   std::sort(header.entries.begin(), header.entries.end(),
             [](const SafetensorsEntry& a, const SafetensorsEntry& b) {
-              // An empty tensor begins where the next one does.
+              // An empty tensor has the same begin as the next tensor, and comes first.
               return std::pair(a.begin, a.bytes) < std::pair(b.begin, b.bytes);
             });
   int64_t expected = 0;

@@ -16,7 +16,7 @@ namespace shale {
 // Header of a safetensors file: 8 bytes N, little-endian; N bytes of JSON; then the data.
 // https://github.com/huggingface/safetensors
 
-// An element type of the format, which has more types than Shale.
+// An element type of the safetensors format. The format has types that Shale does not support.
 struct SafetensorsDType {
   std::string_view name;       // "F32", "BF16", ...
   int bits = 0;                // bits per element; some types have 4 or 6
@@ -24,7 +24,7 @@ struct SafetensorsDType {
   std::optional<DType> dtype;  // corresponding dtype; nullopt: unsupported
 };
 
-// Returns null for an unknown name.
+// Returns the type with this name; null if it is unknown.
 const SafetensorsDType* find_safetensors_dtype(std::string_view name);
 // Returns the format's type for a dtype. Throws DTypeError if the format has no such type (at
 // present it has all of Shale's).
@@ -58,17 +58,17 @@ inline constexpr int64_t kMaxSafetensorsName = 512;
 SafetensorsHeader parse_safetensors_header(std::span<const std::byte> file,
                                            std::string_view source);
 
-// Parses the header of a file of `file_bytes`, of which only `front`, up to the data or further, is
-// in memory.
+// Parses the header of a file of `file_bytes` bytes. Only the beginning of the file, at least up to
+// the data, is in memory as `front`.
 SafetensorsHeader parse_safetensors_header(std::span<const std::byte> front, int64_t file_bytes,
                                            std::string_view source);
 
-// Returns the offset of the data section, from the file's first 8 bytes or more. Throws DataError
-// if the header would exceed its limit or the file.
+// Returns the offset of the data section. front: at least the first 8 bytes of the file. Throws
+// DataError if the header would exceed its limit or the file.
 int64_t safetensors_data_begin(std::span<const std::byte> front, int64_t file_bytes,
                                std::string_view source);
 
-// Returns the number of bytes of a tensor; nullopt if this overflows or is not a whole number.
+// Returns the number of bytes of a tensor; nullopt if it overflows or is not a whole number.
 std::optional<int64_t> safetensors_bytes(const SafetensorsDType& type,
                                          std::span<const int64_t> shape);
 

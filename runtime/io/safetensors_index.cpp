@@ -32,7 +32,7 @@ bool is_safetensors_part_name(std::string_view name) {
 }
 
 SafetensorsWeightMap parse_safetensors_index(std::string_view text, std::string_view source) {
-  // The limit allows two values per tensor, and some for the other entries of an index.
+  // The limit on JSON values allows two per tensor, and 1000 for the other entries of an index.
   const Json index = Json::parse(
       text, {.max_bytes = kMaxSafetensorsHeader, .max_values = 2 * kMaxSafetensorsTensors + 1000},
       source);
@@ -40,7 +40,7 @@ SafetensorsWeightMap parse_safetensors_index(std::string_view text, std::string_
     throw DataError(cat(source, ": no object 'weight_map'"));
   }
   SafetensorsWeightMap result;
-  // Files may be links, because download caches consist of them.
+  // File names may be symbolic links, because Hugging Face's cache consists of them.
   for (const auto& [name, file] : index["weight_map"].items()) {
     if (!file.is_string() || !is_plain_file_name(file.text())) {
       throw DataError(cat(source, ": tensor '", excerpt(name), "': ", excerpt(file.dump()),

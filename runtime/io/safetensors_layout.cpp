@@ -20,7 +20,7 @@ std::string quoted_name(const std::string& name) try {
   throw InternalError(cat("safetensors: a tensor's name is not UTF-8: '", name, "'"));
 }
 
-// Returns indices in `tensors`, in file order.
+// Returns indices in `tensors`, in the order of the tensors' data in the file.
 std::vector<size_t> file_order(const std::vector<SafetensorsSpec>& tensors) {
   std::vector<size_t> order(tensors.size());
   std::iota(order.begin(), order.end(), size_t{0});
@@ -32,7 +32,7 @@ std::vector<size_t> file_order(const std::vector<SafetensorsSpec>& tensors) {
   return order;
 }
 
-// Returns a tensor's entry in the header.
+// Returns the JSON text of a tensor's entry in the header.
 std::string describe(const SafetensorsSpec& spec, int64_t begin) {
   std::string text = cat(quoted_name(spec.name), ":{\"dtype\":\"",
                          safetensors_dtype(spec.dtype).name, "\",\"shape\":[");
@@ -98,7 +98,7 @@ SafetensorsLayout lay_out_safetensors(const std::vector<SafetensorsSpec>& tensor
     header += "," + describe(tensors[i], layout.begins[i]);
   }
   header += '}';
-  header.resize((header.size() + 7) / 8 * 8, ' ');  // pads the header, which aligns the data
+  header.resize((header.size() + 7) / 8 * 8, ' ');  // pads the header with spaces to align the data
   if (static_cast<int64_t>(header.size()) > kMaxSafetensorsHeader) {
     throw InternalError(cat("safetensors: the header has ", header.size(),
                             " bytes, expected at most ", kMaxSafetensorsHeader));

@@ -21,19 +21,19 @@ struct SafetensorsSpec {
 
 // Layout of a safetensors file before its data is written.
 struct SafetensorsLayout {
-  std::string front;            // length of the header, and the header: all bytes before the data
-  std::vector<int64_t> begins;  // offset in the file of each tensor's data
-  std::vector<size_t> order;    // indices in the list of tensors, in the order of their data
+  std::string front;            // all bytes before the data: the header and its length
+  std::vector<int64_t> begins;  // offset of each tensor's data in the file
+  std::vector<size_t> order;    // indices of tensors, in the order of their data in the file
   int64_t file_bytes = 0;
 };
 
-// Lays out tensors like the reference implementation: larger element types first, then by name.
-// Throws InternalError for a name that is repeated, too long or not UTF-8, for an invalid shape,
-// and for more tensors or bytes than a file can hold.
+// Lays out tensors like the reference implementation: sorted by element type, larger ones first,
+// then by name. Throws InternalError for a name that is repeated, too long or not UTF-8, for an
+// invalid shape, and for more tensors or bytes than a file can hold.
 SafetensorsLayout lay_out_safetensors(const std::vector<SafetensorsSpec>& tensors,
                                       const std::map<std::string, std::string>& metadata);
 
-// Checks only names and number of tensors, as lay_out_safetensors() does.
+// Checks names and number of tensors as lay_out_safetensors() does, but nothing else.
 void check_safetensors_specs(const std::vector<SafetensorsSpec>& tensors);
 
 }  // namespace shale

@@ -114,7 +114,7 @@ std::string make_index(const std::vector<std::vector<SafetensorsSpec>>& shards) 
   return make_safetensors_index(weight_map, total);
 }
 
-// Removes those of the names that exist in the folder, and syncs the folder.
+// Removes the files with these names, as far as they exist, and syncs the folder.
 void remove_names(const Folder& folder, const std::vector<std::string>& names) {
   bool removed = false;
   for (const std::string& name : names) {
@@ -172,14 +172,14 @@ void SafetensorsFolderWriter::finish() {
 void SafetensorsFolderWriter::commit() {
   finish();  // completes all files before the first rename
   const Folder folder = Folder::open(folder_);
-  std::set<std::string> parts;  // names of the files; empty for a single file
+  std::set<std::string> parts;  // names of the new files; empty if there is a single file
   for (size_t i = 0; i < writers_.size() && !index_.empty(); ++i) {
     parts.insert(safetensors_file_name(i, writers_.size()));
   }
-  // Readers prefer a single file to an index. A new single file is therefore used as soon as it has
-  // its name. Several new files are used as soon as the old single file is removed, or, without
-  // one, as soon as the index exists. Readers temporarily find no model only if new files replace
-  // old ones of the same names.
+  // Readers prefer a single file to an index. So a new single file is valid as soon as it has its
+  // name. If there are several new files, readers switch to them when the old single file is
+  // removed; without one, when the index appears. Only if new files replace old ones of the same
+  // names is there a time without a model, because the old index is removed first.
   const auto is_there = [&](const std::string& name) { return folder.has(name); };
   if (std::any_of(parts.begin(), parts.end(), is_there)) {
     remove_names(folder, {kSafetensorsIndexFile});

@@ -14,9 +14,10 @@
 
 namespace shale {
 
-// Writes a safetensors file. All tensors are declared first; then their data is written in the
-// order of declaration, in pieces of any size. The file stores them in the order of the reference
-// implementation (larger element types first, then by name), and appears only with commit().
+// Writes a safetensors file. All tensors are declared first. Then their data is written in the
+// order of declaration, in any number of write() calls. The file stores the tensors in the order of
+// the reference implementation: larger element types first, then by name. It appears only with
+// commit().
 class SafetensorsWriter {
  public:
   // Adds {"format": "pt"} to `metadata`, because some readers reject a file without it. Throws
@@ -46,7 +47,7 @@ class SafetensorsWriter {
   void skip_complete();
 
   std::vector<SafetensorsSpec> tensors_;
-  std::vector<int64_t> begins_;  // offset in the file of each tensor's data
+  std::vector<int64_t> begins_;  // offset of each tensor's data in the file
   AtomicFile file_;
   int64_t file_bytes_ = 0;
   size_t current_ = 0;
@@ -56,12 +57,13 @@ class SafetensorsWriter {
 // Options of SafetensorsFolderWriter.
 struct SafetensorsFolderOptions {
   std::map<std::string, std::string> metadata = {};
-  int64_t max_shard_bytes = 5'000'000'000;  // limit of a file's tensor data, in bytes
+  int64_t max_shard_bytes = 5'000'000'000;  // maximum bytes of tensor data in one file
 };
 
-// Writes the safetensors files of a model's folder: model.safetensors, or, above the limit,
-// model-00001-of-0000N.safetensors and model.safetensors.index.json. Tensors fill the files in the
-// order of their declaration; a tensor larger than the limit gets a separate file.
+// Writes the safetensors files of a model's folder. Up to the limit max_shard_bytes this is
+// model.safetensors; above it, model-00001-of-0000N.safetensors and model.safetensors.index.json.
+// Tensors fill the files in the order of their declaration; a tensor larger than the limit gets a
+// separate file.
 class SafetensorsFolderWriter : public TensorWriter {
  public:
   // Creates the folder if necessary. Throws like SafetensorsWriter.
@@ -75,9 +77,9 @@ class SafetensorsFolderWriter : public TensorWriter {
   // Syncs the data to the disk, still under temporary names. Throws InternalError if data is
   // missing.
   void finish() override;
-  // Calls finish(), renames the files, and removes files of an earlier model with this naming
-  // scheme. Other files of the folder are unchanged. After a crash at any time readers find the old
-  // model, the new one, or neither, but never tensors of both.
+  // Calls finish(), renames the files, and removes files of an earlier model with names of the same
+  // pattern. Other files of the folder are unchanged. After a crash at any time readers find the
+  // old model, the new one, or none, but never a mixture of both.
   void commit() override;
 
  private:

@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 constexpr const char* kTorchIndex = "pytorch_model.bin.index.json";
 constexpr const char* kTorchFiles[] = {"pytorch_model.bin", "model.pth", "consolidated.00.pth"};
 
-// Prefixes that torch.compile, DistributedDataParallel and others add to parameter names.
+// Removes prefixes that torch.compile, DistributedDataParallel and others add to parameter names.
 std::string without_wrappers(std::string name) {
   constexpr std::string_view kWrappers[] = {"_orig_mod.", "_checkpoint_wrapped_module.",
                                             "_fsdp_wrapped_module."};
@@ -35,7 +35,8 @@ std::string without_wrappers(std::string name) {
 
 constexpr std::string_view kModelKeys[] = {"model", "state_dict", "model_state_dict"};
 
-// Returns the dict with the tensors of a file: its whole content, or one of its values.
+// Returns the dict with the tensors of a file. It is the dict below `preferred_key`, else that
+// below a key such as "model", else the outermost dict.
 PickleValue state_dict_of(const PickleValue& root, std::string_view preferred_key) {
   if (!root.is(PickleKind::kDict)) root.fail("the content", "a dict of tensors by name");
   const auto below = [&](std::string_view key) {
@@ -84,7 +85,7 @@ void read_box(const StoredTensor& tensor, const std::vector<int64_t>& begin,
   const DType dtype = *tensor.type->dtype;
   for (const StoredPart& part : tensor.parts) {
     std::vector<io_internal::CopyDim> dims;
-    int64_t from = 0, to = 0;  // in elements
+    int64_t from = 0, to = 0;  // offsets in elements
     std::vector<int64_t> first;
     for (size_t d = 0; d < sizes.size(); ++d) {
       first.push_back(std::max(begin[d], part.begin[d]));

@@ -19,30 +19,32 @@ namespace shale {
 // Strides of a dense row-major tensor, in elements.
 std::vector<int64_t> dense_strides(const std::vector<int64_t>& shape);
 
-// True for keys below which training programs put the tensors of a model: "model", "state_dict",
-// "model_state_dict".
+// True for keys under which training programs store the dict of a model's tensors: "model",
+// "state_dict", "model_state_dict".
 bool is_key_of_model(std::string_view key);
 
-// Elements of a rectangular part of a tensor, in memory with any alignment.
+// Elements of a rectangular part of a tensor in memory, possibly unaligned.
 struct StridedElements {
   const std::byte* data = nullptr;
-  std::vector<int64_t> strides;  // in elements
+  std::vector<int64_t> strides;  // strides in elements
 };
 
 // A rectangular part of a stored tensor.
 struct StoredPart {
   const MappedFile* file = nullptr;
-  std::vector<int64_t> begin;  // in the tensor
+  std::vector<int64_t> begin;  // index of the part's first element in the tensor
   std::vector<int64_t> shape;
   StridedElements elements = {};
-  // Data of torch.save with this part as its only tensor, for locate(); empty: see `elements`.
+  // The part in the format of torch.save, as its only tensor, to be read by locate(). Empty: the
+  // part is in `elements`.
   std::span<const std::byte> archive = {};
 
-  // Throws DataError if the archive is malformed or has another tensor than expected.
+  // Returns the elements, from `archive` if necessary. Throws DataError if the archive is malformed
+  // or has another tensor than expected.
   StridedElements locate(const SafetensorsDType& type, std::string_view name) const;
 };
 
-// A tensor of a stored model. Its parts cover it without overlap.
+// A tensor of a stored model. Its parts cover it completely and do not overlap.
 struct StoredTensor {
   std::string name;
   const SafetensorsDType* type = nullptr;
@@ -51,40 +53,42 @@ struct StoredTensor {
 
   // Path of the first file with data, for messages.
   const std::string& path() const { return parts.empty() ? name : parts.front().file->path(); }
-  std::string description() const;  // "F32[4,768]"
+  std::string description() const;  // returns a text such as "F32[4,768]"
 };
 
 // Destination of read_box(): elements in f32, bf16 or f16, in host memory.
 struct BoxTarget {
   void* data = nullptr;
   DType dtype = DType::kF32;
-  std::vector<int64_t> strides;  // in elements, one for each dimension of the tensor
+  std::vector<int64_t> strides;  // strides in elements, one for each dimension of the tensor
 };
-// Copies the elements [begin, begin + sizes) of a tensor of F32, BF16 or F16, converted as
-// io_internal::convert() does. Throws DataError as StoredPart::locate(), and if the file became
-// unreadable.
+// Copies the elements [begin, begin + sizes) of a tensor of type F32, BF16 or F16, and converts
+// them like io_internal::convert(). Throws DataError like StoredPart::locate(), and if the file
+// became unreadable.
 void read_box(const StoredTensor& tensor, const std::vector<int64_t>& begin,
               const std::vector<int64_t>& sizes, const BoxTarget& target);
 
-// The tensors of a model, by name, from files that are mapped while this object lives.
+// The tensors of a model, by name. Their files stay mapped while this object lives.
 class StoredTensors {
  public:
   StoredTensors() = default;
-  // Opens a file or folder:
-  //   safetensors                as SafetensorsFolder does
-  //   torch.save                 .pt, .pth, .bin; the tensors of its dict, or of the dict below
-  //                              `preferred_key`, else below a key of a model
-  //   a folder                   model.safetensors or its index; else pytorch_model.bin or its
-  //                              index, model.pth, consolidated.00.pth; else the .metadata of
-  //                              torch.distributed.checkpoint
-  // Prefixes that wrappers add to names, such as "_orig_mod.", are left out. Throws
+  // Opens a file or a folder.
+  //
+  // - A safetensors file is opened like SafetensorsFolder does.
+  // - In a file of torch.save (.pt, .pth, .bin), the tensors are in the dict below `preferred_key`,
+  //   else below a key for which is_key_of_model() is true, else in the outermost dict.
+  // - In a folder, the first of these that exists is opened: model.safetensors or its index;
+  //   pytorch_model.bin or its index; model.pth; consolidated.00.pth; the .metadata of
+  //   torch.distributed.checkpoint.
+  //
+  // Prefixes that wrappers add to names, such as "_orig_mod.", are removed. Throws
   // MissingInputError, DataError.
   explicit StoredTensors(const std::string& path, std::string_view preferred_key = {});
 
   const std::map<std::string, StoredTensor, std::less<>>& tensors() const { return tensors_; }
-  const StoredTensor* find(std::string_view name) const;  // null if not found
+  const StoredTensor* find(std::string_view name) const;  // returns null if there is no such tensor
 
-  // Keeps a file mapped.
+  // Maps a file; it stays mapped while this object lives.
   const MappedFile& map(const std::string& path);
   // Throws DataError if the name is taken.
   void add(StoredTensor tensor);

@@ -16,7 +16,7 @@ StreamedFile::StreamedFile(const Folder& folder, const std::string& name, int64_
   }
   file_.reserve(bytes);
   file_.bypass_cache(true);
-  // Uses smaller blocks for a small file.
+  // A small file needs only small blocks.
   block_bytes_ = std::min(block_bytes, align_up(static_cast<size_t>(std::max<int64_t>(bytes, 1))));
 }
 

@@ -34,7 +34,7 @@ class StreamedFile {
   void finish();
 
  private:
-  static constexpr size_t kBlocks = 3;  // one is filled while the other two are written
+  static constexpr size_t kBlocks = 3;  // number of blocks: one is filled while two are written
   struct Block {
     DirectMemory memory;
     std::future<void> written;
@@ -46,8 +46,8 @@ class StreamedFile {
   File file_;
   size_t block_bytes_;
   std::array<Block, kBlocks> blocks_;
-  size_t block_ = 0;   // index, in the file, of the block being filled
-  size_t filled_ = 0;  // number of bytes in that block
+  size_t block_ = 0;   // index in the file of the block that is being filled
+  size_t filled_ = 0;  // number of bytes in the block that is being filled
 };
 
 }  // namespace shale

@@ -5,7 +5,8 @@
 
 namespace shale {
 
-// Writer of declared tensors, in the order of their declaration, in pieces of any size.
+// Writes tensors that were declared before. The data comes in the order of declaration, in any
+// number of write() calls.
 class TensorWriter {
  public:
   virtual ~TensorWriter() = default;

@@ -61,7 +61,8 @@ std::string_view text_of(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-// Throws unless the elements are inside the storage; `begin` is in elements.
+// Throws unless all elements are inside the storage. begin: offset of the first element, in
+// elements.
 void check_extent(const TorchTensor& tensor, int64_t begin, int64_t storage_bytes,
                   const PickleValue& value) {
   const int64_t size = tensor.type->bits / 8;
@@ -78,7 +79,8 @@ void check_extent(const TorchTensor& tensor, int64_t begin, int64_t storage_byte
              !__builtin_add_overflow(last, span, &last)));
   }
   fits = fits && safetensors_bytes(*tensor.type, tensor.shape).has_value();
-  fits = fits && begin <= storage_bytes / size;  // a pointer to `begin` must be valid
+  // `begin` may be at most the end of the storage, also for an empty tensor
+  fits = fits && begin <= storage_bytes / size;
   if (!is_empty) fits = fits && last < storage_bytes / size;
   if (!fits)
     value.fail("a tensor whose shape, strides and offset leave its storage", "one inside it");
@@ -104,7 +106,8 @@ const TorchTypeName& torch_type_name(const SafetensorsDType& type) {
 
 bool TorchArchive::starts(std::span<const std::byte> bytes) {
   const std::string_view text = text_of(bytes);
-  // These bytes may also be the header length of a safetensors file; its header then follows them.
+  // A safetensors file may begin with the same bytes, as the length of its header. Its header then
+  // follows, and begins with '{'.
   if (text.size() > 8 && text[8] == '{') return false;
   return text.starts_with("PK\x03\x04") || text.starts_with("\x80\x02");
 }
@@ -122,7 +125,8 @@ void TorchArchive::fail(std::string_view problem) const {
   throw DataError(cat(source_, ": ", problem));
 }
 
-// Lists the storages that the object refers to: ("storage", class, key, device, elements).
+// Lists the storages that the object refers to. A reference is ("storage", class, key, device,
+// number of elements).
 void TorchArchive::add_storages() {
   for (const PickleValue& reference : object_->references()) {
     const PickleValue id = reference.reference();
@@ -151,7 +155,7 @@ void TorchArchive::add_storages() {
 void TorchArchive::read_zip_archive(std::span<const std::byte> bytes) {
   const ZipMembers members = read_zip(bytes, source_);
   constexpr std::string_view kPickle = "/data.pkl";
-  // All members are in one folder, which is named after the file as it was first written.
+  // All members are in one folder. It has the name that the file had when it was first written.
   const auto is_pickle = [&](const auto& member) {
     return member.first.ends_with(kPickle) &&
            member.first.find('/') + kPickle.size() == member.first.size();
@@ -176,8 +180,9 @@ void TorchArchive::read_zip_archive(std::span<const std::byte> bytes) {
   }
 }
 
-// PyTorch before 1.6: pickles of a magic number, a version, facts about the machine, the object and
-// the list of storage keys; then for each storage its number of elements and its bytes.
+// Reads the format before PyTorch 1.6. It consists of five pickles (a magic number, a version,
+// facts about the machine, the object, the list of storage keys), then the number of elements and
+// the bytes of each storage.
 void TorchArchive::read_pickles(std::span<const std::byte> bytes) {
   std::string_view text = text_of(bytes);
   const auto next = [&] {
@@ -234,7 +239,7 @@ std::optional<TorchTensor> TorchArchive::tensor(const PickleValue& value) const 
                      .shape = value.at(2).integers(),
                      .strides = value.at(3).integers()};
   if (tensor.type == nullptr) value.fail("a tensor without a dtype", "one with a dtype");
-  // Flags that elements are to be negated or conjugated.
+  // Index of the argument that says that elements are to be negated or conjugated.
   const size_t flags = has_dtype ? 7 : 6;
   if (value.size() > flags && !value.at(flags).is(PickleKind::kNone) &&
       value.at(flags).size() > 0) {

@@ -12,8 +12,8 @@
 
 namespace shale {
 
-// A mapping, as a node of a list that only grows, because the signal handler walks it while other
-// threads map files.
+// A mapping: a node of a linked list. Nodes are never removed, because the signal handler walks the
+// list while other threads map files.
 struct UnreadablePages::Range {
   std::atomic<uintptr_t> begin{0};  // address of the mapping; 0: the node can be reused
   std::atomic<size_t> bytes{0};
@@ -26,12 +26,13 @@ struct RangeList {
 
   std::atomic<Range*> head{nullptr};
   std::mutex mutex;  // protects `free`, `before` and `page`
-  // Nodes to reuse; they are never deleted, because a handler may be reading them.
+  // Nodes to use again. They are never deleted, because a handler may be reading them.
   std::vector<Range*> free;
   struct sigaction before {};
   size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
 
-  // Returns the list. It is never destroyed, because threads may read files while the process ends.
+  // Returns the list. It is never destroyed, because threads may still read files while the process
+  // ends.
   static RangeList& instance() {
     static RangeList& list = *new RangeList;
     return list;
@@ -41,7 +42,8 @@ struct RangeList {
   bool replace(uintptr_t address);
 };
 
-// Replaces the mapping with this address by zeros, from this page on. Returns false if that fails.
+// Replaces a part of the mapping by zeros, from the page with this address to the end. Returns
+// false if no mapping has the address, or if the call fails.
 bool RangeList::replace(uintptr_t address) {
   for (Range* range = head.load(); range != nullptr; range = range->next) {
     const uintptr_t begin = range->begin.load();
@@ -62,14 +64,15 @@ void RangeList::handle(int signal, siginfo_t* info, void*) {
   RangeList& list = instance();
   const bool is_fault = info->si_code > 0;  // a real fault, not a signal sent by another process
   if (!is_fault || !list.replace(reinterpret_cast<uintptr_t>(info->si_addr))) {
-    // The failed instruction runs again, and its fault goes to the previous handler.
+    // Restores the previous handler. When this one returns, the failed instruction runs again, and
+    // its fault goes to the previous handler.
     sigaction(SIGBUS, &list.before, nullptr);
     if (!is_fault) raise(signal);
   }
   errno = saved_errno;
 }
 
-// Called for every mapping, because MPI and others may replace the handler by their own.
+// Called for every mapping, because MPI and other libraries may have replaced the handler.
 void RangeList::install() {
   struct sigaction now {};
   sigaction(SIGBUS, nullptr, &now);

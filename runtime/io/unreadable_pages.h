@@ -6,9 +6,10 @@
 namespace shale {
 
 // Keeps the process alive when pages of a mapped file cannot be read, because the file was
-// truncated or its disk or server failed. The system then sends SIGBUS to the reading thread. The
-// handler replaces the mapping from that page on by zeros, and found() becomes true: callers must
-// check it after reading and discard the data. Other SIGBUS signals go to the previous handler.
+// truncated, or its disk or server failed. The system then sends SIGBUS to the reading thread. The
+// handler replaces the mapping from that page on by zeros, and makes found() true. After reading,
+// callers must check found() and discard the data if it is true. Other SIGBUS signals go to the
+// previous handler.
 class UnreadablePages {
  public:
   // `mapping` must begin at a page and stay mapped as long as this object exists.

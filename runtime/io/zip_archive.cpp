@@ -10,14 +10,15 @@
 namespace shale {
 namespace {
 
-// Records of APPNOTE.TXT, sections 4.3.7 to 4.3.16: signature and fixed size.
+// Signatures and fixed sizes of the records in APPNOTE.TXT, sections 4.3.7 to 4.3.16.
 constexpr uint32_t kLocal = 0x04034b50, kCentral = 0x02014b50, kEnd = 0x06054b50;
 constexpr uint32_t kEnd64 = 0x06064b50, kLocator64 = 0x07064b50;
 constexpr uint64_t kLocalBytes = 30, kCentralBytes = 46, kEndBytes = 22;
 constexpr uint64_t kEnd64Bytes = 56, kLocator64Bytes = 20;
 constexpr uint16_t kExtra64 = 1;        // type of the extra field with 64-bit sizes
-constexpr uint32_t kIn64 = 0xffffffff;  // marks a size that is in that extra field
-constexpr uint16_t kEncrypted = 1;      // flag
+// value of a 32-bit size field: the size is in that extra field
+constexpr uint32_t kIn64 = 0xffffffff;
+constexpr uint16_t kEncrypted = 1;  // flag of an encrypted member
 constexpr size_t kMaxComment = 0xffff;
 
 class ZipReader {
@@ -50,7 +51,7 @@ class ZipReader {
     return {reinterpret_cast<const char*>(bytes_.data()) + at, static_cast<size_t>(count)};
   }
 
-  // Returns the position of the archive's end record, which only a comment can follow.
+  // Returns the position of the archive's end record. Only a comment can follow it.
   uint64_t find_end() const {
     if (bytes_.size() < kEndBytes) fail("shorter than an empty archive");
     const uint64_t last = bytes_.size() - kEndBytes;
@@ -83,8 +84,8 @@ class ZipReader {
   struct Place {
     uint64_t bytes, stored, local;
   };
-  // Sizes and offset of the member whose directory record is at `at`; those that do not fit into 32
-  // bits are in an extra field, in this order.
+  // Returns sizes and offset of the member whose directory record is at `at`. Values that do not
+  // fit into 32 bits are in an extra field, in the order size, compressed size, offset.
   Place place_of(uint64_t at, uint64_t extra, uint64_t extra_bytes) const {
     Place place{number<uint32_t>(at + 24), number<uint32_t>(at + 20), number<uint32_t>(at + 42)};
     if (std::max({place.bytes, place.stored, place.local}) != kIn64) return place;
@@ -102,10 +103,10 @@ class ZipReader {
       }
       field += 4 + uint64_t{size};
     }
-    return place;  // no such field: the value is not a marker, but exactly kIn64
+    return place;  // no extra field of 64-bit sizes, so the value is really kIn64
   }
 
-  // Returns the position of the next record.
+  // Adds a member. Returns the position of the next directory record.
   uint64_t read_member(uint64_t at, ZipMembers& members) const {
     if (number<uint32_t>(at) != kCentral) fail("its directory is malformed");
     const auto name_bytes = number<uint16_t>(at + 28), extra_bytes = number<uint16_t>(at + 30);

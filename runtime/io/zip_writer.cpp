@@ -8,9 +8,9 @@
 namespace shale {
 namespace {
 
-// See zip_archive.cpp for the records.
+// zip_archive.cpp describes the records.
 constexpr uint16_t kVersion = 45;  // first format version with 64-bit sizes
-constexpr uint16_t kUtf8 = 0x800;  // flag
+constexpr uint16_t kUtf8 = 0x800;  // flag: the name is UTF-8
 constexpr uint32_t kSizeInExtra = 0xffffffff;  // the 64-bit size is in the extra field
 constexpr uint16_t kExtraOfSizes = 1;
 constexpr uint16_t kPadding = 0x4246;  // an extra field that readers skip
@@ -34,7 +34,7 @@ class Bytes {
   std::string text_;
 };
 
-// Flags, method, time, date.
+// Adds the fields that local and central headers share: flags, method, time, date, checksum, sizes.
 void add_common(Bytes& bytes, uint32_t crc) {
   constexpr uint16_t kStored = 0, kTime = 0, kDate = 33;  // 1980-01-01
   bytes.add(kUtf8, kStored, kTime, kDate, crc, kSizeInExtra, kSizeInExtra);

@@ -104,7 +104,8 @@ void store_check(const StoredCheck& check) {
   try {
     if (file.empty()) throw MissingInputError("neither XDG_CACHE_HOME nor HOME is a folder");
     std::error_code error;
-    fs::create_directories(fs::path(file).parent_path(), error);  // the next line reports failures
+    // if it fails, the next line reports it
+    fs::create_directories(fs::path(file).parent_path(), error);
     write_file_atomically(file, json.dump(2) + "\n");
   } catch (const Error& error) {
     log_warning("the GPU kernels will be checked again at the next start: ", error.what());

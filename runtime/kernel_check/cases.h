@@ -9,9 +9,9 @@
 #include "shale/kernels/slot.h"
 #include "shale/runtime/kernel_check/operands.h"
 
-// Cases of every slot, for the check of a GPU's kernels and for bench_kernels: each cases_*.cpp
-// adds those of some slots. T is the number of tokens of a batch of B sequences of S tokens, C the
-// width, H the heads, D = C / H, V the vocabulary.
+// Test cases of every kernel slot, for the check of a GPU's kernels and for bench_kernels. Each
+// cases_*.cpp adds the cases of some slots. T is the number of tokens of a batch of B sequences of
+// S tokens, C the width, H the number of heads, D = C / H, V the size of the vocabulary.
 namespace shale::kernel_check {
 
 // Sizes of a model and its batch.
@@ -21,17 +21,18 @@ struct Size {
   int64_t tokens() const { return batch * seq; }
 };
 
-// How an attention case differs from plain causal attention.
+// Variant of attention. The defaults are plain causal attention.
 struct AttentionVariant {
   std::string name;
   bool causal = true;
-  int64_t queries_of_key = 1;  // heads of q per head of k and v
-  bool ragged = false;         // sequence lengths from S / 2 to S
-  int64_t window = 0;          // keys that a query sees; 0: all
-  int64_t documents = 1;       // documents of equal length per sequence
+  int64_t queries_of_key = 1;  // number of query heads per head of k and v
+  bool ragged = false;         // true: sequence lengths vary from S / 2 to S
+  int64_t window = 0;          // number of keys that a query attends to; 0: all
+  int64_t documents = 1;       // number of documents, of equal length, per sequence
   float softcap = 0;           // 0: no softcap
-  // Block-sparse, with blocks of kAttentionBlock tokens: a query block attends to itself and every
-  // `every`-th block before it, or to the last `local` blocks; 0: dense.
+  // Pattern of block-sparse attention, with blocks of kAttentionBlock tokens. every > 0: a query
+  // block attends to itself and to every `every`-th block before it. local > 0: it attends to the
+  // last `local` blocks. Both 0: dense.
   int64_t every = 0, local = 0;
   bool backward_only = false;
   bool deterministic = false;
@@ -48,20 +49,20 @@ class Cases {
 
   void add_gemms();
   void add_swiglu();                // Llama's feed-forward block of width C
-  void add_fp8(DeviceType device);  // fp8 GEMMs and quantizations of one layer
-  void add_attention();             // causal, as in the model
-  void add_attention_families();    // causal, by portable and Hopper kernels
-  void add_long_attention();        // causal, block-sparse, and with documents
-  void add_attention_tiles();       // every forward tile for heads of 128
+  void add_fp8(DeviceType device);  // fp8 GEMMs and quantization of one layer
+  void add_attention();             // causal attention, as in the model
+  void add_attention_families();    // causal attention by the portable and by the Hopper kernels
+  void add_long_attention();   // attention that is causal, block-sparse, or limited to documents
+  void add_attention_tiles();  // attention with every forward tile for heads of size 128
   // Adds attention without mask, with grouped queries, with ragged lengths, and deterministic.
   void add_attention_variants(DeviceType device);
   void add_norms();
   void add_tokens();
   void add_elementwise();
-  void add_pointwise();                // broadcasting ops, and a chain of them
+  void add_pointwise();                // broadcasting ops, and a chain of five ops
   void add_dimension_ops();            // sums, softmax, gathers along rows and columns
   void add_experts();                  // MoE experts and router
-  void add_images(DeviceType device);  // residual network layers; tiny ones on the emulator
+  void add_images(DeviceType device);  // layers of ResNets; tiny ones on the emulator
 
  private:
   template <typename Args>
@@ -86,7 +87,8 @@ class Cases {
   std::vector<KernelCase>& out_;
 };
 
-// Cases of slots on flat parameter buffers with the elements of one block.
+// Cases of slots that work on flat parameter buffers. A buffer has the parameters of one
+// transformer block.
 class FlatCases {
  public:
   FlatCases(int64_t elements, DType dtype, std::vector<KernelCase>& out)
@@ -109,15 +111,15 @@ class FlatCases {
   std::vector<KernelCase>& out_;
 };
 
-// Adds cases that do not depend on the model's dtype; `flat`: elements of a flat buffer.
+// Adds cases that do not depend on the model's dtype. flat: number of elements of a flat buffer.
 void add_single_cases(int64_t flat, std::vector<KernelCase>& out);
 
-// Adds GEMMs of about [n, n] with every tile, memory order and epilogue that a kernel may have. On
-// a device that lacks one, its case throws UnavailableError.
+// Adds GEMMs of about [n, n] for every tile, memory order and epilogue of any kernel. If a device
+// has no kernel for one, running its case throws UnavailableError.
 void add_gemm_tiles(int64_t n, DType dtype, std::vector<KernelCase>& out);
 
-// Adds GEMMs of [n, n] by each kernel family, where the slot would choose the best one: one case
-// per memory order of a and b. Also adds the GEMM by the slot.
+// Adds GEMMs of [n, n]: one case per kernel family and memory order of a and b, and one case with
+// the kernel that the slot chooses.
 void add_square_gemms(int64_t n, DType dtype, std::vector<KernelCase>& out);
 
 }  // namespace shale::kernel_check

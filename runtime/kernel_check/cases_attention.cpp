@@ -110,7 +110,7 @@ void Cases::add_attention_case(const AttentionVariant& variant) {
   };
   const auto backward = [=](Operands& o) {
     const View qkv = o.floats(dtype, heads.shape(), 2), grad = o.zeros(dtype, heads.shape());
-    // With these values each row of the softmax adds up to about one, as after forward.
+    // With these values the probabilities of each row add up to about one, as after a real forward.
     const View lse =
         o.values({B, H, S}, [=](int64_t i) { return std::log(float(causal ? i % S + 1 : S)); });
     kernels::AttentionBwdArgs args{.q = heads.q(qkv),
@@ -149,8 +149,8 @@ void Cases::add_attention() {
   });
 }
 
-// Adds plain causal attention, and three sparse cases that reduce its (query, key) pairs by block
-// masks or documents, for long sequences.
+// Adds attention for long sequences: plain causal attention, and three cases with fewer (query,
+// key) pairs because of block masks or documents.
 void Cases::add_long_attention() {
   add_attention_case({.name = "causal"});
   add_attention_case({.name = "every_8th_block", .every = 8});
@@ -182,7 +182,7 @@ void Cases::add_attention_variants(DeviceType device) {
   add_attention_case({.name = "window", .window = std::max<int64_t>(s_.seq / 8, 1)});
   if (s_.seq % 8 == 0) add_attention_case({.name = "documents", .documents = 8});
   add_attention_case({.name = "softcap", .softcap = 50});
-  // The CPU is always deterministic; GPUs use atomics for dQ.
+  // dQ is always deterministic on the CPU, but uses atomics on GPUs by default.
   if (device == DeviceType::kCpu) return;
   add_attention_case({.name = "deterministic", .backward_only = true, .deterministic = true});
 }

@@ -10,7 +10,7 @@ namespace {
 using kernels::Fp8Blocks;
 using kernels::Fp8Format;
 
-// Returns a zeroed operand, to be written.
+// Returns a zeroed operand for a kernel to write.
 kernels::Fp8Operand operand(Operands& o, int64_t lines, int64_t length,
                             Fp8Blocks blocks = Fp8Blocks::kLines,
                             Fp8Format format = Fp8Format::kE4M3) {
@@ -25,7 +25,8 @@ kernels::Fp8Operand operand(Operands& o, int64_t lines, int64_t length,
   return made;
 }
 
-// Returns an operand of a GEMM, with a scale per line where blocks are lines.
+// Returns an input of a GEMM with random codes. If blocks are lines, the scales differ from line to
+// line; else they are equal.
 kernels::Fp8Operand input(Operands& o, int64_t lines, int64_t length,
                           Fp8Blocks blocks = Fp8Blocks::kLines,
                           Fp8Format format = Fp8Format::kE4M3) {
@@ -66,7 +67,7 @@ void Cases::add_fp8(DeviceType device) {
     return kernels::QuantizeFp8Args{.x = o.floats(dtype, {out, C}),
                                     .rows = operand(o, out, C, Fp8Blocks::kSquares)};
   });
-  // Adds the quantization of a weight [4 C, C] for an all-gather, by a rank that has all of it.
+  // Adds the quantization of a weight [4 C, C] for an all-gather. This rank owns the whole weight.
   const auto largest = [=](Operands& o) {
     return o.integers(kernels::fp8_weight_blocks(Fp8Blocks::kSquares, {out, C}),
                       [](int64_t) { return std::bit_cast<int32_t>(1.0f); });

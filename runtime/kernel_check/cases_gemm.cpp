@@ -46,8 +46,8 @@ void Cases::add_gemms() {
   add_linear("fc_gelu", C, 4 * C, true, false, true);
   add_linear("mlp_proj", 4 * C, C, true, true, false);
   add_linear("logits", C, s_.padded_vocab, false, false, false);
-  // This is the input gradient of the layer after GELU, fused with GELU's derivative and bias
-  // gradient.
+  // Adds the input gradient of the layer that follows a GELU, fused with GELU's derivative and the
+  // bias gradient.
   out_.push_back(
       make_gemm_case("dx_dgelu/" + named(""), dtype_, [T, C, dtype = dtype_](Operands& o) {
         return kernels::GemmArgs{.a = o.floats(dtype, {T, C}),
@@ -60,8 +60,8 @@ void Cases::add_gemms() {
 }
 
 void Cases::add_swiglu() {
-  // The hidden width gives the parameter count of a GELU block of width 4 C; it is rounded up as in
-  // Llama: 11008 for 4096.
+  // The hidden width gives SwiGLU as many parameters as a GELU block of hidden width 4 C has. It is
+  // rounded up to a multiple of 256, as in Llama: 11008 for C = 4096.
   constexpr int64_t kMultiple = 256;
   const int64_t F = (8 * s_.width / 3 + kMultiple - 1) / kMultiple * kMultiple;
   const int64_t T = s_.tokens(), C = s_.width;
@@ -118,7 +118,7 @@ void add_square_gemms(int64_t n, DType dtype, std::vector<KernelCase>& out) {
 }
 
 void add_gemm_tiles(int64_t n, DType dtype, std::vector<KernelCase>& out) {
-  // Sizes differ, and are no multiples of a tile. The rows of all operands are aligned.
+  // M, N and K differ and are not multiples of a tile. The rows of all operands are aligned.
   const int64_t M = n + 8, K = n + 16;
   using Make = std::function<kernels::GemmArgs(Operands&)>;
   const auto nt = [=](Operands& o) {

@@ -15,7 +15,7 @@ void Cases::add_images(DeviceType device) {
                                {"1x1/56", 56, 64, 256, 1, 1},
                                {"3x3/28/2", 56, 128, 128, 3, 2},
                                {"3x3/7", 7, 512, 512, 3, 1}};
-  // On the emulator, images and channels are an eighth as large.
+  // On the slow emulator, images and numbers of channels are an eighth of their size.
   const int64_t parts = device == DeviceType::kEmu ? 8 : 1;
   const int64_t N = s_.batch;
   const DType dtype = dtype_;

@@ -79,7 +79,8 @@ void Cases::add_tokens() {
     return kernels::CrossEntropyGradArgs{
         .logits = o.zeros(dtype, {T, part}),
         .targets = o.integers({T}, V),
-        // Maximum, sum of exponentials, the target's logit, which must be that of `logits`.
+        // Per row: the maximum, the sum of exponentials, and the target's logit, which must equal
+        // that of `logits`.
         .stats = o.values({4, T, 3},
                           [](int64_t i) {
                             return i % 3 == 0 ? 4.0f : i % 3 == 1 ? float(1 + i % 7) : 0.0f;
@@ -151,7 +152,7 @@ void Cases::add_elementwise() {
     return kernels::ColumnSumArgs{
         .x = o.floats(dtype, {T, 3 * C}), .y = o.zeros(DType::kF32, {3 * C}), .accumulate = true};
   });
-  // Copies a slice from the middle of a packed tensor, as a cache of keys receives one.
+  // Copies some columns of a packed qkv tensor, as a KV cache does.
   add<kernels::CopyArgs>("strided", kernels::copy, [=](Operands& o) {
     View x = o.floats(dtype, {T, 3 * C});
     x.shape[1] = C;

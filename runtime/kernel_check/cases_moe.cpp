@@ -8,8 +8,8 @@ namespace {
 
 constexpr int64_t kExperts = 8, kActive = 2, kAlign = 32;
 
-// Returns a function that returns row numbers in [0, count). Those of neighbours are far apart, as
-// for tokens of a text.
+// Returns a function that maps i to a row number in [0, count). Neighbouring i give distant rows,
+// like the token ids of a text.
 std::function<int32_t(int64_t)> scattered(int64_t count) {
   return [count](int64_t i) { return static_cast<int32_t>(i * 7919 % count); };
 }
@@ -28,7 +28,7 @@ struct Mixture {
     return o.integers({kExperts + 1},
                       [this](int64_t e) { return static_cast<int32_t>(e * (rows / kExperts)); });
   }
-  View choices(Operands& o) const {  // [N, k], f32
+  View choices(Operands& o) const {  // [N, k] f32: one number per token and active expert
     return o.floats(DType::kF32, {tokens, kActive});
   }
   View row_of_choice(Operands& o) const { return o.integers({tokens, kActive}, scattered(rows)); }

@@ -11,7 +11,7 @@ using kernels::PointwiseGraph;
 using kernels::PointwiseOp;
 using kernels::PointwiseProgram;
 
-// Returns the program for a dtype. The programs are static, because cases point to them.
+// Returns the program for a dtype. Programs are static, because cases keep pointers to them.
 template <class Make>
 const PointwiseProgram* program_for(DType dtype, const Make& make) {
   static const std::array<PointwiseProgram, 3> programs = {make(DType::kF32), make(DType::kBF16),
@@ -55,7 +55,7 @@ View broadcast_row(View row, int64_t rows) {
   return row;
 }
 
-// Operands of the gate, and intermediate results of its separate ops.
+// Operands of the gate, and the intermediate results when its ops run separately.
 struct GateArgs {
   View x, scale, bias, gate, y;
   std::array<View, 4> between;
@@ -69,7 +69,7 @@ struct GateArgs {
 };
 
 kernels::Cost cost_of(const GateArgs& a) {
-  // The cost of the fused program; intermediate results do not count.
+  // The cost is that of the fused program, without intermediate results.
   return kernels::cost_of(a.whole());
 }
 
@@ -143,7 +143,7 @@ void Cases::add_dimension_ops() {
     return kernels::SoftmaxBwdArgs{
         .y = o.floats(dtype, {T, C}), .dy = o.floats(dtype, {T, C}), .dx = o.zeros(dtype, {T, C})};
   });
-  // Adds a gather of as many rows as the source has.
+  // Adds a gather that reads as many rows as the source has.
   const auto rows = [=](Operands& o) {
     View index = o.integers({T}, T);
     index.shape = {1, T, C}, index.strides = {0, 1, 0};

@@ -39,9 +39,8 @@ bool holds_floats(DType dtype) {
   return dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF16;
 }
 
-// Relative error that a case's results may have, because of several roundings and of functions that
-// a GPU approximates. The check misses kernels with smaller errors, but must not reject a correct
-// one.
+// Relative error that results may have: several roundings, and functions that a GPU approximates.
+// It is large, because the check must never reject a correct kernel; small errors stay undetected.
 double tolerance_of(DType dtype, bool tf32) {
   switch (dtype) {
     case DType::kBF16: return 0x1p-5;
@@ -50,7 +49,7 @@ double tolerance_of(DType dtype, bool tf32) {
   }
 }
 
-// The kernels of one slot.
+// State of the check of one slot.
 struct SlotCheck {
   std::string slot;
   std::vector<KernelCase> cases;  // cases that ran so far
@@ -58,7 +57,7 @@ struct SlotCheck {
   KernelParts out = 0;
   std::string reason;
 
-  // Returns the smallest set of parts that was not tried yet; kEveryKernel if there is none.
+  // Returns the smallest subset of `parts` that was not tried yet; kEveryKernel if all were.
   KernelParts next(KernelParts parts) const {
     KernelParts best = kernels::kEveryKernel;
     for (KernelParts set = 1; set <= kernels::kOptionalParts; ++set) {
@@ -104,8 +103,8 @@ class Checker {
     return found != slots_.end() ? *found : slots_.emplace_back(SlotCheck{.slot = name});
   }
 
-  // Runs the cases of each slot together, in the order of their first one: GEMMs come before
-  // convolutions, some of which are GEMMs.
+  // Runs the cases grouped by slot. Slots run in the order of their first case, so GEMMs are
+  // checked before convolutions, which may use them.
   void run_all(std::vector<KernelCase> cases, bool real_sizes) {
     if (!options_.slots.empty()) {
       std::erase_if(cases, [&](const KernelCase& one) {
@@ -158,8 +157,8 @@ class Checker {
     }
   }
 
-  // Returns what is wrong with the results of a case; empty if nothing is, or if there is no such
-  // kernel.
+  // Runs a case on both devices and describes a wrong result. Returns an empty string if the
+  // results agree, or if the device has no such kernel.
   std::string fault_of(const SlotCheck& slot, const KernelCase& one) {
     const FailedKernel here = {slot.slot, slot.out};
     if (std::ranges::find(options_.failed, here) != options_.failed.end()) {
@@ -169,7 +168,7 @@ class Checker {
     try {
       want.run();
     } catch (const DTypeError&) {
-      return "";  // some kernels have no fp16
+      return "";  // some kernels do not support fp16
     }
     const PreparedCase got = one.prepare(on_gpu_);
     try {
@@ -194,7 +193,7 @@ class Checker {
     return "";
   }
 
-  // Waits for the GPU, but not for ever.
+  // Waits for the GPU to finish the kernel, up to a time limit.
   void wait_for(const FailedKernel& kernel, const KernelCase& one) {
     constexpr double kLimit_s = 10;
     DeviceBackend& backend = gpu_.backend();
@@ -210,7 +209,7 @@ class Checker {
     backend.destroy_event(event);
   }
 
-  // Returns the error of a kernel after which the GPU still works; throws KernelFailure otherwise.
+  // Returns the error message of a kernel if the GPU still works; else throws KernelFailure.
   std::string failed_or_wrong(const FailedKernel& kernel, const std::string& error) {
     try {
       int number = 0;
@@ -231,7 +230,7 @@ class Checker {
     const PreparedCase prepared = one.prepare(on_gpu_);
     double best = std::numeric_limits<double>::infinity();
     try {
-      for (int run = 0; run <= kRuns; ++run) {  // the first one loads the kernel
+      for (int run = 0; run <= kRuns; ++run) {  // run 0 loads the kernel and is not timed
         const Clock::time_point begin = Clock::now();
         for (int call = 0; call < kCalls; ++call) prepared.run();
         gpu_.synchronize();
@@ -270,7 +269,8 @@ class Checker {
     }
   }
 
-  // Leaves out the parts `fewer` if the kernels that replace them give correct results.
+  // Leaves out the parts `fewer` because they are slow, if the kernels that replace them give
+  // correct results.
   void replace_slow(SlotCheck& slot, KernelParts fewer) {
     slot.tried.push_back(fewer);
     leave_out(gpu_.device(), slot.slot, fewer);

@@ -22,7 +22,7 @@ DeviceMemory::~DeviceMemory() {
 
 void* DeviceWorkspace::reserve(size_t bytes) {
   if (!memory_ || memory_->bytes() < bytes) {
-    device_.synchronize();  // before the buffer is freed: kernels may still use it
+    device_.synchronize();  // kernels may still use the buffer, so wait before it is freed
     memory_.reset();
     memory_ = std::make_unique<DeviceMemory>(device_, bytes);
   }

@@ -9,13 +9,14 @@
 
 namespace shale::kernel_check {
 
-// GEMM of the vendor's library, c = a b (+ c), on the device's stream.
+// A GEMM of the vendor's library, c = a b or c += a b, on the device's stream.
 using VendorProduct = std::function<void(const void* a, const void* b, void* c)>;
 
 // Device and stream on which cases run.
 class KernelDevice {
  public:
-  // The backend must outlive this; the caller owns the stream. threads: CPU threads of a kernel.
+  // The backend must outlive this object; the caller owns the stream. threads: number of CPU
+  // threads of a kernel.
   KernelDevice(DeviceBackend& backend, void* stream, int threads)
       : backend_(backend), stream_(stream), threads_(threads) {}
   virtual ~KernelDevice() = default;
@@ -28,17 +29,18 @@ class KernelDevice {
   int threads() const { return threads_; }
   void synchronize() const { backend_.synchronize(stream_); }
 
-  // Returns the bytes of operands that must be used before the same ones are used again, so that
-  // caches do not contain them. 1: the same ones are used again and again.
+  // Returns how many bytes of other operands must be used before a call uses the same operands
+  // again, so that caches no longer contain them. 1: calls may always use the same operands.
   virtual int64_t rotation_bytes() const { return 1; }
   // Returns a GEMM by the vendor's library; null if it does not support this GEMM.
   virtual VendorProduct vendor_product(const MatmulSpec&) { return nullptr; }
-  // Returns a GEMM with bias, GELU or GELU gradient, using the library's own epilogues. Their
-  // rounding differs from kernels::gemm: GELU is applied to the f32 pre-activation, and a bias
-  // gradient has a's dtype. Null if there is no such library.
+  // Returns a GEMM with bias, GELU or GELU gradient by the vendor's library; null if there is no
+  // such library. It uses the library's own epilogues, which round differently from kernels::gemm:
+  // GELU is applied to the f32 pre-activation, and a bias gradient has a's dtype.
   virtual std::function<void(const kernels::GemmArgs&)> vendor_gemm() { return nullptr; }
 
-  // Returns an fp8 GEMM for arguments like these. Null if not supported.
+  // Returns an fp8 GEMM by the vendor's library for arguments of these shapes and dtypes; null if
+  // not supported.
   virtual std::function<void(const kernels::Fp8GemmArgs&)> vendor_fp8_gemm(
       const kernels::Fp8GemmArgs&) {
     return nullptr;

@@ -3,8 +3,8 @@
 namespace shale::kernel_check {
 namespace {
 
-// Returns the bytes from the first to the last element of `lines` lines of `length` elements, which
-// are `ld` elements apart.
+// Returns the bytes from the first to the last element of a matrix: `lines` lines of `length`
+// elements, with stride `ld` elements between lines.
 int64_t extent_bytes(int64_t lines, int64_t length, int64_t ld, DType dtype) {
   return lines == 0 ? 0 : ((lines - 1) * ld + length) * dtype_size(dtype);
 }

@@ -6,10 +6,10 @@
 
 namespace shale::kernel_check {
 
-// A GEMM c [m, n] = a [m, k] · b [k, n] (+ c).
+// Sizes and layout of a GEMM c [m, n] = a [m, k] · b [k, n], or c += a · b.
 struct MatmulSpec {
   int64_t m = 0, n = 0, k = 0;
-  // Elements from row to row, or from column to column if transposed.
+  // Strides, in elements: from row to row, or from column to column of a transposed matrix.
   int64_t lda = 0, ldb = 0, ldc = 0;
   bool a_transposed = false, b_transposed = false;
   DType in = DType::kF32;   // dtype of a and b
@@ -24,7 +24,7 @@ struct MatmulSpec {
   friend auto operator<=>(const MatmulSpec&, const MatmulSpec&) = default;
 };
 
-// Returns the GEMM of a call of Shale's kernel, without its epilogue.
+// Returns the spec of the GEMM that this call computes, without its epilogue.
 MatmulSpec matmul_spec(const kernels::GemmArgs& args);
 
 }  // namespace shale::kernel_check

@@ -8,7 +8,7 @@
 namespace shale::kernel_check {
 namespace {
 
-// Bytes of values that the host generates for a GPU; larger operands repeat these values.
+// Maximum bytes of values that the host generates for a GPU. Larger operands repeat these values.
 constexpr size_t kStagedBytes = size_t{64} << 20;
 
 }  // namespace
@@ -38,14 +38,14 @@ View Operands::zeros(DType dtype, const Shape& shape) {
   return add(dtype, shape);
 }
 
-// Makes a view whose values fill(view) writes; fill() gets a dense view in host memory.
+// Makes a view in device memory. fill() writes its values to a dense view in host memory.
 template <typename Fill>
 View Operands::filled(DType dtype, const Shape& shape, Fill&& fill) {
   const View view = zeros(dtype, shape);
   const auto bytes = size_t(view.bytes());
-  // The memory of all other devices is host memory.
+  // All devices other than CUDA GPUs use host memory.
   if (device_.device().type != DeviceType::kCuda) {
-    // Waits, because zeroing the memory is asynchronous.
+    // Waits, because the device zeroes new memory asynchronously.
     device_.synchronize();
     fill(view);
     return view;

@@ -17,7 +17,7 @@
 
 namespace shale::kernel_check {
 
-View transposed(View matrix);  // returns the same memory as [n, m]
+View transposed(View matrix);  // [m, n] -> a view of the same memory as [n, m]
 
 // Device memory for the arguments of one kernel case.
 class Operands {
@@ -25,22 +25,23 @@ class Operands {
   explicit Operands(KernelDevice& device) : device_(device) {}
   Device device() const { return device_.device(); }
 
-  // Uniform numbers in [-scale, scale].
+  // Returns a view of numbers that are uniform in [-scale, scale].
   View floats(DType dtype, const Shape& shape, double scale = 1);
-  View integers(const Shape& shape, int64_t bound);  // i32 numbers in [0, bound)
+  View integers(const Shape& shape, int64_t bound);  // returns i32 numbers in [0, bound)
   // Returns an i32 view whose element `index` is value(index).
   View integers(const Shape& shape, const std::function<int32_t(int64_t)>& value);
-  // Random u8 codes. Each is a finite fp8 number, and any four in a row are a finite f32.
+  // Returns random u8 codes. Each is a finite fp8 number, and any four consecutive ones are a
+  // finite f32.
   View codes(const Shape& shape);
   View zeros(DType dtype, const Shape& shape);
-  // f32 view whose element `index` is value(index).
+  // Returns an f32 view whose element `index` is value(index).
   View values(const Shape& shape, const std::function<float(int64_t)>& value);
   // Zeroed device memory.
   void* raw(size_t bytes);
   std::span<void*> host_pointers(size_t count);  // host memory, which the caller fills
 
-  // Makes floats that all copies of a case share, for operands of which a call reads only a small
-  // part.
+  // Returns floats that all copies of a case share. For large operands of which a call reads only a
+  // small part.
   View shared(const std::string& name, DType dtype, const Shape& shape);
 
   int64_t bytes() const { return bytes_; }  // bytes of the operands that are not shared
@@ -61,22 +62,22 @@ class Operands {
   uint64_t seed_ = 0;
 };
 
-// Environment of kernel calls: the device, an Exec, and the number of operand copies.
+// Environment for kernel calls: the device, an Exec, and the number of copies of the operands.
 class KernelBench {
  public:
-  // rotation_bytes: total size of the operand copies that calls use in turn, so that caches are
-  // cold (copies()); 0: chosen by the size of the device's caches.
+  // rotation_bytes: total size of all copies of the operands. Calls use the copies in turn, so that
+  // caches are cold (see copies()). 0: derived from the size of the device's caches.
   explicit KernelBench(KernelDevice& device, int64_t rotation_bytes = 0);
-  // Takes all fields of `exec`, such as a context's counters, except workspace and StepState.
+  // Copies all fields of `exec`, such as a context's counters, except workspace and StepState.
   KernelBench(KernelDevice& device, const Exec& exec);
-  KernelBench(const KernelBench&) = delete;  // no copies: exec() points into the object
+  KernelBench(const KernelBench&) = delete;  // not copyable, because exec() points into the object
   KernelBench& operator=(const KernelBench&) = delete;
   const Exec& exec() const { return exec_; }
   KernelDevice& device() const { return device_; }
 
-  // Returns the number of copies of `bytes` bytes to use in turn, so that a call never finds its
-  // operands in a cache: in a training step, hundreds of megabytes are used between two uses of a
-  // tensor.
+  // Returns how many copies of operands of `bytes` bytes calls should use in turn, so that no call
+  // finds its operands in a cache. A training step is like that: it uses hundreds of megabytes
+  // between two uses of a tensor.
   int64_t copies(int64_t bytes) const;
 
  private:
@@ -87,17 +88,18 @@ class KernelBench {
   int64_t rotation_bytes_ = 0;
 };
 
-// A case whose operands are allocated.
+// A case with allocated operands, ready to run.
 struct PreparedCase {
   kernels::Cost cost;
   std::function<void()> run;     // launches the kernel on the next copy of the operands
-  std::function<void()> vendor;  // does the same work by the vendor's library; may be empty
+  std::function<void()> vendor;  // like `run`, but with the vendor's library; may be empty
   std::vector<View> operands;    // operands of the first call of run(), in device memory
-  std::function<void()> foreign = {};     // does the same work by a ForeignKernel; may be empty
-  std::vector<PlainOperands> plain = {};  // each copy of the operands; empty: see plain_operands()
+  std::function<void()> foreign = {};  // like `run`, but with a ForeignKernel; may be empty
+  // one entry per copy of the operands; empty if plain_operands() returns none
+  std::vector<PlainOperands> plain = {};
 };
 
-// Kernels that a case uses on a GPU.
+// Selects which kernels a case uses on a GPU.
 enum class KernelFamily : uint8_t {
   kOfDevice,  // the kernels that the slot chooses
   kPortable,  // the kernels for every GPU
@@ -106,16 +108,16 @@ enum class KernelFamily : uint8_t {
 };
 inline constexpr int kKernelFamilies = 4;
 
-// Properties of a case that cost_of() and the slot's arguments do not include.
+// Properties of a case that neither cost_of() nor the slot's arguments contain.
 struct CaseOptions {
   bool deterministic = false;  // sets Exec::deterministic
-  double flops_share = 1;      // needed share of the FLOP that cost_of() returns
+  double flops_share = 1;      // fraction of cost_of()'s FLOPs that the case really needs
   KernelFamily family = KernelFamily::kOfDevice;
 };
 
-// A case of a kernel: one line of bench_kernels.
+// A test case of a kernel. bench_kernels prints one line for it.
 struct KernelCase {
-  std::string name;  // such as "slot/variant/size/dtype"
+  std::string name;  // "slot/variant/size/dtype"
   std::string slot;
   DType dtype = DType::kF32;
   KernelFamily family = KernelFamily::kOfDevice;
@@ -128,13 +130,12 @@ using VendorCall = std::function<void(const Args&)>;
 template <typename Args>
 using MakeVendorCall = std::function<VendorCall<Args>(KernelDevice&, const Args&)>;
 
-// Calls the kernels of a case.
+// Calls the kernels of a case with its arguments.
 template <typename Args>
 using RunCase = std::function<void(const Exec&, const Args&)>;
 
-// Makes a case from a function that calls kernels, and a function that makes its arguments, which
-// is called once per operand copy. `slot` is the name of the kernels' slot, and the prefix of the
-// case's name.
+// Makes a case. `run` calls the kernels; `make` makes their arguments, and is called once per copy
+// of the operands. `slot` is the name of the kernels' slot and the prefix of the case's name.
 template <typename Args>
 KernelCase make_case(std::string name, const char* slot, RunCase<Args> run, DType dtype,
                      std::function<Args(Operands&)> make, MakeVendorCall<Args> vendor = nullptr,
@@ -157,8 +158,8 @@ KernelCase make_case(std::string name, const char* slot, RunCase<Args> run, DTyp
     if (vendor) state->vendor = vendor(bench.device(), state->args.front());
     Exec exec = bench.exec();
     exec.deterministic = options.deterministic;
-    // Some kernels are chosen by the device, not by a plan. Capability 8.0 (A100) has only portable
-    // ones.
+    // The device chooses some kernels, without a plan. On compute capability 8.0 (A100) it chooses
+    // only portable ones.
     if (options.family == KernelFamily::kPortable && exec.device.arch == 90) exec.device.arch = 80;
     PreparedCase prepared{.cost = cost_of(state->args.front()),
                           .run = [state, run, exec] { run(exec, state->next(state->turn)); },
@@ -180,7 +181,7 @@ KernelCase make_case(std::string name, const char* slot, RunCase<Args> run, DTyp
           .prepare = prepare};
 }
 
-// Makes a case that calls one slot.
+// Makes a case that calls the kernel of one slot.
 template <typename Args>
 KernelCase make_case(std::string name, const kernels::Slot<Args>& slot, DType dtype,
                      std::function<Args(Operands&)> make, MakeVendorCall<Args> vendor = nullptr,
@@ -196,7 +197,8 @@ KernelCase make_gemm_case(std::string name, DType dtype,
                           std::function<kernels::GemmArgs(Operands&)> make,
                           const CaseOptions& options = {});
 
-// Returns a plan for a GEMM by this family's kernels; for Hopper, with the fastest tile.
+// Returns a plan that computes the GEMM with this family's kernels. For Hopper, it has the fastest
+// tile.
 kernels::GemmPlan plan_of_family(KernelFamily family, const Device& device,
                                  const kernels::GemmArgs& args);
 

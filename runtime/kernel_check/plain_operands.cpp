@@ -6,7 +6,7 @@
 namespace shale::kernel_check {
 namespace {
 
-// Returns operands with the sizes of the first output; none if one is strided.
+// Returns the operands with the sizes of the first output; nullopt if one is strided.
 Plain by_rows(std::vector<View> in, std::vector<View> out) {
   std::erase_if(in, [](const View& view) { return !view.defined(); });
   std::erase_if(out, [](const View& view) { return !view.defined(); });
@@ -16,7 +16,8 @@ Plain by_rows(std::vector<View> in, std::vector<View> out) {
   return PlainOperands{.in = std::move(in), .out = std::move(out), .shape = shape};
 }
 
-// Returns true for a matrix that is stored by columns, false by rows; none: neither is dense.
+// Returns true if the matrix is stored column by column, false if row by row, nullopt if it is
+// dense in neither order.
 std::optional<bool> stored_transposed(const View& matrix) {
   if (matrix.contiguous()) return false;
   const bool columns = matrix.strides[0] == 1 && matrix.strides[1] == matrix.shape[0];
@@ -58,7 +59,7 @@ Plain plain_operands(const kernels::RmsNormFwdArgs& a) {
 
 Plain plain_operands(const kernels::PointwiseArgs& a) {
   std::vector<View> in(a.inputs.begin(), a.inputs.end());
-  for (View& view : in) {  // a row that is broadcast over rows
+  for (View& view : in) {  // A row that is broadcast to all rows becomes a vector [cols].
     if (!view.defined() || view.shape.ndim() != 2 || view.strides[0] != 0) continue;
     view.shape = {view.shape[1]};
     view.strides = {1};

@@ -15,10 +15,10 @@ struct PlainOperands {
   std::vector<View> in, out;
   std::vector<int64_t> shape;
 };
-using Plain = std::optional<PlainOperands>;  // none: a foreign function cannot make this call
+using Plain = std::optional<PlainOperands>;  // nullopt: a foreign function cannot make this call
 
-// The comments list inputs -> outputs; shape. cols: the last dimension; rows: all others. Operands
-// are dense unless stated otherwise.
+// Each comment lists "inputs -> outputs; sizes". cols is the last dimension; rows is the product of
+// all other dimensions. Operands are dense unless stated otherwise.
 Plain plain_operands(const kernels::GeluFwdArgs& a);     // x -> y; rows, cols
 Plain plain_operands(const kernels::GeluBwdArgs& a);     // x, dy -> dx; rows, cols
 Plain plain_operands(const kernels::SwiGluFwdArgs& a);   // gate, up -> y; rows, cols
@@ -31,12 +31,13 @@ Plain plain_operands(const kernels::SoftmaxBwdArgs& a);  // y, dy -> dx; rows, c
 Plain plain_operands(const kernels::LayerNormFwdArgs& a);
 // x, gain -> y, or x, residual, gain -> y, sum; rows, cols.
 Plain plain_operands(const kernels::RmsNormFwdArgs& a);
-// The program's inputs -> its outputs; rows, cols. Broadcast rows are [cols].
+// inputs of the program -> its outputs; rows, cols. Rows that are broadcast are [cols].
 Plain plain_operands(const kernels::PointwiseArgs& a);
-// a, b -> c; m, n, k, 1 if a is stored as [k, m], 1 if b is stored as [n, k]. Without epilogue.
+// a, b -> c; m, n, k, 1 if a is stored as [k, m] (else 0), 1 if b is stored as [n, k]. Not for
+// GEMMs with an epilogue.
 Plain plain_operands(const kernels::GemmArgs& a);
 // q, k, v -> out; B, T, H, heads of k and v, D, elements from a token of q, k or v to the next, 1
-// if causal. Without any other mask.
+// if causal. Not for attention with any other mask.
 Plain plain_operands(const kernels::AttentionFwdArgs& a);
 template <typename Args>
 Plain plain_operands(const Args&) {

@@ -35,9 +35,9 @@ class Conv2d : public Module {
 // Selects whether ReLU is applied to a result.
 enum class Relu : bool { kNo, kYes };
 
-// Batch norm (runtime/ops/batch_norm.h), with the names of published weights: weight (the gain) and
-// bias [width], without weight decay; buffers running_mean and running_var. Each rank has its own
-// running statistics, unless set_peers() was called: then all ranks have the same.
+// Batch norm (runtime/ops/batch_norm.h). Parameters have the names of published weights: weight
+// (the gain) and bias, both [width], without weight decay. Buffers: running_mean and running_var.
+// Each rank has its own running statistics; after set_peers() all ranks have the same.
 class BatchNorm : public Module {
  public:
   struct Config {
@@ -50,7 +50,8 @@ class BatchNorm : public Module {
   // x, residual (optional, added to the result before relu) and the result: [..., width].
   Tensor forward(const Tensor& x, Relu relu = Relu::kNo, const Tensor& residual = {});
 
-  // Sets the ranks whose samples the batch statistics include besides this rank's; null: none.
+  // Sets the other ranks whose samples the batch statistics include; null: only this rank's
+  // samples.
   void set_peers(std::shared_ptr<const BatchPeers> peers) { peers_ = std::move(peers); }
 
   Parameter& weight;

@@ -12,7 +12,8 @@ namespace {
 void check_sizes(const LinearWeights& layer, const Device& device) {
   const int64_t unit = kernels::fp8_lines_unit(device);
   Shape shape = layer.weight.shape;
-  // The parameter of a quantized weight has bytes in place of columns.
+  // The second dimension of a quantized weight's parameter is in bytes. The GEMM has the columns of
+  // the weight.
   if (layer.weight.whole != layer.weight_shape()) shape[1] = layer.weight_shape()[1];
   if (shape[0] % unit == 0 && shape[1] % unit == 0) return;
   throw ConfigError(cat("--dtype fp8: the weight of ", layer.full_name(), " is ", shape,

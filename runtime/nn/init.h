@@ -7,11 +7,12 @@
 
 namespace shale {
 
-// Initial value of a parameter: constant, or normal from Philox keyed by (seed, name, element). Any
-// range can thus be filled by itself, and values do not depend on the number of ranks.
+// Initial value of a parameter: a constant, or normal random numbers from Philox. A number depends
+// only on the seed, the parameter's name and the element's index. So any range can be filled
+// without the rest, and values do not depend on the number of ranks.
 struct Init {
   float mean = 0;
-  float std = 0;  // 0: the constant `mean`
+  float std = 0;  // standard deviation; 0: the constant `mean`
 
   static Init zeros() { return {}; }
   static Init ones() { return {.mean = 1}; }

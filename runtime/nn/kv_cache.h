@@ -17,7 +17,8 @@ struct CachedLayer {
   std::pair<Tensor, Tensor> append(const Tensor& k, const Tensor& v) const;
 };
 
-// Part `i` of n interleaved parts: a view [B, T, heads, D] of [B, T, n, heads, D].
+// Returns part i of a tensor with n interleaved parts: the view [B, T, heads, D] at index i of the
+// third dimension of [B, T, n, heads, D].
 Tensor part_of(const Tensor& parts, int64_t i);
 
 }  // namespace shale::nn

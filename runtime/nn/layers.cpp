@@ -19,8 +19,8 @@
 namespace shale::nn {
 namespace {
 
-// True if a layer must compute its GEMMs separately, because it has an adapter, frozen storage or
-// fp8 operands.
+// True if one of the layers must compute its GEMM separately, because it has an adapter, frozen
+// storage or fp8 operands.
 bool wants_product(std::initializer_list<const LinearWeights*> layers) {
   return std::any_of(layers.begin(), layers.end(), [](const LinearWeights* layer) {
     return layer->adapter() != nullptr || layer->kept_as() != FrozenDType::kCompute ||
@@ -63,10 +63,11 @@ Tensor LinearWeights::product(const Tensor& x, const Tensor& residual) const {
     values = thawed(values, kept_as_, {values.size(0), x.size(-1)}, x.dtype());
   }
   if (adapter_ == nullptr) return linear(x, values, added_bias(), residual, operands);
-  // With context parallelism, reshape() makes the gradients of both uses of x add up here, before
-  // gradients of other layers are added.
+  // x is used twice, by the layer and by its adapter. With context parallelism, reshape() makes the
+  // gradients of the two uses add up first, before gradients from other layers are added.
   const Tensor in = distribution().shares_sequences() ? reshape(x, x.shape()) : x;
-  // The adapter's op makes the result, so linear() must not send its rows (nn/distribution.h).
+  // A residual made by no_residual() would make linear() send its rows (nn/distribution.h). But the
+  // result is complete only after the adapter's op, so linear() gets an ordinary undefined tensor.
   const Tensor rest = residual.defined() ? residual : Tensor();
   return adapter_->forward(in, linear(in, values, added_bias(), rest, operands));
 }
@@ -215,7 +216,8 @@ Tensor RmsNorm::forward(const Tensor& x) {
   });
 }
 
-// Sums squares in f32 over this rank's channels, then over ranks.
+// Normalises rows whose channels are sharded: sums squares in f32 over this rank's channels, then
+// over ranks.
 Tensor RmsNorm::normed_shares(const Tensor& x) const {
   const float share = 1 / static_cast<float>(weight.whole[0]);
   const Tensor wide = cast(x, DType::kF32);

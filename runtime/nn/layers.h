@@ -13,8 +13,8 @@
 
 namespace shale::nn {
 
-// Standard layers. Shapes are those of the ops they call (runtime/ops/). Each layer's constructor
-// declares how ranks may shard its parameters (Parameter::split).
+// Standard layers. Their shapes are those of the ops that they call (runtime/ops/). A layer's
+// constructor declares how ranks may shard its parameters (Parameter::split).
 
 // Declares that every rank holds all parameters of these modules (Share::kReplicate).
 void replicate(const std::vector<Module*>& modules);
@@ -26,8 +26,8 @@ class Lora;  // runtime/nn/lora.h
 struct LoraOptions;
 enum class FrozenDType : uint8_t;  // runtime/nn/frozen.h
 
-// Parameters of a linear layer: weight [out, in], bias [out]. The layer around it computes the GEMM
-// together with other GEMMs, so this module never runs by itself.
+// Parameters of a linear layer: weight [out, in], bias [out]. The enclosing layer computes the
+// GEMM, together with other GEMMs, so this module never runs by itself.
 class LinearWeights : public Module {
  public:
   LinearWeights(Module* parent, std::string name, int64_t in, int64_t out, Init weight_init,
@@ -37,9 +37,9 @@ class LinearWeights : public Module {
   // Returns the bias to add on this rank; undefined without a bias, or if another rank adds it.
   Tensor added_bias() const { return bias != nullptr ? bias->added_value() : Tensor(); }
 
-  // Shard the weight over ranks by outputs or by inputs; with inputs, the first rank adds the bias.
-  // Sharding by outputs shards an adapter's B and replicates its A; sharding by inputs shards its A
-  // and replicates its B.
+  // Declare that ranks shard the weight by outputs or by inputs. By outputs, an adapter's B is
+  // sharded and its A replicated. By inputs, its A is sharded and its B replicated, and the first
+  // rank adds the bias.
   struct Outputs {
     int64_t groups = 1, unit = 1;  // see Split
   };
@@ -47,22 +47,24 @@ class LinearWeights : public Module {
   void split_outputs() { split_outputs(Outputs()); }
   void split_inputs();
 
-  // x weightᵀ + bias + residual (optional), plus the adapter's result if there is one.
+  // Returns x weightᵀ + bias + residual (optional), plus the adapter's result if there is an
+  // adapter.
   Tensor product(const Tensor& x, const Tensor& residual = {}) const;
-  // Adds an adapter, before parameters have memory. Throws InternalError unless is_adaptable.
+  // Adds an adapter. Call it before the parameters have memory. Throws InternalError unless
+  // is_adaptable.
   void adapt(const LoraOptions& options, uint32_t dropout_site);
   const Lora* adapter() const { return adapter_.get(); }  // null: no adapter
-  // Freezes the weight and stores it in this dtype, before it has memory (keep_frozen(),
-  // nn/frozen.h). The parameter of a quantized weight is [out, bytes per row].
+  // Freezes the weight and stores it in this dtype (keep_frozen(), nn/frozen.h). Call it before the
+  // weight has memory. The parameter of a quantized weight is [out, bytes per row].
   void keep_as(FrozenDType dtype);
   FrozenDType kept_as() const { return kept_as_; }
-  Shape weight_shape() const { return {out_, in_}; }  // independent of the storage format
+  Shape weight_shape() const { return {out_, in_}; }  // shape before quantization
 
   Parameter& weight;
   Parameter* bias;                       // null: no bias
   Operands operands = Operands::kPlain;  // operand format of the GEMMs (nn/fp8.h)
-  // True if the enclosing layer calls product() whenever there is an adapter or another operand
-  // format.
+  // True if the enclosing layer calls product() when this layer has an adapter or another operand
+  // format. Only then it can have an adapter.
   bool is_adaptable = false;
 
  private:
@@ -71,7 +73,7 @@ class LinearWeights : public Module {
   FrozenDType kept_as_{};  // kCompute: not frozen
 };
 
-// x weightᵀ + bias (runtime/ops/linear.h).
+// A layer that returns x weightᵀ + bias (runtime/ops/linear.h).
 class Linear : public LinearWeights {
  public:
   Linear(Module* parent, std::string name, int64_t in, int64_t out, Init weight_init,
@@ -105,8 +107,8 @@ class FeedForward : public Module {
 
 // Llama's feed-forward block (runtime/ops/swiglu.h), with names and layouts of published
 // checkpoints: gate_proj.weight and up_proj.weight [hidden, width], down_proj.weight [width,
-// hidden]. A hidden size of 8/3 width has as many parameters as a GELU block of 4 width; models
-// round it up to a multiple of 256.
+// hidden]. With hidden = 8/3 width it has as many parameters as a GELU block with hidden = 4 width.
+// Models round this up to a multiple of 256.
 class SwiGlu : public Module {
  public:
   struct Config {
@@ -123,7 +125,7 @@ class SwiGlu : public Module {
   LinearWeights down_proj;
 };
 
-// Restricts or extends the keys that the tokens attend to.
+// Limits the keys to which tokens attend (first_keys), or adds the keys of earlier tokens (cached).
 struct AttentionSight {
   Tensor first_keys = {};               // see AttentionOptions
   const CachedLayer* cached = nullptr;  // KV cache of the preceding tokens
@@ -170,8 +172,8 @@ class LayerNorm : public Module {
   float eps_;
 };
 
-// RMSNorm. weight (the gain): [width], without weight decay. If ranks share the channels of rows
-// and of the gain, forward() sums the squares of the channels over the ranks.
+// RMSNorm. weight (the gain): [width], without weight decay. If the channels of x and of the gain
+// are sharded over ranks, forward() sums the squares over the ranks.
 class RmsNorm : public Module {
  public:
   RmsNorm(Module* parent, std::string name, int64_t width, float eps);
@@ -186,20 +188,20 @@ class RmsNorm : public Module {
   float eps_;
 };
 
-// Embedding table. weight: [rows, width], used by lookups and by output layers tied to it. Sharded
-// over ranks by rows.
+// Embedding table. weight: [rows, width], sharded over ranks by rows. It is used by lookups and by
+// output layers that are tied to it.
 class Embedding : public Module {
  public:
   Embedding(Module* parent, std::string name, int64_t rows, int64_t width, Init init);
   bool runs() const override { return false; }
 
-  // Rows of `ids` [B, T] i32, which are below `rows`, plus those of `positions` if given. Returns
-  // [B, T, width], or this rank's slice if the table is sharded; the first rank then holds the
-  // whole position table (Share::kFirst). at: [B, T] i32, the positions, if they differ from 0 ...
-  // T - 1.
+  // Returns the rows of this table at `ids` [B, T] i32, plus the rows of the table `positions` if
+  // given: [B, T, width]. at: [B, T] i32, the positions; undefined: 0 ... T - 1. If this table is
+  // sharded, returns this rank's slice, and only the first rank has the position table
+  // (Share::kFirst).
   Tensor forward(const Tensor& ids, const Embedding* positions = nullptr, const Tensor& at = {});
-  // linear_cross_entropy() (ops/loss.h) of an output layer with this weight, over the tokens of all
-  // ranks. x: [B, T, width], or a slice; targets: [B, T].
+  // linear_cross_entropy() (ops/loss.h) over the tokens of all ranks, with this table as the weight
+  // of the output layer. x: [B, T, width], or this rank's slice; targets: [B, T].
   Tensor loss(const Tensor& x, const Tensor& targets, int64_t vocab,
               const ClassifierLossOptions& options = {});
 

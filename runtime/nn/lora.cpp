@@ -12,7 +12,7 @@
 namespace shale::nn {
 namespace {
 
-// First dropout site of adapters, above the sites of models, which count from 0.
+// First dropout site of adapters. It is far above the sites of models, which count from 0.
 constexpr uint32_t kFirstSite = 1u << 24;
 
 // Collects the layers of a subtree that can have an adapter.
@@ -38,7 +38,8 @@ void check(const LoraOptions& options) {
   }
 }
 
-// Initial values of A: normal, with the variance of PEFT's uniform distribution in +-1 / sqrt(in).
+// Returns initial values of A: normal, with the variance of PEFT's uniform distribution in +-1 /
+// sqrt(in).
 Init a_init(int64_t in) {
   return Init::normal(1 / std::sqrt(3 * static_cast<float>(in)));
 }
@@ -56,7 +57,8 @@ Lora::Lora(LinearWeights& layer, const LoraOptions& options, uint32_t dropout_si
       b(&layer, "lora_B", options.rank, layer.weight_shape()[0], Init::zeros(), Bias::kNo),
       options_(options),
       dropout_site_(dropout_site) {
-  // Shards the matrix that has the sharded dimension of the layer's weight; replicates the other.
+  // Shards B if the layer's weight is sharded by outputs, A if by inputs, and replicates the other
+  // matrix.
   replicate({&a, &b});
   const Split& split = layer.weight.split;
   if (split.share == Share::kShard) (split.dim == 0 ? b : a).weight.split = split;

@@ -12,15 +12,17 @@ namespace shale::nn {
 struct LoraOptions {
   int64_t rank = 8;
   double alpha = 16;
-  double dropout = 0;            // applied to an adapter's input
-  bool rank_stabilized = false;  // scale alpha / sqrt(rank) (arXiv:2312.03732); else alpha / rank
+  double dropout = 0;  // probability of dropout on an adapter's input
+  // true: scale alpha / sqrt(rank) (arXiv:2312.03732); false: alpha / rank
+  bool rank_stabilized = false;
 
-  // Returns the factor of the adapter's result: see rank_stabilized.
+  // Returns the factor of the adapter's result, which depends on rank_stabilized.
   double scale() const;
 };
 
-// Adds scale * B A x to the result of a layer [out, in]. A is "lora_A.weight" [rank, in], initially
-// random; B is "lora_B.weight" [out, rank], initially zero. Both are in child modules of the layer.
+// LoRA adapter: adds scale * B A x to the result of a layer [out, in]. A is "lora_A.weight" [rank,
+// in], initially random. B is "lora_B.weight" [out, rank], initially zero. Both are in child
+// modules of the layer.
 class Lora {
  public:
   // The layer must outlive this adapter.
@@ -38,15 +40,19 @@ class Lora {
 // Target that selects all linear layers.
 inline constexpr const char* kAllLinear = "all-linear";
 
-// Adds adapters to the tree's linear layers that match a target. A layer matches if its full name
-// is the target or ends with "." and the target ("q_proj", "self_attn.q_proj"), or if the target
-// ends with "." and its full name ("model." before a full name); "all-linear" matches all layers
-// that can have an adapter. Freezes all other parameters. Returns the layers in tree order. Throws
-// ConfigError for invalid sizes, and for a target that no layer matches, with the names of the
-// layers.
+// Adds adapters to the tree's linear layers that match one of the targets, and freezes all other
+// parameters. A layer matches
+//
+// - if the target is its full name, or the end of its full name after a "." ("q_proj",
+//   "self_attn.q_proj");
+// - if the target ends with "." and the layer's full name (such as "model." and the full name);
+// - if the target is "all-linear" and the layer can have an adapter.
+//
+// Returns the layers in tree order. Throws ConfigError for invalid sizes, and for a target that no
+// layer matches, with the names of the layers.
 std::vector<LinearWeights*> add_adapters(Module& root, const LoraOptions& options,
                                          const std::vector<std::string>& targets);
-// Layers of a tree that have adapters, in tree order.
+// Returns the layers of a tree that have adapters, in tree order.
 std::vector<LinearWeights*> adapted_layers(Module& root);
 
 // True if the parameter is an A or a B of an adapter.

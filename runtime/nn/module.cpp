@@ -20,9 +20,10 @@ std::string join(const std::string& prefix, const std::string& name) {
   return prefix.empty() ? name : cat(prefix, ".", name);
 }
 
-// Adds a backward node to the defined tensors that calls `hook` before it passes their gradients
-// on. Uniquely owned tensors are hooked in place, others through a view. use: a leaf that the node
-// takes as a further input, so that backward counts this use of it; may be undefined.
+// Adds a backward node to the defined tensors; it calls `hook` before it passes their gradients on.
+// A tensor that nothing else holds gets the node in place; another tensor is replaced by a view.
+// use: a leaf, may be undefined, that becomes a further input of the node. It lets backward count
+// how often the module was used.
 std::vector<Tensor> with_backward_hook(const char* op, std::vector<Tensor> tensors,
                                        std::function<void()> hook, const Tensor& use = {}) {
   std::vector<Tensor> from;
@@ -51,7 +52,7 @@ std::vector<Tensor> with_backward_hook(const char* op, std::vector<Tensor> tenso
   return tensors;
 }
 
-// Makes the parameter's value: a leaf without memory.
+// Creates parameter.value: a leaf without memory.
 void make_value(Parameter& parameter) {
   auto impl = std::make_shared<TensorImpl>();
   impl->shape = parameter.shape;
@@ -60,7 +61,7 @@ void make_value(Parameter& parameter) {
   leaf_state(parameter.value).name = parameter.full_name();
 }
 
-// Makes another leaf over the memory of a parameter, which is not allocated yet.
+// Returns another leaf for the memory of a parameter. The memory is not allocated yet.
 Tensor leaf_like(const Parameter& parameter, const std::string& suffix) {
   auto impl = std::make_shared<TensorImpl>();
   impl->shape = parameter.shape;
@@ -330,8 +331,8 @@ Module::Tensors Module::run_once(const Tensors& inputs,
   const bool after = last || !hooks(HookPoint::kAfterBackward).empty();
   const bool before = !hooks(HookPoint::kBeforeBackward).empty();
   const Tensor use = last ? counted_use(inputs.front().context()) : Tensor();
-  // True if no input needs a gradient: no after_backward hook then marks the end of this use in
-  // backward.
+  // True if no input needs a gradient. Then there is no after_backward hook to mark the end of this
+  // use in backward.
   const bool open = last && std::none_of(inputs.begin(), inputs.end(), [](const Tensor& x) {
                       return x.defined() && x.requires_grad();
                     });

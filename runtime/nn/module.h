@@ -22,47 +22,50 @@ namespace nn {
 class Distribution;
 }  // namespace nn
 
-// A parameter as its module declares it. It has no memory until its module is materialised (below)
-// or sharded (comm/parallel/data/data_parallel.h). `value` is a leaf that exists from the start.
+// A parameter, as declared by its module. It has no memory until its module is materialised
+// (materialize()) or sharded (comm/parallel/data/data_parallel.h). `value` is a leaf that exists
+// from the start.
 struct Parameter {
   std::string name;        // name in its module: "weight"
   Shape shape;             // shape of `value` on this rank
-  Shape whole;             // shape over all ranks; used by everything that is not local to a rank
+  Shape whole;             // shape over all ranks; used by code that is not local to a rank
   Split split = {};        // how tensor-parallel ranks may shard it
   Sharding sharding = {};  // how `shape` derives from `whole`
   Init init;
   bool decay = true;      // true: weight decay applies
-  bool trainable = true;  // may only be set before the parameter has memory
-  int64_t matrices = 1;   // equal row blocks that are separate matrices: 3 for fused QKV
-  // Rows at the end of `whole` that the model never uses, because a vocabulary is padded for the
-  // kernels. Statistics of the parameter exclude them.
+  bool trainable = true;  // true: gets gradients; may only be set before the parameter has memory
+  int64_t matrices = 1;   // number of separate matrices, in equal row blocks: 3 for fused QKV
+  // Number of rows at the end of `whole` that the model never uses. The vocabulary is padded with
+  // them for the kernels. Statistics of the parameter exclude them.
   int64_t padding_rows = 0;
-  Tensor value;  // in the compute dtype
-  // True if used both as an embedding and as the output layer. A trainer may then keep the
-  // gradients of the two uses separate (keep_apart()) and add them at the end.
+  Tensor value;  // values in the compute dtype
+  // True if the parameter is both an embedding and the weight of the output layer. A trainer may
+  // then keep the gradients of the two uses separate (keep_apart()) and add them at the end.
   bool tied = false;
-  // Leaf of the output layer, if kept apart, over the same memory; else undefined.
+  // Leaf for the output layer over the same memory as `value`, if the gradients are kept separate;
+  // else undefined.
   Tensor tied_value = {};
   Module* owner = nullptr;
-  // For a process that hosts several mesh ranks, each with a separate model
-  // (comm/parallel/hosted_models.h): the corresponding parameters of the process's tensor-parallel
-  // ranks, beginning with this parameter. Empty if this parameter is not the first rank's, or if
-  // the model is not sharded.
+  // Used in a process that hosts several mesh ranks, each with a separate model
+  // (comm/parallel/hosted_models.h). In the first tensor-parallel rank's model: the corresponding
+  // parameters of all tensor-parallel ranks of the process, beginning with this one. Otherwise
+  // empty.
   std::vector<Parameter*> peers = {};
-  // Corresponding parameters of models that process other tokens, with the same values in the same
-  // memory. The trainer sums their gradients.
+  // Corresponding parameters of other models in this process. They process other tokens but use the
+  // same memory. The trainer sums their gradients.
   std::vector<Parameter*> copies = {};
 
   int64_t numel() const { return shape.numel(); }
-  std::string full_name() const;  // from the root: "h.0.ln_1.weight"
-  // Returns the leaf for an output layer, which may be tied to an embedding.
+  std::string full_name() const;  // name from the root: "h.0.ln_1.weight"
+  // Returns the leaf that an output layer must use, whether it is tied to an embedding or not.
   const Tensor& output_value() const { return tied_value.defined() ? tied_value : value; }
-  // The value that this rank must add: `value`, or undefined if the first rank adds it
-  // (Share::kFirst).
+  // Returns `value`, for a layer that adds it to a sum over ranks. Undefined if another rank adds
+  // it (Share::kFirst).
   Tensor added_value() const;
-  // Creates or removes `tied_value`, also of copies. Call it before the parameter has memory.
+  // Creates or removes `tied_value`, here and in `copies`. Call it before the parameter has memory.
   void keep_apart(bool apart);
-  // Makes another model's parameter a copy of this one. Call it before the parameter has memory.
+  // Makes a parameter of another model use the memory of this one (see `copies`). Call it before
+  // the parameter has memory.
   void add_copy(Parameter& copy);
   // Makes this parameter the part of `whole` that `sharding` describes. Call it before the
   // parameter has memory. Throws ConfigError.
@@ -70,16 +73,17 @@ struct Parameter {
 
   // Gives `value` its memory: elements [offset, offset + numel) of `storage`, seen as `dtype`.
   void bind(Context& context, std::shared_ptr<Storage> storage, int64_t offset, DType dtype);
-  // Visits all leaves over the parameter's memory, `value` among them.
+  // Calls visit for every leaf that uses the parameter's memory: `value`, `tied_value`, and those
+  // of copies.
   void for_each_value(const std::function<void(Tensor&)>& visit);
   // Removes the memory; using the parameter is then an error until bind().
   void unbind();
-  // Writes elements [begin, begin + to.numel()) of this rank's part of the initial value. The
-  // values are bitwise those of the whole parameter.
+  // Writes elements [begin, begin + to.numel()) of this rank's part of the initial value. They
+  // equal the elements of the unsharded parameter to the bit.
   void write_initial(const Exec& exec, uint64_t seed, int64_t begin, const View& to) const;
 };
 
-// How a buffer's values differ between ranks.
+// Relation between the values of a buffer on different ranks.
 enum class BufferRanks : uint8_t {
   kSame,  // all ranks have the same values
   // Each rank has its own values, such as running statistics of its samples. Checkpoints, exports
@@ -87,15 +91,16 @@ enum class BufferRanks : uint8_t {
   kMean,
 };
 
-// State that is saved with the model but not trained, f32. It gets memory when its module is
+// State that is not trained but saved with the model, f32. It gets memory when its module is
 // materialised or sharded.
 struct Buffer {
   std::string name;
   Shape shape;
   float initial = 0;  // initial value of every element
   BufferRanks ranks = BufferRanks::kSame;
-  bool persistent = true;  // true: checkpoints contain it
-  // Its module may store its own tensor here; an undefined tensor means that there are no values.
+  bool persistent = true;  // true: checkpoints contain the buffer
+  // Values. The module may store its own tensor here; undefined means that the buffer has no
+  // values.
   Tensor value = {};
   const Module* owner = nullptr;
 
@@ -106,22 +111,24 @@ struct Buffer {
   void unbind();
 };
 
-// Points at which module hooks run. When a segment is recomputed (autograd/recompute.h), the
-// forward hooks of its modules run again, always in pairs, while AutogradState::recomputing is set.
-// This may happen between the backward hooks of the same module; backward then still needs the
-// parameters after the second kAfterForward. kAfterForward also runs after a body that throws.
+// Points at which module hooks run. kAfterForward also runs after a body that throws.
+//
+// When a segment is recomputed (autograd/recompute.h), the forward hooks of its modules run again,
+// always in pairs, while AutogradState::recomputing is set. This may happen between the backward
+// hooks of the same module, so backward may still need the parameters after the second
+// kAfterForward.
 enum class HookPoint {
   kBeforeForward,
   kAfterForward,
   kBeforeBackward,
   kAfterBackward,
-  // Called after kAfterBackward of the module's last use in a backward graph. Not called if one of
-  // the uses has no input with a gradient.
+  // Called after kAfterBackward of the module's last use in a backward graph. Not called if there
+  // is a use in which no input needs a gradient.
   kAfterLastBackward,
 };
 
-// A node of the model tree. Subclasses hold their children as members, declare their parameters in
-// the constructor, and have a forward with their own signature that calls run():
+// A node of the model tree. A subclass has its children as members and declares its parameters in
+// the constructor. Its forward has any signature, and calls run():
 //
 //   struct Block : Module {
 //     Block(Module* parent, std::string name, int64_t width) : Module(parent, std::move(name)),
@@ -144,39 +151,40 @@ class Module {
   Module* parent() const { return parent_; }
   const std::vector<Module*>& children() const { return children_; }
 
-  // Parameters declared here, without the children's; parameters of other modules used here (tied
-  // weights).
+  // own_parameters() are declared by this module, without those of children. Tied parameters are
+  // declared by other modules and used by this one.
   const std::vector<std::unique_ptr<Parameter>>& own_parameters() const { return parameters_; }
   const std::vector<Parameter*>& tied_parameters() const { return tied_; }
   // All parameters and buffers of the subtree, each once, in the order of declaration.
   std::vector<Parameter*> parameters() const;
   std::vector<Buffer*> buffers() const;
-  Parameter* find_parameter(std::string_view full_name) const;  // null when absent
+  // returns null if there is no such parameter
+  Parameter* find_parameter(std::string_view full_name) const;
 
   using Hook = std::function<void()>;
   // Adds a hook; hooks of a point run in the order of addition. Returns the id for remove_hook().
   uint64_t add_hook(HookPoint point, Hook hook);
   void remove_hook(HookPoint point, uint64_t id);
 
-  // State that a higher layer attaches to this module. It is destroyed last, possibly after the
-  // modules and parameters below this one.
+  // State that a higher layer attaches to this module. It may be destroyed after the modules and
+  // parameters below this one.
   struct Attachment {
     virtual ~Attachment() = default;
   };
   Attachment* attachment() const { return attachment_.get(); }
   void attach(std::unique_ptr<Attachment> attachment) { attachment_ = std::move(attachment); }
 
-  // Sets the dtypes of the subtree, unless a module inside sets its own. Parameters get the compute
+  // Sets the dtypes of the subtree; a module inside may set other ones. Parameters get the compute
   // dtype, the input is cast to it, and the result is cast to the output dtype. Call it before
-  // parameters have memory. Overrides the dtype of materialize() or of a data-parallel unit. Throws
-  // ConfigError.
+  // parameters have memory. It has priority over the dtype of materialize() or of a data-parallel
+  // unit. Throws ConfigError.
   void set_precision(const amp::Precision& precision);
-  // The precision of this module or of the nearest module around it that has one; null: none was
-  // set.
+  // Returns the precision of this module, or of the nearest enclosing module that has one; null:
+  // none was set.
   const amp::Precision* precision() const;
 
-  // The distribution of this module or of the nearest module around it that has one; by default one
-  // rank does everything (nn/distribution.h).
+  // Returns the distribution of this module, or of the nearest enclosing module that has one. By
+  // default one rank does everything (nn/distribution.h).
   const nn::Distribution& distribution() const;
   void set_distribution(const nn::Distribution* distribution) { distribution_ = distribution; }
 
@@ -185,12 +193,12 @@ class Module {
   void set_recompute(Recompute level);
 
   // True if forward calls run(), so that hooks fire. False for a module that only names parameters
-  // which others use: it cannot be a data-parallel unit, and cannot be recomputed.
+  // for other modules. Such a module cannot be a data-parallel unit, and cannot be recomputed.
   virtual bool runs() const { return true; }
 
  protected:
-  // Cast inputs and results of a module with its own precision; otherwise they return their
-  // argument. For modules with several inputs or results; run() does this for one.
+  // Cast an input or a result of a module that has its own precision; otherwise return their
+  // argument. A module with several inputs or results calls them; run() calls them for one.
   Tensor enter(const Tensor& x) const;
   Tensor leave(const Tensor& y) const;
 
@@ -201,15 +209,15 @@ class Module {
   // Declares that this module uses a parameter declared elsewhere in the tree.
   void tie(Parameter& parameter) { tied_.push_back(&parameter); }
 
-  // Calls body between the forward hooks and adds the backward hooks to the graph: before-backward
-  // runs when the gradients of the results are complete, after-backward when the gradients of the
-  // inputs are (never, if no input has a gradient). In-place ops may change a result that nothing
-  // else holds, with or without hooks. Without hooks this is body(inputs). Results, and inputs
-  // except the first, may be undefined. With set_recompute(), backward calls body again, so body
-  // must capture by value.
+  // Calls body between the forward hooks, and adds the backward hooks to the graph. Before-backward
+  // hooks run when the gradients of the results are complete. After-backward hooks run when the
+  // gradients of the inputs are complete; they never run if no input has a gradient. In-place ops
+  // may change a result that nothing else holds, with or without hooks. Without hooks this is
+  // body(inputs). Results may be undefined, and so may inputs except the first. With
+  // set_recompute(), backward calls body again, so body must capture by value.
   using Tensors = std::vector<Tensor>;
   Tensors run(const Tensors& inputs, const std::function<Tensors(const Tensors&)>& body);
-  // run() with one input, or two of which the second may be undefined, and one result.
+  // run() with one result and one input, or two inputs; the second may be undefined.
   Tensor run(const Tensor& x, const std::function<Tensor(const Tensor&)>& body);
   Tensor run(const Tensor& x, const Tensor& residual,
              const std::function<Tensor(const Tensor&, const Tensor&)>& body);
@@ -218,7 +226,7 @@ class Module {
   Tensors run_once(const Tensors& inputs, const std::function<Tensors(const Tensors&)>& body);
   void call_hooks(HookPoint point) const;
   Tensor counted_use(Context& context);
-  using Hooks = std::map<uint64_t, Hook>;  // hooks by id, hence in order of addition
+  using Hooks = std::map<uint64_t, Hook>;  // hooks by id, that is, in the order of addition
   const Hooks& hooks(HookPoint point) const { return hooks_[static_cast<size_t>(point)]; }
 
   std::unique_ptr<Attachment> attachment_;
@@ -233,19 +241,20 @@ class Module {
   const nn::Distribution* distribution_ = nullptr;
   std::array<Hooks, 5> hooks_;
   uint64_t next_hook_ = 0;
-  Tensor uses_;  // a leaf that every use takes as an input, so that backward counts the uses
-  bool has_open_use_ = false;  // the running backward has an open use (see run())
+  Tensor uses_;  // a leaf that is an input of every use, so that backward counts the uses
+  // true: a use in the running backward has no input with a gradient (see run())
+  bool has_open_use_ = false;
 };
 
 // Number of elements of all parameters of the tree, over all ranks.
 int64_t whole_numel(const Module& module);
-// The tree's parameters, once per parameter of the whole model: if this process hosts several
-// tensor-parallel ranks, only the parameters of the first rank.
+// Returns the tree's parameters, one for each parameter of the unsharded model. If this process
+// hosts several tensor-parallel ranks, these are the parameters of the first rank.
 std::vector<Parameter*> whole_parameters(const Module& module);
 
-// Gives every parameter and buffer of the tree its own memory and its initial value, for a model on
-// one device without data parallelism. dtype: for modules without a precision. Throws InternalError
-// for parameters that have memory already or belong to data parallelism.
+// Gives every parameter and buffer of the tree its own memory and its initial value. For a model on
+// one device without data parallelism. dtype: dtype of modules without a precision. Throws
+// InternalError for parameters that already have memory or belong to data parallelism.
 void materialize(Module& module, Context& context, DType dtype, uint64_t seed);
 
 }  // namespace shale

@@ -49,7 +49,8 @@ Tensor MoE::forward(const Tensor& x, const Tensor& residual) {
   });
 }
 
-// Counts for the balance loss if other ranks route tokens of the same micro-batch; else empty.
+// Returns memory for the counts of all ranks, which the balance loss needs if other ranks route
+// tokens of the same micro-batch. Otherwise returns nothing.
 CountsOfParts MoE::counts_of(const Tensor& x) const {
   const int64_t here = x.numel() / x.size(-1), tokens = distribution().routed_tokens(here);
   if (tokens == here || router_.balance_loss == 0 || !distribution().counts_routed() ||
@@ -59,7 +60,7 @@ CountsOfParts MoE::counts_of(const Tensor& x) const {
   return {.all = empty(x.context(), {1, gate.weight.whole[0]}, DType::kI32), .tokens = tokens};
 }
 
-// Only the first of several ranks that route the same tokens adds the auxiliary losses and counts
+// If several ranks route the same tokens, only the first adds the auxiliary losses and counts
 // tokens.
 Tensor MoE::mix(const Tensor& x, const Tensor& residual) {
   const CountsOfParts counts = counts_of(x);

@@ -8,16 +8,16 @@
 
 namespace shale::nn {
 
-// Mixture of experts, each a SwiGLU (runtime/ops/moe.h). gate.weight [E, width] is the router; the
+// Mixture of experts, each a SwiGLU (runtime/ops/moe.h). gate.weight [E, width] is the router. The
 // tensors experts.gate_proj and experts.up_proj [E, hidden, width] and experts.down_proj [E, width,
 // hidden] hold all experts. Experts that every token passes through form one wider SwiGLU,
 // "shared_experts".
 //
-// With tensor parallelism each rank has all rows, the whole router, which makes the same choices on
-// every rank, and a part of each expert's hidden channels. With expert parallelism ranks hold
-// different whole experts, and a rank sends its rows to them. Loads and the balance loss count each
-// token once, with context parallelism over the whole sequence. An expert's capacity applies to the
-// tokens routed together.
+// With tensor parallelism each rank has all rows and the whole router, so all ranks choose the same
+// experts. Each rank has a part of each expert's hidden channels. With expert parallelism each rank
+// has some whole experts, and ranks send rows to the ranks that have their experts. Loads and the
+// balance loss count each token once; with context parallelism they count the tokens of the whole
+// sequence. An expert's capacity applies to the tokens that are routed together.
 class MoE : public Module {
  public:
   struct Config {
@@ -33,14 +33,14 @@ class MoE : public Module {
   Tensor forward(const Tensor& x, const Tensor& residual = {});
 
   int64_t expert_count() const { return experts.gate_proj.whole[0]; }
-  // From now on, each forward in training adds the tokens per expert, then the number of dropped
-  // choices, to `loads`, [E + 1] i32; recomputation does not count again. `bias`, [E] f32,
-  // optional, is added to the scores for the choice only, and is saved as the buffer "router_bias".
-  // Undefined tensors stop the counting.
+  // Makes each forward in training add to `loads`, [E + 1] i32: the number of tokens per expert,
+  // then the number of dropped choices. Recomputation does not count again. bias: [E] f32,
+  // optional, is added to the scores when experts are chosen, but not to their weights. It is saved
+  // as the buffer "router_bias". Undefined tensors stop the counting.
   void count_loads(Tensor loads, Tensor bias);
 
-  // Weights of the experts; MoE computes their GEMMs. With expert parallelism only those of this
-  // rank's experts.
+  // Weights of the experts. MoE computes their GEMMs. With expert parallelism they are the weights
+  // of this rank's experts only.
   class Experts : public Module {
    public:
     Experts(Module* parent, const Config& config);
@@ -56,9 +56,9 @@ class MoE : public Module {
   std::unique_ptr<SwiGlu> shared_experts;  // null: no shared experts
 
  private:
-  // Returns this rank's result for tokens [..., width]; residual as in forward().
+  // Returns this rank's part of the result for tokens [..., width]. residual: see forward().
   Tensor mix(const Tensor& x, const Tensor& residual);
-  // Applies the experts to rows sorted by expert; those of expert e begin at routing.offsets[e].
+  // Applies the experts to rows sorted by expert. The rows of expert e begin at routing.offsets[e].
   Tensor through_experts(const Tensor& rows, const Routing& routing);
   CountsOfParts counts_of(const Tensor& x) const;
 

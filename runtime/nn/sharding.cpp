@@ -56,12 +56,12 @@ std::vector<TensorBox> boxes_of(const Shape& whole, const Sharding& sharding) {
 
 void for_each_rows(const Shape& whole, const Sharding& sharding, int64_t first, int64_t count,
                    const std::function<void(const PartRows&)>& visit) {
-  // One dimension is sharded, so a box consists of rows of `run` elements that are `stride`
-  // elements apart in the whole tensor.
+  // Only one dimension is sharded. So a box consists of rows of `run` elements, with a stride of
+  // `stride` elements in the whole tensor.
   const int dim = sharding.dim;
   int64_t stride = 1;
   for (int i = dim; i < whole.ndim(); ++i) stride *= whole[i];
-  int64_t in_part = 0;  // offset of the box in the part
+  int64_t in_part = 0;  // offset of the current box in the part
   const int64_t last = first + count;
   for (const TensorBox& box : boxes_of(whole, sharding)) {
     const bool is_cut = sharding.share == Share::kShard && whole.ndim() > 0;
@@ -69,7 +69,7 @@ void for_each_rows(const Shape& whole, const Sharding& sharding, int64_t first, 
     const int64_t step = is_cut ? stride : numel;
     const int64_t run = is_cut ? stride / whole[dim] * box.size[static_cast<size_t>(dim)] : numel;
     const int64_t offset = is_cut ? stride / whole[dim] * box.begin[static_cast<size_t>(dim)] : 0;
-    // Visits the end of a row, then whole rows, then the beginning of the last row.
+    // Visits the rest of the first row, then whole rows, then the beginning of the last row.
     int64_t at = std::max(first - in_part, int64_t{0});
     const int64_t end = std::min(last - in_part, numel);
     while (at < end) {

@@ -9,7 +9,7 @@
 
 namespace shale {
 
-// A box of a whole tensor: first index and size per dimension.
+// A rectangular region of a tensor: first index and size in each dimension.
 struct TensorBox {
   std::vector<int64_t> begin;
   std::vector<int64_t> size;
@@ -18,9 +18,9 @@ struct TensorBox {
   friend bool operator==(const TensorBox&, const TensorBox&) = default;
 };
 
-// How much of a parameter a tensor-parallel rank holds.
+// Part of a parameter that a tensor-parallel rank holds.
 enum class Share : uint8_t {
-  kWhole,      // the model is not sharded
+  kWhole,      // the whole parameter, because the model is not sharded
   kShard,      // a shard of the parameter
   kReplicate,  // the whole parameter; its gradient covers this rank's rows only
   kFirst,      // the first rank has the whole parameter, others nothing
@@ -30,38 +30,42 @@ enum class Share : uint8_t {
 struct Split {
   Share share = Share::kWhole;  // kWhole: the layer does not support sharding it
   int dim = 0;                  // the sharded dimension
-  int64_t groups = 1;           // equal parts along dim 0 that are each sharded: 3 for fused QKV
-  int64_t unit = 1;             // indices along dim that stay together: those of a head
-  bool by_expert = false;  // dim 0 is the experts of an MoE layer: ranks may hold different experts
+  // number of equal blocks along dim 0 that are sharded one by one: 3 for fused QKV
+  int64_t groups = 1;
+  // number of consecutive indices along dim that stay on one rank, such as those of a head
+  int64_t unit = 1;
+  // true: dim 0 is the experts of an MoE layer, and ranks may hold different experts
+  bool by_expert = false;
 };
 
-// The part of a parameter that a rank holds. A part is dense and row-major, box after box.
+// The part of a parameter that a rank holds. In memory it consists of boxes, each dense and
+// row-major, one after another.
 struct Sharding {
   Share share = Share::kWhole;
-  int dim = 0;                 // number of the sharded dimension
+  int dim = 0;                 // the sharded dimension
   int64_t groups = 1;          // see Split::groups
   int ranks = 1;               // number of ranks that have parts
-  int rank = 0;                // index of this rank among them
-  bool is_of_experts = false;  // ranks hold different experts of an MoE layer
+  int rank = 0;                // index of this rank among the ranks that have parts
+  bool is_of_experts = false;  // true: ranks hold different experts of an MoE layer
 
-  // True if this rank holds a shard, or is the first rank with a copy of the whole parameter: of
-  // several copies, only the gradient and state of the first are counted and written.
+  // True if this rank's gradient and state of the parameter are to be counted and written: it holds
+  // a shard, or is the first of several ranks with a copy of the whole parameter.
   bool counts() const { return share != Share::kReplicate || rank == 0; }
 };
 
-// Throws ConfigError, with the parameter's name and the sizes that fit, unless the parts are equal
-// and multiples of `unit` along the sharded dimension.
+// Throws ConfigError unless all ranks get equal parts, in multiples of `unit` along the sharded
+// dimension. The message contains the parameter's name and the sizes that fit.
 void check_sharding(std::string_view name, const Shape& whole, const Sharding& sharding,
                     int64_t unit = 1);
 
-// Shape of a rank's part; a shape without elements if it holds nothing.
+// Returns the shape of a rank's part; a shape without elements if the rank holds nothing.
 Shape part_shape(const Shape& whole, const Sharding& sharding);
 
-// Returns the boxes of `whole` that the part consists of, in the order of their memory.
+// Returns the boxes of `whole` of which the part consists, in the order of their memory.
 std::vector<TensorBox> boxes_of(const Shape& whole, const Sharding& sharding);
 
-// Block of elements of a part: `rows` runs of `run` elements each. The runs are contiguous in the
-// part, and begin `stride` elements apart in the whole tensor.
+// A block of elements of a part: `rows` runs of `run` elements each. The runs are contiguous in the
+// part. In the whole tensor, each begins `stride` elements after the previous one.
 struct PartRows {
   int64_t in_part = 0;   // offset of the block's first element in the part
   int64_t in_whole = 0;  // offset of the block's first element in the whole tensor

@@ -7,16 +7,16 @@
 
 namespace shale {
 
-// How a state is distributed over the replicas of a model (the ranks that hold the same shards).
+// Distribution of a state over the replicas of a model (ranks that hold the same shards).
 enum class OverReplicas : uint8_t {
   kSame,  // each replica has a copy
   kEach,  // each replica has different values for the same elements
   kCut,   // each replica has different elements
 };
 
-// Shape of a state with one value per `block` elements of a parameter. It has the parameter's rows
-// if a row is a multiple of the block, so that parts of the parameter have parts of the state; else
-// a vector.
+// Returns the shape of a state that has one value per `block` elements of a parameter. If the
+// parameter's row length is a multiple of the block, the state has the parameter's rows, so that
+// each part of the parameter has a part of the state. Otherwise it is a vector.
 Shape state_shape(const Shape& parameter, int64_t block);
 
 // This rank's part of one tensor of the training state. Names and shapes are those of the whole
@@ -28,18 +28,21 @@ Shape state_shape(const Shape& parameter, int64_t block);
 //   "rope.table"      a persistent buffer of a module
 struct StatePart {
   std::string name;
-  const Parameter* parameter = nullptr;  // parameter, also of an optimizer state; null: a buffer
+  // the parameter, or the parameter of an optimizer state; null: a buffer
+  const Parameter* parameter = nullptr;
   Shape shape;
-  // Elements of a parameter's row for each value of the state (state_shape()).
+  // Number of parameter elements per value of the state (see state_shape()).
   int64_t block = 1;
-  TensorBox box = {};     // a box without dimensions stands for the whole tensor
+  TensorBox box = {};     // region of the whole tensor; without dimensions: the whole tensor
   int64_t first = 0;      // the part is elements [first, first + count()) of the box, row-major
   Tensor values;          // a vector, in device or host memory; may be empty
-  bool is_whole = false;  // every rank of the shard group has the whole tensor, with equal values
-  bool of_whole = false;  // covers the whole parameter, equal on all tensor-parallel ranks
-  bool is_copy = false;   // another tensor-parallel rank has the same part and writes it
-  // kEach: the saved tensor has an additional first dimension over the replicas, added by
-  // comm::training_state(). If the number of replicas differs, loading takes the mean.
+  // true: every rank of the shard group has the whole tensor, with equal values
+  bool is_whole = false;
+  // true: the state covers the whole parameter and is equal on all tensor-parallel ranks
+  bool of_whole = false;
+  bool is_copy = false;  // true: another tensor-parallel rank has the same part and writes it
+  // Distribution over the replicas. With kEach, comm::training_state() adds a first dimension, the
+  // replicas, to the saved tensor. Loading with another number of replicas takes the mean.
   OverReplicas replicas = OverReplicas::kSame;
 
   int64_t count() const { return values.numel(); }

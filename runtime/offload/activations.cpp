@@ -21,21 +21,22 @@ class ActivationOffload::Parked {
   Parked& operator=(const Parked&) = delete;
 
   size_t index() const { return index_; }
-  // True if x is a part of this storage and was not changed since.
+  // True if x is a view of this storage and was not changed in place since it was saved.
   bool holds(const Tensor& x) const {
     return origin_.lock() == x.storage() && counter_ == x.impl().version && *counter_ == version_;
   }
   bool on_device() const { return device_.defined() || !origin_.expired(); }
 
-  // Starts the copy back to the device, unless the storage is still there.
+  // Starts the copy back to the device, unless the original storage still exists.
   void fetch() {
     if (on_device()) return;
     device_ = empty(tier_.device(), {host_.numel()}, DType::kU8, MemoryTag::kActivation,
                     "a saved tensor that backward needs");
-    // Waits for the copy to the host, and for earlier users of the device memory.
+    // The upload waits for the copy to the host, and for work that used the device memory before.
     copied_ = tier_.upload(host_, device_, {copied_, tier_.computed()});
   }
-  // Returns the storage for use on the compute stream from now on.
+  // Returns the storage on the device. Kernels launched on the compute stream from now on may use
+  // it.
   std::shared_ptr<Storage> use() {
     if (std::shared_ptr<Storage> storage = origin_.lock()) return storage;
     fetch();
@@ -51,10 +52,11 @@ class ActivationOffload::Parked {
   uint64_t version_;
   Tensor host_;
   Tensor device_;  // copy on the device; undefined until fetch()
-  Event copied_;   // last copy from or to host_
+  Event copied_;   // end of the last copy from or to host_
 };
 
-// A saved tensor: a view of an offloaded storage, or the tensor itself.
+// A saved tensor: either a view of an offloaded storage, or the tensor itself if it was not
+// offloaded.
 struct ActivationOffload::Saved {
   std::shared_ptr<Parked> parked;
   Tensor kept;
@@ -117,7 +119,7 @@ void ActivationOffload::prefetch_before(size_t index) {
   for (size_t i = index; i-- > 0 && begun < options_.prefetch;) {
     const std::shared_ptr<Parked> parked = parked_[i].lock();
     if (parked == nullptr) continue;
-    ++begun;  // storages already on the device count too
+    ++begun;  // counts every storage, also one that needs no copy
     parked->fetch();
   }
 }

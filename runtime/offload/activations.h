@@ -8,10 +8,10 @@
 
 namespace shale::offload {
 
-// Selects the activations that are offloaded, and the time when they are prefetched.
+// Options that say which activations are offloaded and how early they are prefetched.
 struct ActivationOptions {
   int64_t min_bytes = int64_t{16} << 10;  // smaller tensors stay on the device
-  int prefetch = 4;                       // number of tensors to fetch ahead of backward
+  int prefetch = 4;  // number of tensors to prefetch before backward needs them
 };
 
 // Keeps tensors saved for backward in host memory. Copies to the host overlap with forward; device
@@ -30,7 +30,7 @@ class ActivationOffload {
 
   // This object must outlive the scopes that use the hooks, and the graphs recorded in them.
   SavedTensorHooks hooks();
-  int64_t bytes_offloaded() const { return bytes_offloaded_; }  // total bytes so far
+  int64_t bytes_offloaded() const { return bytes_offloaded_; }  // total bytes offloaded so far
 
  private:
   class Parked;

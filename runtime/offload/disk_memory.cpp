@@ -33,13 +33,13 @@ FileHandle open_file(const std::string& folder) {
             ": the file system does not support O_TMPFILE; use ext4, XFS, Btrfs or tmpfs"));
   }
   if (fd < 0) fail(folder, "making a file in this folder failed", errno);
-  // I/O goes through the page cache if the file system does not support O_DIRECT.
+  // If the file system does not support O_DIRECT, fcntl fails and I/O goes through the page cache.
   const int flags = fcntl(fd, F_GETFL);
   if (flags >= 0) fcntl(fd, F_SETFL, flags | O_DIRECT);
   return FileHandle(fd);
 }
 
-// The whole pages within a range.
+// Returns the pages that lie completely inside a range.
 std::span<std::byte> pages_of(std::span<std::byte> range) {
   const auto begin = reinterpret_cast<uintptr_t>(range.data());
   const size_t skipped = align_up(begin) - begin;
@@ -54,7 +54,7 @@ std::byte* new_pages(size_t bytes) {
     throw OutOfMemoryError(
         cat("offload: cannot allocate ", format_bytes(double(bytes)), ": ", std::strerror(errno)));
   }
-  // The result is not checked, because access without huge pages is only slower.
+  // The result is not checked: without huge pages, access is only slower.
   if (bytes >= kHugePage) madvise(memory, bytes, MADV_HUGEPAGE);
   return static_cast<std::byte*>(memory);
 }
@@ -117,11 +117,13 @@ void DiskMemory::free(void* memory, size_t) noexcept {
       }
       range = ranges_.erase(range);
     }
-  } catch (const std::exception& error) {  // the freed contents do not matter
+    // a failed transfer does no harm, because the memory is being freed
+  } catch (const std::exception& error) {
     log_warning(error.what());
   }
   munmap(memory, segment.bytes);
-  // The disk space stays used until the process ends if the file system refuses.
+  // Returns the disk space to the file system. If that fails, the space stays used until the
+  // process ends.
   fallocate(file_.handle(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, segment.offset,
             static_cast<off_t>(segment.bytes));
   segments_.erase(found);
@@ -141,7 +143,7 @@ int64_t DiskMemory::offset_of(const std::byte* memory) const {
 
 // ---- Ranges ----
 
-// Ranges in ranges_ that overlap with `memory`, as begin and end iterators.
+// Returns the entries of ranges_ that overlap with `memory`, as begin and end iterators.
 std::pair<DiskMemory::Ranges::const_iterator, DiskMemory::Ranges::const_iterator>
 DiskMemory::overlapping(std::span<const std::byte> memory) const {
   auto* const begin = const_cast<std::byte*>(memory.data());
@@ -154,7 +156,8 @@ DiskMemory::overlapping(std::span<const std::byte> memory) const {
 }
 
 DiskMemory::Ranges::iterator DiskMemory::start(std::span<std::byte> pages, bool fetch) {
-  // Ranges in state kLeft may belong to memory that was since freed and divided differently.
+  // Removes overlapping ranges that are only in the file (kLeft): their memory may have been freed
+  // and allocated again with other sizes.
   for (auto [at, end] = overlapping(pages); at != end;) {
     at = at->second.state == State::kLeft ? ranges_.erase(at) : std::next(at);
   }
@@ -178,7 +181,7 @@ DiskMemory::Ranges::iterator DiskMemory::start(std::span<std::byte> pages, bool 
   return ranges_.emplace(pages.data(), range).first;
 }
 
-// Completes a transfer, so that the range is in memory at its own address.
+// Waits for a range's transfer. After a read, moves the data to the range's address.
 void DiskMemory::finish(Ranges::iterator at) {
   Range& range = at->second;
   if (range.state != State::kHere && range.ticket != 0) file_.wait(range.ticket);
@@ -199,7 +202,7 @@ void DiskMemory::drop(Ranges::iterator at) {
   at->second.state = State::kLeft;
 }
 
-// Unmaps ranges whose contents have been written to the file.
+// Unmaps ranges whose contents have been written to the file. wait: also waits for pending writes.
 void DiskMemory::drop_written(bool wait) {
   for (auto range = ranges_.begin(); range != ranges_.end();) {
     const auto at = range++;

@@ -31,46 +31,47 @@ class DiskMemory : public MemoryProvider {
   DiskMemory(const DiskMemory&) = delete;
   DiskMemory& operator=(const DiskMemory&) = delete;
 
-  // Reserves disk space for the memory, which is zero.
+  // Reserves disk space for the memory. Its contents are zero.
   void* allocate(size_t bytes) override;
   void free(void* memory, size_t bytes) noexcept override;
 
   // Starts reading a range, unless it is in memory or being read.
   void prefetch(std::span<std::byte> range);
-  // Waits until the range is in memory. fetch false: its contents are not needed because all of it
-  // will be written. Throws DiskError.
+  // Waits until the range is in memory. fetch: if false, the contents are not read, because the
+  // caller will overwrite the whole range. Throws DiskError.
   void acquire(std::span<std::byte> range, bool fetch = true);
-  // Ends the use of a range in memory. changed: its contents must be written back.
+  // Ends the use of a range in memory. changed: true if its contents must be written back to the
+  // file.
   void release(std::span<std::byte> range, bool changed);
 
   // Waits until all released ranges are in the file. Call it before writing to a range that was not
   // acquired.
   void settle();
 
-  // Throws InternalError, which begins with `what`, if a write to `range` could be lost because it
-  // was prefetched or released, and neither acquired nor settled since.
+  // Throws InternalError if a write to `range` could be lost, that is, if the range was prefetched
+  // or released, and neither acquired nor settled since. The message begins with `what`.
   void check_writable(std::string_view what, std::span<const std::byte> range) const;
 
   bool uses_io_uring() const { return file_.uses_io_uring(); }
-  // Bytes transferred so far.
+  // Number of bytes read and written so far.
   struct Traffic {
     int64_t read = 0, written = 0;
   };
   Traffic traffic() const;
-  int64_t resident_bytes() const;  // bytes of ranges in memory or in transfer
+  int64_t resident_bytes() const;  // bytes of all ranges that are in memory or being transferred
 
  private:
   enum class State : uint8_t {
     kFetching,  // is being read into `arriving`
     kHere,
     kLeaving,  // is still in memory, and is being written
-    kLeft,     // only in the file; kept until settle() for check_writable()
+    kLeft,     // only in the file; check_writable() needs the entry until settle()
   };
   struct Range {
     size_t bytes = 0;
     State state = State::kHere;
     AsyncFile::Ticket ticket = 0;
-    std::byte* arriving = nullptr;  // memory for the read; null: no read
+    std::byte* arriving = nullptr;  // memory into which a read is in progress; null: no read
   };
   using Ranges = std::map<std::byte*, Range>;
 
@@ -91,7 +92,7 @@ class DiskMemory : public MemoryProvider {
     int64_t offset = 0;  // offset in the file
   };
   std::map<std::byte*, Segment> segments_;
-  Ranges ranges_;  // in memory, in transfer, or released since settle()
+  Ranges ranges_;  // ranges that are in memory, being transferred, or released since settle()
   int64_t end_ = 0;
   Traffic traffic_;
   int64_t resident_ = 0;

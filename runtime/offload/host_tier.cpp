@@ -13,7 +13,8 @@ std::span<std::byte> memory_of(const Tensor& x) {
 
 }  // namespace
 
-// Checks the memory that a kernel will write before it runs.
+// Before a kernel runs, checks that the memory it will write may be written
+// (DiskMemory::check_writable).
 class HostTier::WriteCheck : public kernels::CallObserver {
  public:
   explicit WriteCheck(const DiskMemory& disk) : disk_(disk) {}
@@ -69,7 +70,8 @@ HostTier::~HostTier() {
   try {
     down_.synchronize();
     up_.synchronize();
-  } catch (const std::exception& error) {  // the device is lost and uses no memory any more
+    // the device is lost, so no copy uses host memory any more
+  } catch (const std::exception& error) {
     log_warning("offload: ", error.what());
   }
   for (const Stream* stream : {&down_, &up_}) device_.allocator().forget_stream(stream->handle());

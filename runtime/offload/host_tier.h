@@ -18,39 +18,45 @@ namespace shale::offload {
 // Options of a HostTier.
 struct HostTierOptions {
   int threads = 1;          // CPU threads per kernel on host tensors
-  int64_t host_memory = 0;  // budget in bytes; 0: none
-  // Folder for a file that holds parameters, gradients and optimizer states (DiskMemory); empty: in
-  // memory.
+  int64_t host_memory = 0;  // limit of host memory in bytes; 0: no limit
+  // Folder for a file that holds parameters, gradients and optimizer states (DiskMemory). Empty:
+  // they stay in host memory.
   std::string folder = {};
 };
 
-// Host memory that extends a device's memory, with a budget of its own (HostTierOptions). It is
-// pinned if the device is a GPU; if the device is the CPU, both are ordinary host memory. Host
+// Host memory that extends a device's memory, with its own memory limit (HostTierOptions). It is
+// pinned if the device is a GPU. If the device is the CPU, both are ordinary host memory. Host
 // tensors belong to context(), so kernels on them run on the CPU.
 //
-// Copies use two streams, one per direction, besides the compute stream. Streams do not order host
-// tensors: before the CPU reads or writes one, it must wait for the event of its last copy.
+// Copies use two streams, one per direction, besides the compute stream. Streams do not order
+// accesses to host tensors: before the CPU reads or writes one, it must wait for the event of its
+// last copy.
 class HostTier {
  public:
-  // `device` must outlive this.
+  // The device's context must outlive this object.
   HostTier(Context& device, const HostTierOptions& options);
-  ~HostTier();  // waits for the copies
+  ~HostTier();  // waits for pending copies
   HostTier(const HostTier&) = delete;
   HostTier& operator=(const HostTier&) = delete;
 
   Context& device() { return device_; }
   Context& context() { return context_; }
 
-  // Allocates a dense vector in host memory. Throws OutOfMemoryError with `what`.
+  // Allocates a dense vector in host memory. Throws OutOfMemoryError with `what` in its message.
   Tensor allocate(int64_t count, DType dtype, MemoryTag tag, std::string_view what);
-  // Frees a host tensor when a copy that uses it has finished.
+  // Frees a host tensor once the copy with the event `copied` has finished.
   void release_after(Tensor host, Event copied);
 
-  // Transfers of tensors on disk; without a disk these functions do nothing. An acquired tensor is
-  // in memory until its release; prefetch() starts the read that acquire() waits for. fetch false:
-  // the whole tensor will be written. changed: the tensor must be written back. settle() waits
-  // until all released tensors are on the disk; call it before other code writes to them. Kernels
-  // of context() and download() throw InternalError before a write that could be lost.
+  // Functions for tensors that are kept on disk; without a disk they do nothing.
+  //
+  // - prefetch() starts to read a tensor into memory.
+  // - acquire() waits until the tensor is in memory, where it stays until release(). fetch: if
+  //   false, the contents are not read, because the caller will overwrite the whole tensor.
+  // - release() ends the use of the tensor. changed: true if it must be written back to the disk.
+  // - settle() waits until all released tensors are on the disk. Call it before other code writes
+  //   to them.
+  //
+  // Kernels of context() and download() throw InternalError before a write that could be lost.
   bool on_disk() const { return disk_ != nullptr; }
   void prefetch(const Tensor& host);
   void acquire(const Tensor& host, bool fetch = true);
@@ -58,10 +64,11 @@ class HostTier {
   void settle();
   const DiskMemory* disk() const { return disk_.get(); }
 
-  // Event after all work now queued on the device's compute stream.
+  // Returns an event that follows all work now queued on the device's compute stream.
   Event computed() const { return {device_.backend(), device_.exec().stream}; }
-  // Copy between contiguous tensors of equal size after the events `after`; return the event of the
-  // copy's end. The device tensor may be freed immediately, the host tensor only after the copy.
+  // Copy between contiguous tensors of equal size. The copy starts after the events `after`. The
+  // functions return the event of its end. The device tensor may be freed immediately, the host
+  // tensor only after the copy.
   using Events = std::initializer_list<Event>;
   Event download(const Tensor& from_device, const Tensor& to_host, Events after);
   Event upload(const Tensor& from_host, const Tensor& to_device, Events after);
@@ -81,14 +88,15 @@ class HostTier {
   class WriteCheck;
 
   Context& device_;
-  std::unique_ptr<DiskMemory> disk_;  // null: no disk
+  std::unique_ptr<DiskMemory> disk_;  // null: no tensors on disk
   Context context_;
-  std::unique_ptr<WriteCheck> write_check_;  // null: no disk
+  std::unique_ptr<WriteCheck> write_check_;  // null: no tensors on disk
   std::optional<Context::Observation> checked_;
   Stream down_;
   Stream up_;
   std::mutex mutex_;
-  std::vector<std::pair<Event, Tensor>> leaving_;  // host tensors that pending copies use
+  // host tensors to free after the copies that use them
+  std::vector<std::pair<Event, Tensor>> leaving_;
 };
 
 }  // namespace shale::offload

@@ -40,7 +40,7 @@ OptimizerOffload::OptimizerOffload(HostTier& tier, std::vector<OptimShard> shard
 OptimizerOffload::~OptimizerOffload() {
   try {
     finish();
-  } catch (const std::exception& error) {  // errors of steps that nobody waits for
+  } catch (const std::exception& error) {  // an error of a step that nobody waited for
     log_warning("offload: ", error.what());
   }
   for (const Place& place : places_) shards_[place.shard].fence->set({});
@@ -93,10 +93,11 @@ void OptimizerOffload::step(optim::Optimizer& optimizer) {
   during_backward_ = false;
 }
 
-// Downloads the present per-step values.
+// Starts to download the optimizer's values for this step, such as the learning rate.
 void OptimizerOffload::send_state(optim::Optimizer& optimizer) {
   optimizer_ = &optimizer;
-  // Holds the values until their copy is queued; the next step's values then use new memory.
+  // While the copy is pending, this reference keeps the values alive, so the next step's values get
+  // new memory.
   state_held_ = optimizer.hold_values();
   state_downloaded_ = tier_.download(*state_held_, state_, {tier_.computed()});
   state_loaded_ = false;
@@ -171,13 +172,13 @@ void OptimizerOffload::run(size_t index) {
   try {
     load_state();
     place.downloaded.synchronize();
-    // In a skipped step kernels would change nothing, and nothing has to be sent.
+    // In a skipped step the parameters do not change, so nothing has to be computed or uploaded.
     const bool skipped = optimizer_->values_in(tier_.context()).non_finite != 0;
     if (!skipped && !tier_.on_disk()) uploaded = step_shard(place);
     if (!skipped && tier_.on_disk()) {
       for (const Tensor& x : memory_of(place)) tier_.prefetch(x);
       for (const Tensor& x : memory_of(place)) tier_.acquire(x);
-      prefetch_next(index);  // the read overlaps with this step
+      prefetch_next(index);  // the next shard's read overlaps with this step
       uploaded = step_shard(place);
       uploaded.synchronize();
       const Tensor& grad = stepped_[place.shard].grad;
@@ -206,8 +207,8 @@ std::vector<Tensor> OptimizerOffload::memory_of(const Place& place) const {
   return memory;
 }
 
-// Backward visits shards in the reverse order of forward. The download of a gradient may still be
-// in progress, so its memory must not be fetched yet.
+// Prefetches the next shard from disk. In backward this is the previous shard of the forward order.
+// A gradient whose download is still in progress is not prefetched.
 void OptimizerOffload::prefetch_next(size_t index) {
   const auto at = std::find(order_.begin(), order_.end(), index);
   const bool is_last = during_backward_ ? at == order_.begin() : at + 1 == order_.end();
@@ -230,7 +231,7 @@ Event OptimizerOffload::step_shard(const Place& place) {
   const OptimShard& shard = shards_[place.shard];
   if (!shard.compute.defined() || shard.compute.dtype() == DType::kF32) {
     optimizer_->step_shard(place.shard, {});
-    // Without a `compute` nothing is uploaded, because readers copy the masters.
+    // A shard without `compute` needs no upload, because readers copy its master.
     return shard.compute.defined() ? tier_.upload(shard.master, shard.compute, {place.computed})
                                    : Event();
   }

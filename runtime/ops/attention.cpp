@@ -16,7 +16,8 @@ float scale_or_default(const AttentionOptions& options, int64_t head_size) {
   return options.scale != 0 ? options.scale : 1.0f / std::sqrt(static_cast<float>(head_size));
 }
 
-// View of an option that is a tensor on the device; undefined if the option is not set.
+// Returns the view of an option that is a tensor on the device; an undefined view if the option is
+// not set.
 View option_view(const char* name, const Tensor& values, const Shape& shape) {
   if (!values.defined()) return {};
   check_dtype("attention", name, values, DType::kI32);
@@ -25,7 +26,7 @@ View option_view(const char* name, const Tensor& values, const Shape& shape) {
   return values;
 }
 
-// Block lists of the options' mask; undefined without a mask.
+// Returns the lists of the block mask in `options`; undefined lists without a mask.
 BlockMask::Lists block_lists(const Tensor& q, const Tensor& k, const AttentionOptions& options) {
   if (options.blocks == nullptr) return {};
   return options.blocks->lists(q.context(), {.queries = q.size(1),
@@ -59,7 +60,7 @@ Tensor forward(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& 
   return out;
 }
 
-// Reports an attention op, whose inputs are q, k and v or a packed tensor.
+// Reports an attention op to the recorder. inputs: q, k and v, or a packed tensor.
 void report(OpRecorder& to, const char* op, const std::vector<OpArgument>& inputs,
             const AttentionOptions& options, int64_t head_size, const Tensor& y) {
   const bool masked = options.q_lengths.defined() || options.k_lengths.defined() ||

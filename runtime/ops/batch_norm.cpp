@@ -32,9 +32,9 @@ void check_batch_norm(const Tensor& x, const Tensor& gain, const Tensor& bias,
   check_dtype(kOp, "residual", residual, x.dtype());
 }
 
-// Statistics for normalising the rows.
+// Statistics with which rows are normalised.
 struct Statistics {
-  Tensor mean, rstd;  // [C] f32, per channel; rstd: 1 / sqrt(variance + eps)
+  Tensor mean, rstd;  // [C] f32 each: mean, and rstd = 1 / sqrt(variance + eps), per channel
   Tensor count;       // [1] f32, number of rows; undefined: the statistics are constants
 };
 
@@ -55,7 +55,8 @@ Statistics batch_statistics(const Tensor& x, const BatchNormOptions& options) {
   if (options.peers != nullptr) moments = options.peers->gather(moments);
   Statistics result{.mean = floats(channels), .rstd = floats(channels), .count = floats(1)};
   const int64_t width = 2 * channels + 1;
-  // Running statistics change once: when a segment is recomputed, its first run has changed them.
+  // A recomputed segment must not change the running statistics, because its first run has changed
+  // them.
   const bool moves = !context.autograd().recomputing;
   kernels::batch_merge(
       x.exec(),
@@ -71,12 +72,12 @@ Statistics batch_statistics(const Tensor& x, const BatchNormOptions& options) {
 }
 
 struct Saved {
-  SavedTensor x, gain, y, mean, rstd, count;  // y only with ReLU
+  SavedTensor x, gain, y, mean, rstd, count;  // y is saved only with ReLU
   Tensor bias;
   std::shared_ptr<const BatchPeers> peers;
 };
 
-// Inputs: x gain bias residual.
+// The op's inputs are x, gain, bias, residual, in this order.
 Grads batch_norm_backward(BackwardArgs& args, const Saved& saved) {
   Grads grads(4);
   const Tensor dy = args.dy(), x = saved.x.get(), gain = saved.gain.get(), y = saved.y.get();
@@ -89,8 +90,8 @@ Grads batch_norm_backward(BackwardArgs& args, const Saved& saved) {
                                     .mean = mean,
                                     .rstd = rstd,
                                     .sums = sums};
-  // These gradients cover this rank's rows; like all gradients, they are reduced over the ranks
-  // later.
+  // The gradients of gain and bias cover this rank's rows only. Like all gradients, they are
+  // reduced over the ranks later.
   emit_grad(args, {1, gain}, grads, [&](const Tensor& dgain, bool accumulate) {
     kernel.dgain = dgain;
     kernel.accumulate_dgain = accumulate;

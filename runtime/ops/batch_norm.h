@@ -7,10 +7,10 @@
 
 namespace shale {
 
-// Collectives that combine the moments of all ranks, for statistics over more rows than this
-// rank's. All ranks must call the ops that use them in the same order, in forward and backward.
+// Collectives with which batch_norm() uses the rows of all ranks instead of this rank's rows. All
+// ranks must call the ops that use them in the same order, in forward and backward.
 struct BatchPeers {
-  // Gathers the vectors x of all ranks, [ranks, x.numel()].
+  // Gathers the vectors x of all ranks. Returns [ranks, x.numel()].
   std::function<Tensor(const Tensor& x)> gather;
   // Sums x over the ranks, in place.
   std::function<void(const Tensor& x)> sum;
@@ -18,8 +18,8 @@ struct BatchPeers {
 
 // Options of batch_norm() besides the parameters.
 struct BatchNormOptions {
-  // [C] f32. Training updates them (but not when a segment is recomputed); inference normalises
-  // with them.
+  // [C] f32. Training updates them, except when a segment is recomputed. Inference normalises with
+  // them.
   Tensor running_mean, running_variance;
   float eps = 1e-5f;
   // Weight of the new statistics: running = (1 - momentum) running + momentum new.
@@ -30,11 +30,13 @@ struct BatchNormOptions {
 
 // Batch norm (arXiv:1502.03167, algorithm 1), fused with the ops that follow it in residual
 // networks:
-//   y = (x - mean) / sqrt(var + eps) gain + bias + residual, then ReLU if `relu`
+//
+// y = (x - mean) / sqrt(var + eps) gain + bias + residual, then ReLU if `relu`
+//
 // x: [..., C], contiguous; all other dimensions are rows. gain, bias: [C]. residual (optional) and
-// y: like x. In training, mean and var (divided by the number of rows) are those of the rows; the
-// running variance divides by rows - 1. Throws ShapeError, DTypeError. Keeps x, gain, two f32 per
-// channel and, with relu, y for backward.
+// y: like x. In training, mean and var are those of the rows, and var divides by the number of
+// rows. The running variance divides by rows - 1. Throws ShapeError, DTypeError. Keeps x, gain, two
+// f32 per channel and, with relu, y for backward.
 Tensor batch_norm(const Tensor& x, const Tensor& gain, const Tensor& bias,
                   const BatchNormOptions& options, const Tensor& residual = {});
 

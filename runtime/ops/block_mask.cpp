@@ -28,7 +28,8 @@ BlockMask::BlockMask(const Options& options, const Sees& sees, int64_t key_block
         return keys;
       }) {}
 
-// Returns the key blocks that a query block attends to, in blocks of the kernels' size.
+// Returns the key blocks to which a query block attends, in the kernels' block size
+// kAttentionBlock.
 std::vector<int32_t> BlockMask::small_keys_of(int64_t head, int64_t query) const {
   const int64_t parts = options_.block / kAttentionBlock;
   std::vector<int32_t> small;

@@ -13,7 +13,7 @@
 namespace shale::amp {
 namespace {
 
-// Returns the autocast dtype; f32 outside of all autocast regions.
+// Returns the context's autocast dtype; f32 without autocast.
 DType region(std::initializer_list<Tensor> x) {
   const auto* first = std::find_if(x.begin(), x.end(), [](const Tensor& t) { return t.defined(); });
   return first == x.end() ? DType::kF32 : first->context().autograd().autocast;
@@ -25,7 +25,8 @@ bool any_is_not(DType dtype, std::initializer_list<Tensor> x) {
   });
 }
 
-// Returns a leaf's copy that an earlier use made, if something still holds it; else undefined.
+// Returns the cast copy of a leaf that an earlier use made. Returns an undefined tensor if nothing
+// holds the copy any more, or if the leaf has changed.
 Tensor find_copy(const Tensor& leaf, DType dtype) {
   const LowCopy& copy = leaf_state(leaf).low_copy;
   auto storage = copy.storage.lock();
@@ -40,7 +41,8 @@ Tensor find_copy(const Tensor& leaf, DType dtype) {
   return Tensor(std::move(impl));
 }
 
-// Each use records its own cast, because their backwards may run at different times.
+// Casts a weight. All uses share one copy, but each records its own cast, because their backwards
+// may run at different times.
 Tensor cast_weight(const Tensor& weight, DType dtype) {
   Tensor y = find_copy(weight, dtype);
   if (y.defined()) {
@@ -86,7 +88,8 @@ DType result_dtype(const Tensor& a, const Tensor& b) {
   if (a.dtype() == DType::kU8) return result_dtype(b);
   if (b.dtype() == DType::kU8) return a.dtype();
   if (region({a}) == DType::kF32 || a.dtype() == b.dtype()) return a.dtype();
-  return DType::kF32;  // two different dtypes of bf16, f16 and f32 have only f32 in common
+  // for two different dtypes among bf16, f16 and f32, f32 is the only common one
+  return DType::kF32;
 }
 
 Tensor add_residual(const Tensor& y, const Tensor& residual) {

@@ -46,7 +46,7 @@ void check_conv(const Tensor& x, const Tensor& weight, const Tensor& bias, const
   if (bias.defined()) check_shape("conv2d", "bias", bias, {weight.size(0)});
 }
 
-// Returns a packed copy that several uses of `leaf` at `version` share; null if none is shared.
+// Returns the packed copy of `leaf` at `version` that several uses share; null if no copy is kept.
 kernels::PackedWeight* packed_weight(const Tensor& leaf, uint64_t version,
                                      PackedProduct PackedConvWeights::*product) {
   if (!leaf.defined() || leaf.version() != version) return nullptr;
@@ -67,13 +67,14 @@ kernels::PackedWeight* packed_weight(const Tensor& leaf, uint64_t version,
   return &mine.packed;
 }
 
-// Convolution of x and weight. leaf: the weight's leaf if defined; weight is then that leaf or its
-// copy in another dtype.
+// Convolves x with weight. leaf: the leaf to which weight belongs, or an undefined tensor; weight
+// is then that leaf or its copy in another dtype.
 Tensor conv2d_of(const Tensor& x, const Tensor& weight, const Tensor& bias, const Windows& windows,
                  const Tensor& leaf) {
   check_conv(x, weight, bias, windows);
   const bool records = needs_grad(x.context(), {x, weight, bias});
-  // Saves tensors before the convolution, so that a recomputed segment can stop here.
+  // Saves tensors before the convolution. If this segment is being recomputed, saving the last
+  // needed tensor ends the run, so the convolution is not computed.
   SavedTensor saved_x, saved_weight;
   if (records) saved_x = {"conv2d", x}, saved_weight = {"conv2d", weight};
   Tensor y = empty(x.context(),

@@ -5,7 +5,7 @@
 
 namespace shale {
 
-using kernels::Windows;  // stride and padding of windows, equal in both directions
+using kernels::Windows;  // stride and padding of windows, the same for height and width
 
 // 2D convolution: y[n, i, j, o] = bias[o] + sum over u, v, c of x[n, i stride + u - padding, j
 // stride + v - padding, c] weight[o, c, u, v]. x: [N, H, W, C], contiguous; weight: [O, C, kh, kw];

@@ -13,7 +13,7 @@
 namespace shale {
 namespace {
 
-// Name of the next stream of random numbers.
+// Returns the name that selects the random numbers of the next random tensor.
 std::string next_stream(Context& context) {
   AutogradState& state = context.autograd();
   if (std::exchange(state.draws_step, context.step()) != context.step()) state.draws = 0;
@@ -30,7 +30,7 @@ Tensor random(Context& context, const Shape& shape, DType dtype, std::optional<u
   return x;
 }
 
-// The numbers begin + i * step in f64, rounded once.
+// Returns the numbers begin + i * step, computed in f64 and rounded once.
 Tensor equidistant(Context& context, double begin, double step, int64_t count, DType dtype) {
   std::vector<double> values(static_cast<size_t>(count));
   for (int64_t i = 0; i < count; ++i) {

@@ -8,8 +8,9 @@
 namespace shale {
 namespace {
 
-// Sums rows of x [n, rest], f32, from the first row on, or from the last one. Pass p adds the row
-// 2^p before (after) each row that has one, so that each row then has the sum of 2^(p + 1) rows.
+// Replaces row i of x [n, rest], f32, by the sum of rows 0 to i, or of rows i to n - 1 if
+// from_last. Works in passes p = 0, 1, ...: pass p adds to each row the row at distance 2^p before
+// it (after it if from_last). Each row is then the sum of up to 2^(p + 1) rows.
 Tensor scanned(Tensor x, bool from_last) {
   const int64_t n = x.size(0), rest = n > 0 ? x.numel() / n : 0;
   Tensor next = empty_like(x);
@@ -27,14 +28,14 @@ Tensor scanned(Tensor x, bool from_last) {
   return x;
 }
 
-// Sums along a dimension; not recorded.
+// Returns the cumulative sums along a dimension. Autograd does not record them.
 Tensor sums(const Tensor& x, int dim, bool from_last) {
   const NoGrad no_grad(x.context());
   Tensor rows = contiguous(transpose(x, dim, 0));
   if (rows.dtype() != DType::kF32) {
     rows = cast(rows, DType::kF32);
   } else if (rows.storage() == x.storage()) {
-    rows = scale(rows, 1);  // the scan overwrites its input
+    rows = scale(rows, 1);  // copies x, because scanned() overwrites its argument
   }
   return cast(contiguous(transpose(scanned(rows, from_last), dim, 0)), x.dtype());
 }

@@ -11,7 +11,8 @@ namespace {
 using kernels::PointwiseGraph;
 using kernels::PointwiseOp;
 
-// Adds the loss of x and target, two graph values, to the graph; returns the loss's value number.
+// Adds the nodes of a loss to the graph. x and target are the numbers of graph values. Returns the
+// number of the loss.
 using LossFormula = std::function<int(PointwiseGraph& graph, int x, int target)>;
 
 Tensor element_loss(const char* op, const Tensor& x, const Tensor& target, LossReduction reduction,

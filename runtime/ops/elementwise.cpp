@@ -20,8 +20,8 @@ void check_alike(const char* op, const Tensor& a, const Tensor& b) {
   check_same_device(op, a, {&b, 1});
 }
 
-// True if the op has whole tensors of one shape and is outside fused(). Separate kernels handle
-// this case, with bitwise the same results as the general one.
+// True if a and b are whole tensors of one shape and the op is outside fused(). This case has its
+// own kernels, with bitwise the same results as the general ones.
 bool is_plain(const char* op, const Tensor& a, const Tensor& b) {
   check_defined(op, "a", a);
   check_defined(op, "b", b);
@@ -34,7 +34,7 @@ bool is_traced(const Tensor& x) {
   return x.context().autograd().trace != nullptr;
 }
 
-// True for dtypes in which kernels compute.
+// True if elementwise kernels support the dtype.
 bool computes_in(DType dtype) {
   return dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF16;
 }
@@ -163,7 +163,7 @@ Tensor cast(const Tensor& x, DType dtype) {
   if (!computes) kernels::copy(x.exec(), {.x = x, .y = y});
   if (OpRecorder* to = recorder_of(y)) to->add("cast", {x}, {y});
   if (!is_float(x.dtype()) || !is_float(dtype)) return y;
-  // Gradients of f64 tensors are f32.
+  // The gradient of an f64 tensor is f32.
   const DType back = x.dtype() == DType::kF64 ? DType::kF32 : x.dtype();
   record("cast", {x}, {&y},
          [back](BackwardArgs& args) { return Grads{like_input(args.dy(), back)}; });

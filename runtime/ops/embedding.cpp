@@ -8,8 +8,9 @@
 namespace shale {
 namespace {
 
-// Defers the whole backward. The kernel must add to a table's existing gradient: adding a separate
-// gradient afterwards would round differently. Returns false if a table is not a leaf.
+// Defers the whole backward. A separate gradient, added to the table's gradient afterwards, would
+// round differently, so the kernel must add to the table's gradient directly. Returns false if a
+// table is not a leaf.
 bool defer(BackwardArgs& args, const Tensor& ids, int64_t first_position, const TableRows& rows) {
   const Tensor table = args.leaf(0), positions = args.leaf(1);
   std::vector<Tensor> leaves;

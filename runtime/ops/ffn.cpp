@@ -49,7 +49,7 @@ Saved save(const char* op, const Tensor& x, const Tensor& w1, const Tensor& w2, 
   return saved;
 }
 
-// Inputs of the op: x, w1, b1, w2, b2, residual.
+// The op's inputs are x, w1, b1, w2, b2, residual, in this order.
 Grads ffn_backward(BackwardArgs& args, const Saved& saved, const Tensor& b1, const Tensor& b2,
                    Gelu gelu) {
   Grads grads(6);
@@ -107,7 +107,8 @@ Tensor ffn(const Tensor& x, const Tensor& w1, const Tensor& b1, const Tensor& w2
        .aux = as_matrix(pre)});
   const char* op = "ffn";
   const bool records = needs_grad(context, {x, w1, b1, w2, b2, residual});
-  // Saves tensors before the second GEMM, so that a recomputed segment can stop here.
+  // Saves tensors before the second GEMM. If this segment is being recomputed, saving the last
+  // needed tensor ends the run, so the GEMM is not computed.
   Saved saved;
   if (records) saved = save(op, x, w1, w2, pre, act, gelu);
   Tensor y = empty(context, with_last(x.shape(), w2.size(0)), x.dtype());

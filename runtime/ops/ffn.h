@@ -4,7 +4,7 @@
 
 namespace shale {
 
-enum class Gelu { kTanh, kErf };  // arXiv:1606.08415: tanh approximation, exact form
+enum class Gelu { kTanh, kErf };  // tanh approximation, or exact form (arXiv:1606.08415)
 
 // Feed-forward block of a transformer: y = gelu(x w1ᵀ + b1) w2ᵀ + b2 + residual. Bias, GELU, its
 // derivative and the residual are fused into the GEMMs. x: [..., C], contiguous; w1: [F, C]; b1:

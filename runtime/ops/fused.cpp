@@ -7,7 +7,7 @@
 namespace shale {
 namespace {
 
-// Scope in which elementwise ops of the context are recorded in the trace.
+// Scope in which elementwise ops of the context add themselves to the trace instead of running.
 class ChainScope {
  public:
   ChainScope(AutogradState& state, PointwiseTrace& trace) : state_(state) { state_.trace = &trace; }
@@ -25,8 +25,8 @@ std::vector<Tensor> fused(const FusedFn& fn, const std::vector<Tensor>& inputs) 
   if (inputs.empty()) throw ShapeError("fused: there are no inputs, expected at least one");
   check_defined("fused", "the first input", inputs.front());
   Context& context = inputs.front().context();
-  // Inside another fused(), the ops become part of the outer chain. With an op recorder they run
-  // one by one, so that it gets each of them.
+  // Inside another fused(), the ops become part of the outer chain. With an op recorder, the ops
+  // run one by one, so that each reports itself.
   const AutogradState& state = context.autograd();
   if (state.trace != nullptr || state.recorder != nullptr) return fn(inputs);
   PointwiseTrace trace(context);

@@ -34,7 +34,7 @@ void check_weights(const Tensor& x, const Tensor& w_gate, const Tensor& w_up, co
   check_shape(kOp, "offsets", offsets, {E + 1});
 }
 
-// View of [E, rows, columns] with each matrix transposed.
+// Returns a view of [E, rows, columns] in which each matrix is transposed.
 View all_transposed(const View& matrices) {
   View view = matrices;
   std::swap(view.shape[1], view.shape[2]);
@@ -67,7 +67,7 @@ void emit_grouped_grad(BackwardArgs& args, int input, const Tensor& weight, Grad
   });
 }
 
-// Inputs of the op: x, w_gate, w_up, w_down.
+// The op's inputs are x, w_gate, w_up, w_down, in this order.
 Grads grouped_swiglu_backward(BackwardArgs& args, const Saved& saved) {
   Grads grads(4);
   const Tensor& dy = args.dy();
@@ -122,7 +122,8 @@ Tensor grouped_swiglu(const Tensor& x, const Tensor& w_gate, const Tensor& w_up,
                                    .b_up = all_transposed(w_up),
                                    .aux_up = up});
   const bool records = needs_grad(context, {x, w_gate, w_up, w_down});
-  // Saves tensors before the last GEMM, so that a recomputed segment can stop here.
+  // Saves tensors before the last GEMM. If this segment is being recomputed, saving the last needed
+  // tensor ends the run, so the GEMM is not computed.
   Saved saved;
   if (records) {
     saved = {.x = {kOp, x},

@@ -13,7 +13,7 @@
 namespace shale {
 namespace {
 
-// View of a contiguous tensor as [outer, size of the dimension, inner].
+// Returns a contiguous tensor as a view [outer, size of the dimension, inner].
 View as_lines(const Tensor& x, int dim) {
   View view = x.view();
   int64_t outer = 1, inner = 1;
@@ -24,12 +24,13 @@ View as_lines(const Tensor& x, int dim) {
   return make_view(view.data, view.dtype, {outer, x.size(dim), inner});
 }
 
-// Arguments and kernels of an indexing op, with shapes as kernels expect them.
+// An indexing op: its arguments, with shapes as kernels expect them, and calls of its kernels.
 struct Lines {
   const char* op;
   int dim;
   Shape shape;   // shape of x
-  Tensor index;  // shape of x except along dim, or [K]: the same for all lines
+  // [shape of x, with another size along dim], or [K] to use the same indices everywhere
+  Tensor index;
 
   Shape picked() const {
     Shape result = shape;
@@ -55,14 +56,15 @@ struct Lines {
     kernels::gather(x.exec(), {.x = as_lines(x, dim), .index = index_view(to), .y = to});
     return y;
   }
-  // Adds elements of `source` to y, which must be f32, or replaces those of y.
+  // Adds elements of `source` to elements of y, which must be f32; if `replace`, overwrites them.
   void scatter_to(const Tensor& y, const Tensor& source, bool replace = false) const {
     const View from = as_lines(source, dim);
     kernels::scatter_add(
         y.exec(),
         {.x = from, .index = index_view(from), .y = as_lines(y, dim), .replace = replace});
   }
-  // Returns x, with elements of `source` added or put in.
+  // Returns a copy of x to which elements of `source` are added; if `replace`, which they
+  // overwrite.
   Tensor scattered(const Tensor& x, const Tensor& source, bool replace) const {
     const NoGrad no_grad(x.context());
     const Tensor from = contiguous(x);
@@ -71,7 +73,8 @@ struct Lines {
     scatter_to(y, contiguous(source), replace);
     return cast(y, x.dtype());
   }
-  // Returns 1 for each index that no later one of its line repeats, else 0, as f32.
+  // Returns 1 for each element of `index` that is the last one with its value along dim, else 0, as
+  // f32.
   Tensor last_uses() const {
     Shape ks = shape;
     for (int d = 0; d < ks.ndim(); ++d) ks[d] = d == dim ? index.size(d) : 1;
@@ -84,7 +87,7 @@ struct Lines {
   }
 };
 
-// Checks that index has the shape of x except along dim.
+// Checks that index has the shape of x; only its size along dim may differ.
 void check_index(const char* op, const Tensor& x, int dim, const Tensor& index) {
   check_dtype(op, "index", index, DType::kI32);
   check_contiguous(op, "index", index);

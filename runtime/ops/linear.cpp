@@ -46,7 +46,8 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, const T
   check_linear(x, weight, bias, residual);
   if (is_fp8) check_dtype("linear with fp8 operands", "x", x, DType::kBF16);
   const bool records = needs_grad(x.context(), {x, weight, bias, residual});
-  // Saves tensors before the GEMM, so that a recomputed segment can stop here.
+  // Saves tensors before the GEMM. If this segment is being recomputed, saving the last needed
+  // tensor ends the run, so the GEMM is not computed.
   SavedTensor saved_x, saved_weight;
   Fp8Input fp8_x;
   if (records) saved_weight = {"linear", weight};

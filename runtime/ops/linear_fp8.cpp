@@ -13,7 +13,7 @@ using kernels::Fp8Blocks;
 using kernels::Fp8Format;
 using Kind = Fp8Tensor::Kind;
 
-// Formats and scales of x, the weight and the gradient of y.
+// fp8 formats and scale granularities of x, the weight and the gradient of y.
 struct Fp8Recipe {
   Kind x, weight, dy;
 };
@@ -25,7 +25,8 @@ Fp8Recipe recipe_of(Operands operands) {
   return {{Fp8Blocks::kLines}, weight, {Fp8Blocks::kLines}};
 }
 
-// Quantizes x, seen as a matrix, and its transpose; skips outputs without memory.
+// Quantizes x, as a matrix, to `rows`, and its transpose to `columns`. Skips an output that has no
+// memory.
 void quantize(const Tensor& x, const Fp8Tensor& rows, const Fp8Tensor& columns) {
   kernels::quantize_fp8(x.exec(),
                         {.x = as_matrix(x), .rows = rows.operand(), .columns = columns.operand()});
@@ -47,17 +48,18 @@ Quantized quantized(const Tensor& x, const Kind& kind, const Wanted& wanted) {
   return result;
 }
 
-// Memory of a quantized operand of this size.
+// Size and, if given, memory of a quantized operand.
 struct Place {
   int64_t lines, length;
-  Tensor codes;  // memory with codes; undefined: allocates memory
+  Tensor codes;  // memory that already holds the codes; undefined: make() allocates memory
 
   Fp8Tensor make(Context& context, const Kind& kind, MemoryTag tag) const {
     return Fp8Tensor::make(context, lines, length, kind, tag, codes);
   }
 };
 
-// A quantized weight, or its transpose, which the GEMMs of one weight version share.
+// A quantized weight, or its quantized transpose. All GEMMs with the same version of the weight
+// share it.
 struct SharedOperand {
   WeightUses uses;
   Fp8Tensor operand;
@@ -67,8 +69,8 @@ struct SharedOperand {
   bool is_of(const Tensor& weight, Operands wanted) const {
     return operands == wanted && version == weight.version();
   }
-  // Returns memory to fill with the quantized present version of the weight; empty if none is
-  // needed. Its address never changes, because captured graphs use it.
+  // If the operand must be made again from the present version of the weight, returns its memory to
+  // fill; else an empty Fp8Tensor. The address never changes, because captured graphs use it.
   Fp8Tensor renewed(const Tensor& weight, Operands wanted, const Place& place) {
     if (!uses.are_shared() || is_of(weight, wanted)) return {};
     const Kind kind = recipe_of(wanted).weight;
@@ -86,12 +88,12 @@ struct SharedOperand {
 
 struct Fp8Weight {
   SharedOperand rows, columns;
-  Fp8Codes codes;  // undefined: GEMMs quantize the weight's values
+  Fp8Codes codes;  // codes set by set_fp8_codes(); undefined: GEMMs quantize the weight's values
 };
 
 namespace {
 
-// Returns the state that GEMMs with this weight share; null if the weight is not a leaf, because no
+// Returns the state that all GEMMs with this weight share. Null if the weight is not a leaf: no
 // other GEMM could find its state.
 Fp8Weight* shared_of(const Tensor& weight) {
   LeafState* const leaf = weight.impl().leaf.get();
@@ -100,7 +102,7 @@ Fp8Weight* shared_of(const Tensor& weight) {
   return leaf->fp8.get();
 }
 
-// A weight, with its codes if it has codes already.
+// A weight, and its fp8 codes if they were set.
 struct WeightSource {
   const Tensor& weight;
   Fp8Codes codes;
@@ -112,7 +114,7 @@ struct WeightSource {
   }
   Place columns() const { return {weight.size(1), weight.size(0), {}}; }
 
-  // Quantizes the weight into those operands that have memory.
+  // Writes the quantized weight and its transpose. Skips an operand that has no memory.
   void make(const Fp8Tensor& of_rows, const Fp8Tensor& of_columns) const {
     if (!codes.codes.defined()) return quantize(weight, of_rows, of_columns);
     kernels::fp8_operands(weight.exec(), {.codes = codes.codes,
@@ -122,8 +124,8 @@ struct WeightSource {
   }
 };
 
-// Quantized operand for a GEMM with this weight; a leaf may have it from an earlier GEMM. Makes the
-// other operand in the same pass if it will be needed too.
+// Returns a quantized operand for a GEMM with this weight. For a leaf, an earlier GEMM may have
+// made it. If the other operand will be needed too, makes both in one pass.
 Fp8Tensor weight_operand(const Tensor& weight, Operands operands,
                          SharedOperand Fp8Weight::*wanted) {
   const bool is_rows = wanted == &Fp8Weight::rows;

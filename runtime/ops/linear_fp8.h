@@ -9,7 +9,7 @@ namespace shale {
 
 // GEMMs of linear() with fp8 operands, for bf16 tensors.
 
-// Returns the size of a weight's blocks that share a scale; the weight's format is E4M3.
+// Returns the size of the blocks of a weight that share a scale. The weight's format is E4M3.
 kernels::Fp8Blocks fp8_weight_blocks(Operands operands);
 
 // A quantized operand that owns its memory.
@@ -19,7 +19,7 @@ struct Fp8Tensor {
     kernels::Fp8Format format = kernels::Fp8Format::kE4M3;
   };
 
-  // given: memory that already holds the codes; undefined: allocates memory.
+  // given: memory that already holds the codes; undefined: allocates memory for them.
   static Fp8Tensor make(Context& context, int64_t lines, int64_t length, const Kind& kind,
                         MemoryTag tag = MemoryTag::kActivation, const Tensor& given = {});
 
@@ -30,23 +30,23 @@ struct Fp8Tensor {
   int64_t lines = 0, length = 0;
 };
 
-// A quantized weight in the form that ranks exchange (kernels/fp8_shard.h).
+// A quantized weight in the form in which ranks exchange it (kernels/fp8_shard.h).
 struct Fp8Codes {
   Tensor codes;    // [N, K] u8: fp8 numbers
-  Tensor largest;  // the largest magnitude of each block
+  Tensor largest;  // f32: largest magnitude of each block
 };
 
-// From now on GEMMs with fp8 operands read these codes instead of the values of the weight. The
-// weight is a leaf and need not have memory. LeafState::drop_copies() ends this.
+// Makes GEMMs with fp8 operands read these codes instead of the values of the weight, until
+// LeafState::drop_copies(). The weight is a leaf; it needs no memory.
 void set_fp8_codes(const Tensor& weight, const Fp8Codes& codes);
 
 struct LinearInputs {
   const Tensor& weight;
-  const Tensor &bias, &residual;  // may be undefined tensors
+  const Tensor &bias, &residual;  // may be undefined
 };
 
-// Value kept of x for the weight's gradient: xᵀ quantized, which has half the bytes, or x itself
-// if x is recomputed instead of kept.
+// The form of x that is kept for the weight's gradient. It is the quantized transpose, which has
+// half the bytes of x; or x itself, if x is recomputed instead of kept.
 class Fp8KeptInput {
  public:
   explicit Fp8KeptInput(const Tensor& x) : x_("linear", x) {}
@@ -56,11 +56,11 @@ class Fp8KeptInput {
 
  private:
   SavedTensor x_;
-  Fp8Tensor transpose_;  // without its tensors: codes_ and scales_ have them
+  Fp8Tensor transpose_;  // format only; codes_ and scales_ hold its tensors
   SavedTensor codes_, scales_;
 };
 
-// Quantized forms of x that several layers share (SharedInputs).
+// The quantized forms of x that several layers share (SharedInputs).
 struct Fp8InputOperands {
   Operands operands = Operands::kPlain;
   uint64_t version = 0;  // version of x that was quantized
@@ -68,18 +68,20 @@ struct Fp8InputOperands {
   std::shared_ptr<const Fp8KeptInput> kept;
 };
 
-// x quantized for forward's GEMM, and what is kept of it for backward; both are made in one pass.
+// The quantized x for forward's GEMM, and the form of x that is kept for backward. Both are made in
+// one pass.
 class Fp8Input {
  public:
   Fp8Input() = default;
   // keeps: true if the weight may need a gradient.
   Fp8Input(Operands operands, const Tensor& x, bool keeps);
 
-  // Computes y = x weightᵀ + bias + residual. Can be called once; it releases the quantized x.
+  // Computes y = x weightᵀ + bias + residual. May be called only once, because it frees the
+  // quantized x.
   void multiply(const LinearInputs& inputs, const Tensor& y);
 
-  // Emits the gradients of x (input 0) and weight (input 1), reading the gradient of y once for
-  // both.
+  // Computes the gradients of x (input 0) and of the weight (input 1). Reads the gradient of y only
+  // once.
   void emit_grads(BackwardArgs& args, const SavedTensor& weight, Grads& grads) const;
 
  private:

@@ -38,7 +38,7 @@ Tensor rows_of(const Tensor& x, int64_t begin, int64_t end) {
   return x.alias(shape, x.strides(), begin * x.strides()[0]);
 }
 
-// Multiplies x by a scalar on the device; an undefined factor stands for 1.
+// Multiplies x in place by a scalar on the device. An undefined factor means 1.
 void scale_by(const Tensor& factor, const Tensor& x) {
   if (factor.defined()) kernels::mul(x.exec(), {.a = x, .b = factor, .y = x});
 }
@@ -46,7 +46,7 @@ void scale_by(const Tensor& factor, const Tensor& x) {
 struct ChunkedLoss {
   struct Inputs {
     Tensor x, weight, targets;
-    StepHold step;  // step values of the forward pass
+    StepHold step;  // per-step values of the forward pass
   };
 
   int64_t vocab;
@@ -80,13 +80,14 @@ struct ChunkedLoss {
     return sum_of(losses);
   }
 
-  // Tensors that receive the gradients; undefined: the gradient is not needed.
+  // Tensors to which gradients are written. A tensor is undefined if its gradient is not needed.
   struct Wanted {
     Tensor dx, dw;
-    bool accumulate = false;  // adds to dw instead of overwriting it
+    bool accumulate = false;  // true: adds to dw; false: overwrites dw
   };
 
-  // factor: scalar on the device that multiplies the gradients; undefined: 1.
+  // Computes the gradients of x and the weight, times `factor`, a scalar on the device. An
+  // undefined factor means 1.
   void gradients(const Inputs& of, const Tensor& factor, Wanted wanted) const {
     const auto& [x, weight, targets, step] = of;
     const Tensor losses = empty(x.context(), {x.size(0)}, DType::kF32);
@@ -131,7 +132,7 @@ struct ChunkedLoss {
     return grads;
   }
 
-  // Defers the weight's gradient. The logits are recomputed for it, because they are not kept.
+  // Defers the weight's gradient. It recomputes the logits, which are not kept.
   void defer(DeferredGrads& rest, const Tensor& leaf, const Inputs& of,
              const Tensor& factor) const {
     rest.add({leaf}, [loss = *this, leaf, of, factor] {
@@ -149,14 +150,14 @@ struct ChunkedLoss {
 
 namespace {
 
-// The columns of the logits that are classes, and the softcap of the logits.
+// Number of logit columns that are classes, and the softcap of the logits.
 struct Vocabulary {
   int64_t tokens = 0;
   float softcap = 0;
 };
 
-// gradient: contains the logits, which the kernel replaces by their gradient. It is `logits` itself
-// or a copy.
+// Returns the loss, and replaces the logits in `gradient` by their gradient. `gradient` is `logits`
+// itself or a copy of it.
 Tensor cross_entropy_into(const Tensor& gradient, const Tensor& logits, const Tensor& targets,
                           const Vocabulary& vocab, bool wants_grad) {
   const View matrix = as_matrix(gradient);
@@ -170,7 +171,7 @@ Tensor cross_entropy_into(const Tensor& gradient, const Tensor& logits, const Te
                                          .softcap = vocab.softcap});
   Tensor total = sum_of(losses);
   if (!wants_grad) return total;
-  gradient.bump_version();  // contains the gradient instead of logits now
+  gradient.bump_version();  // `gradient` now contains the gradient instead of the logits
   record("cross_entropy", {logits}, {&total},
          [gradient = SavedTensor("cross_entropy", gradient)](BackwardArgs& args) {
            const Tensor factor = multiple_of_seed(args), dlogits = gradient.get();
@@ -218,7 +219,7 @@ Tensor linear_cross_entropy_rows(const Tensor& x, const Tensor& weight, const Te
                                          .write_grad = wants_grad,
                                          .softcap = softcap});
   if (!wants_grad) return losses;
-  logits.bump_version();  // contains the gradient instead of logits now
+  logits.bump_version();  // `logits` now contains the gradient
   record(op, {logits}, {&losses}, [gradient = SavedTensor(op, logits)](BackwardArgs& args) {
     const Tensor of_rows = gradient.get();
     const Tensor factors = multiple_of_seed(args);

@@ -33,7 +33,7 @@ Shape with_matrix(Shape batch, int64_t rows, int64_t cols) {
   return batch;
 }
 
-// The matrices of a tensor, broadcast to a batch shape.
+// A tensor as a batch of matrices. Its leading dimensions are broadcast to a batch shape.
 class Batched {
  public:
   Batched(const Tensor& x, const Shape& batch) : count_(batch.numel()), batch_(batch) {
@@ -52,7 +52,7 @@ class Batched {
             .shape = {view_.shape[n - 2], view_.shape[n - 1]},
             .strides = {view_.strides[n - 2], view_.strides[n - 1]}};
   }
-  // True if no earlier matrix of the batch is at the same address.
+  // False if an earlier matrix of the batch is at the same address, because of broadcasting.
   bool is_first(int64_t number) const {
     for (int d = batch_.ndim(); d-- > 0;) {
       if (view_.strides[d] == 0 && number % batch_[d] != 0) return false;
@@ -67,7 +67,7 @@ class Batched {
   View view_;
 };
 
-// Returns x, or a copy of x whose matrices are row-major or column-major.
+// Returns x if its matrices are row-major or column-major, else a contiguous copy.
 Tensor with_dense_matrices(const Tensor& x) {
   const Shape& strides = x.strides();
   const int n = x.ndim();
@@ -88,8 +88,8 @@ void check_matmul(const Tensor& a, const Tensor& b) {
   check_same_device("matmul", a, {&b, 1});
 }
 
-// Gradient of an operand: calls product(number, to, accumulate) for each matrix of the batch. If
-// the operand was broadcast, the gradient is summed in f32 and converted at the end.
+// Computes the gradient of an operand. Calls product(number, to, accumulate) for each matrix of the
+// batch. If the operand was broadcast, its gradient is summed in f32 and converted at the end.
 template <class Product>
 Tensor operand_grad(const Tensor& like, const Shape& batch, const Product& product) {
   const bool repeated = without_matrix(like.shape()).numel() != batch.numel();

@@ -48,8 +48,8 @@ Shape with_last(const Shape& shape, int64_t last) {
 
 namespace {
 
-// Defers a weight gradient. Like the immediate form, it is written directly into the leaf's
-// gradient if the dtypes allow it.
+// Defers a weight gradient. If the dtypes allow it, the gradient is written directly into the
+// leaf's gradient, as without deferring.
 void defer_weight_grad(DeferredGrads& rest, const Tensor& leaf, DType also,
                        WeightProduct multiply) {
   rest.add({leaf}, [leaf, also, multiply = std::move(multiply)] {

@@ -7,11 +7,12 @@
 
 namespace shale {
 
-// View of a contiguous x as [rows, C]; all dimensions but the last are rows.
+// Returns a contiguous x as a view [rows, C]; all dimensions but the last become rows.
 View as_matrix(const Tensor& x);
 View transposed(const View& matrix);
 
-// Makes kernels use the per-step values of an op's forward, even after the step has advanced.
+// Makes kernels in backward use the per-step values of the op's forward, even if the step has
+// advanced in between.
 class StepHold {
  public:
   explicit StepHold(const Context& context) : storage_(context.hold_step()) {}
@@ -21,27 +22,27 @@ class StepHold {
   std::shared_ptr<const Storage> storage_;
 };
 
-// Returns the incoming gradient dy() divided by backward_seed(), which cross-entropy kernels have
-// already applied. An undefined tensor stands for 1.
+// Returns the factor by which the incoming gradient dy() differs from backward_seed().
+// Cross-entropy kernels have already applied the seed. An undefined tensor means 1.
 Tensor multiple_of_seed(const BackwardArgs& args);
 
-// Returns the number of a dimension that may be counted from the end: dim, or dim + x.ndim() if it
-// is negative. Throws ShapeError with the op if x has no such dimension.
+// Returns the dimension `dim`, counted from the end if it is negative: dim, or dim + x.ndim().
+// Throws ShapeError with the op if x has no such dimension.
 int dim_index(const char* op, const Tensor& x, int dim);
 
-// Shape of x with the last size replaced.
+// Returns the shape of x with another last size.
 Shape with_last(const Shape& shape, int64_t last);
 
 // An input whose gradient an op computes.
 struct GradOf {
   int input;
   const Tensor& like;
-  DType also = DType::kBF16;  // dtype besides f32 that `write` supports as destination
+  DType also = DType::kBF16;  // dtype besides f32 that `write` supports for its destination
 };
 
-// Calls `write(destination, accumulate)` with the leaf's gradient as destination, or with a new f32
-// tensor that it stores in grads[input]. A kernel that accumulates into a leaf adds in f32 and
-// rounds once.
+// Computes the gradient of an input by calling `write(destination, accumulate)`. The destination is
+// the leaf's gradient if possible; else a new f32 tensor, which becomes grads[input]. A kernel that
+// accumulates into a leaf adds in f32 and rounds once.
 template <typename Write>
 void emit_grad(BackwardArgs& args, const GradOf& of, Grads& grads, Write write) {
   const auto [input, like, also] = of;
@@ -55,8 +56,8 @@ void emit_grad(BackwardArgs& args, const GradOf& of, Grads& grads, Write write) 
   }
 }
 
-// Gradient of a weight [N, K], which is input number `input`: dyᵀ x, if it is needed. dy: [..., N],
-// x: [..., K]. It may be deferred (autograd/deferred.h).
+// Computes the gradient dyᵀ x of a weight [N, K], which is input number `input`, if it is needed.
+// dy: [..., N], x: [..., K]. It may be deferred (autograd/deferred.h).
 void emit_weight_grad(BackwardArgs& args, int input, const Tensor& weight, Grads& grads,
                       const Tensor& dy, const Tensor& x);
 

@@ -14,8 +14,8 @@
 namespace shale {
 namespace {
 
-// Row alignment of experts, if they have many rows. It limits the number of different GEMM sizes,
-// because oneDNN compiles code for each.
+// Alignment of an expert's first row, if experts have many rows. It limits the number of different
+// GEMM sizes, because oneDNN compiles code for each size.
 constexpr int64_t kAlign = 32;
 
 int64_t alignment(int64_t choices, int64_t experts) {
@@ -28,8 +28,8 @@ int64_t capacity_of(const RouterOptions& options, int64_t choices, int64_t exper
   return std::max<int64_t>(1, static_cast<int64_t>(std::ceil(share)));
 }
 
-// Offsets of experts that are all chosen equally often, for dry runs, which have no tokens. The
-// host sizes GEMMs and all-to-alls of experts by them.
+// Writes the offsets that result if all experts are chosen equally often. For dry runs, which have
+// no tokens: the host reads the offsets to size the experts' GEMMs and all-to-alls.
 void write_balanced(const Tensor& offsets, int64_t choices, int64_t capacity, int64_t align) {
   const int64_t experts = offsets.numel() - 1;
   std::vector<int32_t> begins = {0};
@@ -54,7 +54,7 @@ void check_route(const Tensor& x, const Tensor& w_gate, const RouterOptions& opt
   }
 }
 
-// Inputs of the op: x, w_gate. Output: the weights.
+// The op's inputs are x and w_gate, its output the weights.
 Grads route_backward(BackwardArgs& args, const Tensor& x, const Tensor& w_gate,
                      const Exec& step_exec, kernels::MoeRouteBwdArgs kernel) {
   Grads grads(2);
@@ -72,7 +72,8 @@ Grads route_backward(BackwardArgs& args, const Tensor& x, const Tensor& w_gate,
   return grads;
 }
 
-// The counts are not a SavedTensor, because the caller may still add the counts of other parts.
+// Records the backward of moe_route. `parts` is not a SavedTensor, because the caller may add the
+// counts of other ranks to it before backward.
 void record_route(const Tensor& x, const Tensor& w_gate, const Tensor& logits,
                   const RouterOptions& options, const CountsOfParts& parts, Routing& routing) {
   constexpr const char* kOp = "moe_route";

@@ -13,8 +13,8 @@ View optional_view(const Tensor& x) {
   return x.defined() ? x.view() : View{};
 }
 
-// Both norms are one op with different kernels. RMSNorm has LayerNorm's arguments with mean and
-// bias undefined.
+// Kernels of a norm. LayerNorm and RMSNorm are one op with different kernels. RMSNorm has
+// LayerNorm's arguments, with mean and bias undefined.
 struct NormKind {
   const char* op;
   bool has_mean;
@@ -66,13 +66,13 @@ void check_norm(const char* op, const Tensor& x, const Tensor& branch, const Ten
   }
 }
 
-// Statistics with one f32 value per row.
+// Statistics of each row, f32.
 struct RowStatistics {
   Tensor mean;  // undefined for RMSNorm
   Tensor rstd;
 };
 
-// y = norm(x + branch). If branch is defined, the sum is written to stream.
+// Computes y = norm(x + branch). If branch is defined, writes the sum to stream.
 RowStatistics normalize(const NormKind& kind, const Tensor& x, const Tensor& branch,
                         const Tensor& stream, const Tensor& gain, const Tensor& bias,
                         const Tensor& y, float eps) {
@@ -124,7 +124,7 @@ NormedStream stream_norm(const NormKind& kind, const Tensor& x, const Tensor& br
     Grads grads(4);
     const Tensor& dy = args.dy(0);
     const Tensor& d_stream = args.dy(1);
-    if (!dy.defined()) {  // nothing used the normalised output
+    if (!dy.defined()) {  // nothing used the normalised output, so only the stream has a gradient
       grads[0] = grads[1] = d_stream;
       return grads;
     }

@@ -12,11 +12,11 @@ Tensor layer_norm(const Tensor& x, const Tensor& gain, const Tensor& bias, float
 // Results of a norm that also adds a branch to the residual stream.
 struct NormedStream {
   Tensor y;       // the normalised sum
-  Tensor stream;  // x + branch: the residual stream that continues
+  Tensor stream;  // x + branch, the new residual stream
 };
 
-// stream = x + branch (x itself if branch is undefined); y = layer_norm(stream). Forward is one
-// pass over memory. Backward adds both gradients of the stream within the norm's pass.
+// stream = x + branch, or x itself if branch is undefined; y = layer_norm(stream). Forward is one
+// pass over memory. Backward adds both gradients of the stream in the norm's pass.
 NormedStream stream_layer_norm(const Tensor& x, const Tensor& branch, const Tensor& gain,
                                const Tensor& bias, float eps = 1e-5f);
 

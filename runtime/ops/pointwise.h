@@ -5,12 +5,11 @@
 namespace shale {
 
 // Elementwise ops of tensors, or of a tensor and a number. Shapes broadcast as in NumPy. Tensors
-// may have any strides; the result is contiguous. Computed in f32
-// (kernels/pointwise_functions-inl.h states the errors) and rounded once to the dtype of the first
-// tensor; in an amp::Autocast region to the wider dtype of the two. u8 tensors (masks, images)
-// count as numbers: with a float tensor the result has that tensor's dtype, otherwise f32. Only
-// comparisons return u8. The gradient of a broadcast tensor is summed in f32. Throws ShapeError,
-// DTypeError.
+// may have any strides; the result is contiguous. Ops compute in f32
+// (kernels/pointwise_functions-inl.h states the errors) and round once to the dtype of the first
+// tensor; in an amp::Autocast scope to the wider dtype of the two. u8 tensors (masks, images) count
+// as numbers: with a float tensor the result has the float dtype, otherwise f32. Only comparisons
+// return u8. The gradient of a broadcast tensor is summed in f32. Throws ShapeError, DTypeError.
 //
 // add() and mul() of two tensors are in ops/elementwise.h, and broadcast too. Inside fused()
 // (ops/fused.h) a chain of these ops is one kernel.
@@ -29,8 +28,9 @@ Tensor maximum(const Tensor& a, const Tensor& b);
 Tensor maximum(const Tensor& a, float b);
 Tensor minimum(const Tensor& a, const Tensor& b);
 Tensor minimum(const Tensor& a, float b);
-// x to a power. 2, -1, 1/2 and -1/2 use a product, a quotient and roots. Other powers p use e^(p
-// log |x|), with a relative error of |p log x| 2^-23. Negative x supports only integer powers.
+// x to the power `exponent`. Exponents 2, -1, 1/2 and -1/2 are computed by a product, a quotient
+// and roots. Another exponent p is computed as e^(p log |x|), with a relative error of |p log x|
+// 2^-23. Negative x supports only integer exponents.
 Tensor pow(const Tensor& x, float exponent);
 
 // Functions of one tensor.
@@ -45,13 +45,13 @@ Tensor sigmoid(const Tensor& x);
 Tensor tanh(const Tensor& x);
 Tensor silu(const Tensor& x);      // x sigmoid(x)
 Tensor softplus(const Tensor& x);  // log(1 + e^x)
-Tensor sin(const Tensor& x);       // NaN beyond 2^45
+Tensor sin(const Tensor& x);       // returns NaN for |x| above 2^45
 Tensor cos(const Tensor& x);
 // x limited to [low, high]. The derivative is 1 where low <= x <= high, else 0.
 Tensor clamp(const Tensor& x, float low, float high);
 
-// Comparisons: 1 if true, else 0, as u8; without gradients. A NaN is neither less than nor equal to
-// anything.
+// Comparisons. They return 1 if true, else 0, as u8, and have no gradients. A NaN is neither less
+// than nor equal to anything.
 Tensor less(const Tensor& a, const Tensor& b);
 Tensor less(const Tensor& a, float b);
 Tensor less(float a, const Tensor& b);
@@ -68,8 +68,8 @@ Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b);
 Tensor where(const Tensor& condition, const Tensor& a, float b);
 Tensor where(const Tensor& condition, float a, const Tensor& b);
 
-// Operators, as in NumPy: a * x + b, -x, x < 0. Comparisons are elementwise, == and != too: to see
-// whether two handles are one tensor, compare impl_ptr().
+// Operators as in NumPy: a * x + b, -x, x < 0. Comparisons are elementwise, also == and !=. To
+// check whether two handles refer to one tensor, compare impl_ptr().
 Tensor add(const Tensor& a, const Tensor& b);  // see ops/elementwise.h
 Tensor mul(const Tensor& a, const Tensor& b);
 inline Tensor operator-(const Tensor& x) {

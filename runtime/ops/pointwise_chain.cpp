@@ -16,12 +16,12 @@ using kernels::PointwiseOp;
 
 // ---- Backward of a chain ----
 
-// Backward of a chain: a program and the tensors it reads.
+// Backward of a chain: a program, and the tensors that it reads.
 struct ChainBackward {
   const char* name = "";
   PointwiseGradient gradient;
   std::vector<SavedTensor>
-      saved;  // tensors for the program's first inputs; undefined if the program does not load one
+      saved;  // first inputs of the program; undefined if the program does not load it
   std::vector<Shape> input_shapes;
   std::vector<DType> input_dtypes;
   Shape shape;
@@ -34,14 +34,15 @@ struct ChainBackward {
   Tensor finish(const Tensor& grad, size_t input) const;
 };
 
-// Returns input `number` of the program; undefined for a gradient that does not exist.
+// Returns input `number` of the program: a saved tensor, or the gradient of an output. The gradient
+// is undefined if none arrived.
 Tensor ChainBackward::input_of(BackwardArgs& args, int number) const {
   const auto saved_count = int(saved.size());
   if (number < saved_count) return saved[size_t(number)].get();
   return args.dy(number - saved_count);
 }
 
-// Sums a gradient over the dimensions along which its input was broadcast.
+// Sums a gradient over the dimensions in which its input was broadcast.
 Tensor ChainBackward::finish(const Tensor& grad, size_t input) const {
   const bool whole = !grad.defined() || input_shapes[input] == shape;
   return whole ? grad : sum_to(grad, input_shapes[input], input_dtypes[input]);
@@ -59,7 +60,8 @@ Grads ChainBackward::run(BackwardArgs& args, size_t outputs) const {
     const int value = gradient.of_input[i];
     if (value < 0) continue;
     const PointwiseGraph::Value& of = gradient.graph.at(value);
-    if (of.op == PointwiseOp::kLoad) {  // passes a gradient on unchanged
+    // the gradient of this input is an incoming gradient, unchanged
+    if (of.op == PointwiseOp::kLoad) {
       grads[i] = finish(input_of(args, of.input), i);
     } else {
       values.push_back(value);
@@ -87,7 +89,7 @@ Grads ChainBackward::run(BackwardArgs& args, size_t outputs) const {
   return grads;
 }
 
-// Saves the tensors that the chain's backward loads.
+// Returns the backward of a chain, with the saved tensors that it loads.
 ChainBackward prepare_backward(const PointwiseChain& chain, const std::vector<Tensor>& results) {
   ChainBackward backward{.name = chain.name, .shape = chain.shape, .compiled = chain.compiled};
   std::vector<GradientWish> wishes;
@@ -156,7 +158,8 @@ Tensor broadcast_scaled(const Tensor& x, const Shape& shape, DType dtype, float 
 
 Tensor sum_to(const Tensor& x, const Shape& shape, DType dtype) {
   Tensor y = empty(x.context(), shape, dtype);
-  // Gradient of a bias, [..., C] to [C]: column_sum adds blocks of rows in parallel.
+  // Sums [..., C] to [C], as for the gradient of a bias: column_sum adds blocks of rows in
+  // parallel.
   const bool is_columns = shape.ndim() == 1 && x.ndim() > 1 && shape[0] == x.size(-1) &&
                           x.contiguous() && dtype != DType::kF16;
   if (is_columns) {

@@ -9,12 +9,14 @@ using Formula = kernels::PointwiseFormula;
 using kernels::PointwiseGraph;
 using kernels::PointwiseOp;
 
-// Terms of a derivative: the op's arguments, its result, and the result's gradient.
+// Terms from which a derivative is computed: the op's arguments, its result, and the gradient of
+// its result.
 struct Terms {
   Formula a, b, c, y, dy;
 };
 
-// Share of the gradient that a or b gets: `chosen` (0 or 1), but 1/2 where a and b are equal.
+// Returns the fraction of the gradient that an argument of max or min gets: `chosen`, which is 0 or
+// 1, and 1/2 where a and b are equal.
 Formula share(const Formula& chosen, const Formula& a, const Formula& b) {
   return chosen + a.with(PointwiseOp::kEqual, b) * a.number(0.5f);
 }
@@ -61,7 +63,8 @@ bool differentiable(PointwiseOp op, int arg) {
     case PointwiseOp::kEqual: return false;
     case PointwiseOp::kWhere: return arg > 0;
     case PointwiseOp::kPow:
-    case PointwiseOp::kClamp: return arg == 0;  // low and high are constants
+    // the other arguments are constants: the exponent, or low and high
+    case PointwiseOp::kClamp: return arg == 0;
     default: return true;
   }
 }
@@ -129,7 +132,7 @@ class ChainRule {
     add(value.args[size_t(i)], derivative(value.op, i, terms).value());
   }
 
-  // Rounds a gradient, and adds it to the value's earlier gradients.
+  // Rounds a gradient of a value and adds it to the value's earlier gradients.
   void add(int value, int grad) {
     const DType dtype = grad_dtype(value);
     if (dtype != DType::kF32 && graph_.at(grad).dtype != dtype) {
@@ -143,9 +146,10 @@ class ChainRule {
   const std::vector<GradientWish>& wishes_;
   PointwiseGraph graph_;
   size_t count_;              // number of forward values
-  std::vector<int> results_;  // by forward value: the value, or its saved result
+  std::vector<int> results_;  // for each forward value: the value, or its saved result
   std::vector<int> grads_;
-  std::vector<bool> needed_;  // true for values that depend on an input that needs a gradient
+  // for each forward value: true if it depends on an input that needs a gradient
+  std::vector<bool> needed_;
 };
 
 }  // namespace

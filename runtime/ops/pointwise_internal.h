@@ -11,8 +11,8 @@ namespace shale {
 
 // ---- Broadcasting ----
 
-// Common shape of a and b after broadcasting. Throws ShapeError with the op and both shapes; the
-// second is called b_name.
+// Returns the common shape of a and b after broadcasting. Throws ShapeError with the op and both
+// shapes; the message calls the second one b_name.
 Shape broadcast_shape(const char* op, const Shape& a, const Shape& b,
                       std::string_view b_name = "b");
 // Returns a view of x broadcast to a shape; new dimensions have stride 0.
@@ -27,7 +27,8 @@ Tensor sum_to(const Tensor& x, const Shape& shape, DType dtype);
 // Operand of an elementwise op: a tensor, or a number if the tensor is undefined.
 using PointwiseOperand = OpArgument;
 
-// Runs one op, rounded to dtype, or adds it to the chain inside fused(). Records its backward.
+// Runs one op and rounds the result to dtype; inside fused(), adds the op to the chain instead.
+// Records its backward.
 Tensor pointwise(kernels::PointwiseOp op, DType dtype,
                  const std::vector<PointwiseOperand>& operands);
 
@@ -35,45 +36,47 @@ Tensor pointwise(kernels::PointwiseOp op, DType dtype,
 struct PointwiseChain {
   const char* name = "";
   kernels::PointwiseGraph graph;
-  std::vector<Tensor> inputs;  // in the order of the graph's inputs
-  std::vector<int> outputs;    // indices of graph values
+  std::vector<Tensor> inputs;  // input tensors, in the order of the graph's inputs
+  std::vector<int> outputs;    // indices of the outputs among the graph's values
   Shape shape;                 // shape of the outputs; inputs are broadcast to it
   bool compiled = false;       // see kernels::PointwiseArgs::compiled
-  bool saves_outputs = false;  // backward loads outputs instead of recomputing them
+  bool saves_outputs = false;  // true: backward loads the outputs instead of recomputing them
 };
 
-// Runs the chain in one kernel and records its backward, which is also one kernel, and which sums
-// over broadcast dimensions.
+// Runs the chain in one kernel. Records its backward, which is one kernel, too, and sums over
+// broadcast dimensions.
 std::vector<Tensor> run_chain(PointwiseChain chain);
 
 // ---- Gradients ----
 
 struct PointwiseGradient {
-  // Inputs: those of forward, then forward's outputs if they are saved, then the outputs'
-  // gradients.
+  // The inputs of this graph are: forward's inputs; then forward's outputs if they are saved; then
+  // the gradients of the outputs.
   kernels::PointwiseGraph graph;
-  std::vector<int> of_input;  // number of each input's gradient in the graph; -1: none
+  // for each input: number of its gradient in the graph; -1: no gradient
+  std::vector<int> of_input;
 };
 struct GradientWish {
   bool wanted = false;
   DType dtype = DType::kF32;  // dtype of the gradient
 };
-// Applies the chain rule, from the last value to the first. Each gradient is rounded to its value's
-// dtype, as between separate ops.
+// Returns the graph that computes the gradients. Applies the chain rule from the last value to the
+// first. Each gradient is rounded to its value's dtype, as between separate ops.
 PointwiseGradient gradient_of(const PointwiseChain& chain, const std::vector<GradientWish>& inputs);
 
 // ---- Chains being recorded ----
 
-// Elementwise ops recorded inside fused(), as values of a graph. Their tensors have no memory.
+// Elementwise ops inside fused(), recorded as values of a graph. The tensors that they return have
+// no memory.
 class PointwiseTrace {
  public:
   explicit PointwiseTrace(Context& context) : context_(context) {}
 
-  // Records an op and returns its result. Throws ShapeError unless all recorded ops have results of
-  // one shape.
+  // Records an op and returns its result. Throws ShapeError if earlier ops have results of another
+  // shape.
   Tensor add(kernels::PointwiseOp op, DType dtype, const Shape& shape,
              const std::vector<PointwiseOperand>& operands);
-  // The chain with these outputs; all must be results of ops in this trace.
+  // Returns the chain that computes these outputs. All must be results of ops in this trace.
   PointwiseChain chain(const std::vector<Tensor>& outputs) const;
 
  private:
@@ -82,7 +85,7 @@ class PointwiseTrace {
   Context& context_;
   kernels::PointwiseGraph graph_;
   std::vector<Tensor> inputs_;
-  std::vector<Tensor> results_;  // owns the tensors, whose addresses are keys
+  std::vector<Tensor> results_;  // holds the returned tensors, because their addresses are keys
   std::unordered_map<const TensorImpl*, int> values_;
 };
 

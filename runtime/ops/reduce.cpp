@@ -41,7 +41,7 @@ Tensor column_sum(const Tensor& x) {
   kernels::column_sum(x.exec(), {.x = as_matrix(x), .y = y});
   if (OpRecorder* to = recorder_of(y)) to->add("column_sum", {x}, {y});
   record("column_sum", {x}, {&y}, [shape = x.shape(), dtype = x.dtype()](BackwardArgs& args) {
-    // Copies dy to every row of dx, from a view with row stride 0.
+    // Copies dy to every row of dx: a view with row stride 0 repeats it.
     const Tensor dy = cast(args.dy(), dtype);
     Tensor dx = empty(dy.context(), shape, dtype);
     const View to = as_matrix(dx);

@@ -14,11 +14,12 @@ namespace {
 
 using kernels::ReduceOp;
 
-// Result shapes of a reduction: with the reduced dimensions as 1, and without them.
+// Result shapes of a reduction. kept: with size 1 in the reduced dimensions. dropped: without the
+// reduced dimensions.
 struct Reduced {
   Shape kept, dropped;
-  int64_t count = 1;      // number of elements that become one
-  std::vector<int> dims;  // the reduced dimensions, from 0 on
+  int64_t count = 1;      // number of elements that are reduced to one
+  std::vector<int> dims;  // the reduced dimensions, counted from 0
 
   const Shape& shape(bool keep) const { return keep ? kept : dropped; }
 };
@@ -60,7 +61,7 @@ void report(const char* op, const Tensor& x, const Reduced& reduced, const Tenso
   if (OpRecorder* to = recorder_of(y)) to->add(op, {x}, {y}, {{"dims", reduced.dims}});
 }
 
-// View of dy in which the reduced dimensions have size 1.
+// Returns a view of dy in which the reduced dimensions have size 1.
 Tensor with_ones(const Tensor& dy, const Reduced& to) {
   return dy.alias(to.kept, contiguous_strides(to.kept));
 }
@@ -74,7 +75,7 @@ Tensor scaled_sum(const char* op, const Tensor& x, const Reduced& to, bool keep,
   return y;
 }
 
-// Maximum or minimum; equal extremes share the gradient.
+// Returns the maximum or minimum. Equal extremes share the gradient.
 Tensor extreme(const char* op, const Tensor& x, const std::vector<int>& dims, bool keep,
                ReduceOp reduce) {
   const Reduced to = reduced_shape(op, x, dims);

@@ -37,7 +37,7 @@ void check(const RopeConfig& c, int64_t head_size) {
   }
 }
 
-// Interpolates between the frequency f (kept = 1) and f / factor (kept = 0).
+// Interpolates linearly from f / factor (kept = 0) to the frequency f (kept = 1).
 double blend(double f, double factor, double kept) {
   return f * kept + f / factor * (1 - kept);
 }
@@ -49,13 +49,14 @@ double llama3(double f, const RopeConfig& c) {
   return blend(f, c.factor, std::clamp(kept, 0.0, 1.0));
 }
 
-// Fractional index of the pair that makes this many rotations within the original context.
+// Returns the index, a real number, of the pair that makes `rotations` rotations within the
+// original context.
 double yarn_pair(const RopeConfig& c, int64_t head_size, double rotations) {
   const double waves = static_cast<double>(c.original_context) / (rotations * kTurn);
   return static_cast<double>(head_size) * std::log(waves) / (2 * std::log(c.theta));
 }
 
-// Range of pairs in which YaRN interpolates.
+// Range of pair indices in which YaRN interpolates.
 struct Ramp {
   double low, high;
 };
@@ -109,7 +110,8 @@ std::vector<double> rope_frequencies(const RopeConfig& config, int64_t head_size
 
 RopeTable::RopeTable(const RopeConfig& config, int64_t head_size) {
   for (const double f : rope_frequencies(config, head_size)) {
-    turns_.push_back(static_cast<uint64_t>(std::ldexp(f / kTurn, 64)));  // f is at most 1
+    // fits into 64 bits, because f is at most 1
+    turns_.push_back(static_cast<uint64_t>(std::ldexp(f / kTurn, 64)));
   }
   require(head_size <= kernels::kMaxRopeHeadSize, "head size", static_cast<double>(head_size),
           cat("at most ", kernels::kMaxRopeHeadSize));

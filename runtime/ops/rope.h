@@ -8,32 +8,43 @@
 
 namespace shale {
 
-// Methods for contexts longer than in training.
+// Methods that change the frequencies for contexts longer than in training.
 enum class RopeScaling : uint8_t {
   kNone,
   kLinear,  // f / factor (Chen et al., arXiv:2306.15595)
-  kLlama3,  // scales long waves by the factor, keeps short ones, interpolates between (Llama 3.1)
-  // Like kLlama3, but by the number of rotations within the original context (arXiv:2309.00071).
+  // divides low frequencies by the factor, keeps high frequencies, and interpolates in between
+  // (Llama 3.1)
+  kLlama3,
+  // Like kLlama3, but interpolates by the number of rotations within the original context
+  // (arXiv:2309.00071).
   kYarn,
 };
 
-// Frequencies of rotary embeddings: f_i = theta^(-2 i / D), then scaled.
+// Frequencies of rotary embeddings: f_i = theta^(-2 i / D) for a head size D, then changed by
+// `scaling`.
 struct RopeConfig {
   double theta = 10'000;
   RopeScaling scaling = RopeScaling::kNone;
   double factor = 1;             // factor of the scaling, at least 1
-  int64_t original_context = 0;  // kLlama3, kYarn: context in tokens of the original training
-  double low_freq_factor = 1;    // kLlama3: scales waves over original_context / low_freq_factor
-  double high_freq_factor = 4;   // kLlama3: keeps waves below original_context / high_freq_factor
-  double beta_fast = 32;         // kYarn: waves with at least this many rotations are not scaled
-  double beta_slow = 1;          // kYarn: waves with at most this many rotations are scaled
+  int64_t original_context = 0;  // kLlama3, kYarn: tokens of the context in the original training
+  // kLlama3: frequencies are divided by the factor if their wavelength, in tokens, is above
+  // original_context / low_freq_factor
+  double low_freq_factor = 1;
+  // kLlama3: frequencies are kept if their wavelength is below original_context / high_freq_factor
+  double high_freq_factor = 4;
+  // kYarn: frequencies with at least this many rotations in original_context are kept
+  double beta_fast = 32;
+  // kYarn: frequencies with at most this many rotations in original_context are divided by the
+  // factor
+  double beta_slow = 1;
   double attention_factor = 0;   // kYarn: factor of cos and sin; 0: 0.1 ln(factor) + 1
-  bool truncate = true;          // kYarn: round the ends of the interpolation to whole pairs
+  bool truncate = true;          // kYarn: rounds the ends of the interpolation range to whole pairs
 
   friend bool operator==(const RopeConfig&, const RopeConfig&) = default;
 };
 
-// Returns the f_i of RopeConfig, in radians per position. Throws ConfigError for invalid sizes.
+// Returns the frequencies f_i of RopeConfig, in radians per position. Throws ConfigError for
+// invalid sizes.
 std::vector<double> rope_frequencies(const RopeConfig& config, int64_t head_size);
 
 // Precomputed table for rope(); make it once per model.
@@ -47,15 +58,18 @@ class RopeTable {
   float scale() const { return scale_; }
 
  private:
-  std::vector<uint64_t> turns_;  // rotation of each pair per position, in units of 2^-64 turns
+  // rotation of each pair from one position to the next, in units of 2^-64 turns
+  std::vector<uint64_t> turns_;
   float scale_ = 1;
 };
 
 // Positions of tokens, and pairing of a head's elements.
 struct RopeOptions {
   int64_t first_position = 0;
-  Tensor positions = {};     // [B, T] i32; undefined: first_position + t for token t
-  bool interleaved = false;  // pair i is (2 i, 2 i + 1); else (i, i + D / 2), as in Hugging Face
+  // [B, T] i32: position of each token; undefined: first_position + t for token t
+  Tensor positions = {};
+  // true: pair i is elements (2 i, 2 i + 1); false: (i, i + D / 2), as in Hugging Face
+  bool interleaved = false;
 };
 
 // Rotates each pair of elements of x [B, T, H, D] by position times frequency (kernels/rope.h).

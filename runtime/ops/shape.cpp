@@ -30,7 +30,7 @@ Shape infer(const Tensor& x, Shape shape) {
   return shape;
 }
 
-// A view that autograd records, and whose history copy_() can update.
+// Returns a view that autograd records, and whose history copy_() can update.
 Tensor view_of(const Tensor& x, const Shape& shape, const Shape& strides, int64_t offset = 0) {
   Tensor y = x.alias(shape, strides, offset);
   const std::shared_ptr<TensorImpl>& base = x.impl().base ? x.impl().base : x.impl_ptr();
@@ -50,7 +50,7 @@ Tensor swapped(const Tensor& x, int a, int b) {
   return view_of(x, shape, strides);
 }
 
-// Like slice(), but autograd does not record it.
+// slice() that autograd does not record.
 Tensor part_of(const Tensor& x, int dim, int64_t begin, int64_t end) {
   Shape shape = x.shape();
   shape[dim] = end - begin;
@@ -63,7 +63,7 @@ Tensor window(const Tensor& x, int dim, int64_t begin, int64_t end) {
   return view_of(x, shape, x.strides(), begin * x.strides()[dim]);
 }
 
-// The elements of a dense base that a view shows; of a tensor without a base, all.
+// The elements of a dense base that a view shows. A tensor without a base shows all its elements.
 struct Region {
   Shape shape, strides;
   int64_t offset = 0;
@@ -76,7 +76,8 @@ struct Region {
   Tensor of(const Tensor& dense) const { return dense.alias(shape, strides, offset); }
 };
 
-// Gives the base of `to` a history in which the region of `to` comes from x.
+// Updates the history of the base of `to` after a copy: the region that `to` shows now comes from
+// x.
 void record_copy(const Tensor& to, const Tensor& x) {
   Tensor base = to.impl().base != nullptr ? Tensor(to.impl().base) : to;
   const Tensor before = base.requires_grad() ? history_of(base) : Tensor();
@@ -98,7 +99,7 @@ void record_copy(const Tensor& to, const Tensor& x) {
   ++base.impl().edition;
 }
 
-// Checks that the histories of all tensors that use the memory of `to` can be updated.
+// Throws unless the histories of all tensors that use the memory of `to` can be updated.
 void check_recordable(const Tensor& to) {
   const TensorImpl& base = to.impl().base != nullptr ? *to.impl().base : to.impl();
   if (base.requires_grad && base.grad_fn == nullptr) {

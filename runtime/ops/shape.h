@@ -6,8 +6,8 @@
 
 namespace shale {
 
-// Results that are views share x's memory: changes through one of the two tensors are visible in
-// the other tensor.
+// Some results are views: they share x's memory, so that a change through one tensor is visible in
+// the other.
 
 // x must be contiguous; one size may be -1 and is inferred. Throws ShapeError unless the number of
 // elements agrees.
@@ -24,16 +24,19 @@ std::vector<Tensor> split(const Tensor& x, const std::vector<int64_t>& sizes, in
 Tensor concat(const std::vector<Tensor>& tensors, int dim);
 Tensor stack(const std::vector<Tensor>& tensors, int dim);
 
-// Copies x into `to`, which has the same shape and dtype and any strides, such as
-// copy_(slice(y, 0, 2, 4), x). Advances the version counter of `to`. Recorded: gradients of the
-// copied elements, also through the tensor of which `to` is a view and its other views, flow to x.
-// Throws AutogradError, if gradients are recorded, for a `to` that is a leaf that requires one or a
-// view of such a leaf, or whose memory is used by a tensor whose history would miss the change.
+// Copies x into `to`, which has the same shape and dtype and any strides, such as copy_(slice(y, 0,
+// 2, 4), x). Advances the version counter of `to`. Autograd records it: gradients of the copied
+// elements flow to x, also through other views of the same memory and through the tensor that they
+// view.
+//
+// If gradients are recorded, throws AutogradError in two cases: `to` is, or is a view of, a leaf
+// that requires a gradient; or another tensor uses the memory of `to`, and its history would miss
+// the change.
 void copy_(const Tensor& to, const Tensor& x);
 
-// Copies x to the device of another context, or returns x if it is there. Recorded: a loss in
-// either context has gradients in both. backward() runs the hooks of the loss's context only, so
-// sharded modules belong there. Waits for both compute streams.
+// Copies x to the device of another context; returns x itself if it is there. Autograd records it:
+// a loss in either context has gradients in both. backward() runs only the hooks of the loss's
+// context, so sharded modules belong in that context. Waits for both compute streams.
 Tensor to(const Tensor& x, Context& context);
 
 // Returns x itself if it is dense and row-major, else a dense row-major copy.

@@ -55,7 +55,7 @@ Saved save(const Tensor& x, const Tensor& w_gate, const Tensor& w_up, const Tens
   return saved;
 }
 
-// Inputs of the op: x, w_gate, w_up, w_down, residual.
+// The op's inputs are x, w_gate, w_up, w_down, residual, in this order.
 Grads swiglu_backward(BackwardArgs& args, const Saved& saved) {
   Grads grads(5);
   const Tensor& dy = args.dy();
@@ -109,7 +109,8 @@ Tensor swiglu(const Tensor& x, const Tensor& w_gate, const Tensor& w_up, const T
             .b_up = transposed(w_up),
             .aux_up = as_matrix(up)});
   const bool records = needs_grad(context, {x, w_gate, w_up, w_down, residual});
-  // Saves tensors before the second GEMM, so that a recomputed segment can stop here.
+  // Saves tensors before the second GEMM. If this segment is being recomputed, saving the last
+  // needed tensor ends the run, so the GEMM is not computed.
   Saved saved;
   if (records) saved = save(x, w_gate, w_up, w_down, gate, up, act);
   Tensor y = empty(context, with_last(x.shape(), w_down.size(0)), x.dtype());

@@ -4,9 +4,10 @@
 
 namespace shale {
 
-// Counts the uses of each version of a weight, to decide whether to keep a copy in another form for
-// them to share. A copy is worthwhile if one version is used at least twice; training that steps
-// after each use keeps none. Once a second use was seen, each version's first use makes the copy.
+// Counts the uses of each version of a weight, to decide whether to keep a converted copy that they
+// share. A copy is worthwhile if a version is used at least twice. So the first version that is
+// used twice starts it: from then on the first use of each version makes the copy. Training that
+// steps after each use keeps no copy.
 class WeightUses {
  public:
   // Counts a use of this version. Returns true if a copy should be kept.

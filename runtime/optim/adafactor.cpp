@@ -10,8 +10,8 @@
 namespace shale::optim {
 namespace {
 
-// True if each tensor-parallel shard has separate statistics. False for experts, which are too many
-// for that.
+// True if each tensor-parallel shard of a parameter has its own statistics. False for experts,
+// because there are too many of them.
 bool is_apart(const Sharding& sharding) {
   return sharding.share == Share::kShard && !sharding.is_of_experts;
 }
@@ -29,7 +29,8 @@ Adafactor::Adafactor(std::vector<OptimShard> shards, const AdafactorOptions& opt
                             " cannot be updated during forward, because statistics over ranks are "
                             "needed first; do not offload"));
     }
-    // Spans that are empty on this rank get statistics too, because other ranks fill them.
+    // A span without elements on this rank gets statistics, too, because other ranks contribute to
+    // them.
     for (const OptimSpan& span : shard.spans) add_part(i, span);
   }
   if (parts_.empty()) return;
@@ -125,12 +126,13 @@ View Adafactor::col(const Tensor& means, const Part& part) const {
   return vector_slice(means, whole.means_offset + whole.rows + first, count).view();
 }
 
-// False for a copy of values that several ranks hold, so that they count once.
+// True if this rank contributes its part to sums over ranks. If several ranks hold the same values,
+// it is true on one of them.
 bool Adafactor::counts(const Part& part) const {
   return part.span.parameter->sharding.counts() && !shards()[part.shard].repeats;
 }
 
-// Element of squares_ that accumulates the squares of this part.
+// Returns the element of squares_ to which the squares of this part are added.
 View Adafactor::square(const Part& part) const {
   const bool counts = this->counts(part);
   const auto place = static_cast<int64_t>(counts ? part.whole : wholes_.size());
@@ -142,8 +144,8 @@ View Adafactor::grad(const Part& part, const Piece& piece) const {
       .view();
 }
 
-// Sums over tensor-parallel ranks in rank order. If these ranks shard the columns, row means are
-// averaged.
+// Sums the statistics of the tensor-parallel ranks, in rank order. If these ranks shard the columns
+// of a matrix, its row means are averaged instead.
 void Adafactor::add_leaves() {
   if (ranks_ == 1) return;
   const Exec exec = this->exec(0);
@@ -202,8 +204,9 @@ void Adafactor::update(size_t shard, const Tensor& compute) {
   for (const Part& part : parts_) {
     if (part.shard != shard) continue;
     const Whole& whole = wholes_[part.whole];
-    // The kernel divides the sum of squares by the number of elements of one tensor-parallel shard;
-    // the divisor should be the number of elements of the whole parameter without padding.
+    // The kernel divides the sum of squares by the number of elements of one tensor-parallel shard.
+    // It should divide by the number of elements of the whole parameter without padding. The limit
+    // clip_rms is scaled to correct this.
     const double more = whole.used * static_cast<double>(whole.cuts_columns ? whole.ranks : 1);
     const float clip = options_.clip_rms * static_cast<float>(std::sqrt(more));
     for (const Piece& piece : part.pieces) {

@@ -8,8 +8,8 @@ namespace shale::optim {
 AdamW::AdamW(std::vector<OptimShard> shards, const AdamWOptions& options)
     : ElementwiseOptimizer(std::move(shards), options.weight_decay), options_(options) {
   if (options.moments == Moments::kInt8) {
-    // Start with the code of zero everywhere: a resumed run writes only the codes of elements, and
-    // padding in the same block must stay a zero moment when the block gets a scale.
+    // All codes of m start as the code of zero. A resumed run writes only the codes of elements;
+    // the codes of padding in the same block must still mean zero when the block gets a scale.
     add_states("m", DType::kU8, 1, kernels::kSignedMap.zero);
     add_states("v", DType::kU8);
     add_states("m_scale", DType::kF32, kernels::kMomentBlock);

@@ -12,7 +12,8 @@ namespace shale::optim {
 
 namespace {
 
-// Adds squares of a shard; counts parameters that tensor-parallel ranks replicate only once.
+// Adds the squares of a shard's gradient. A parameter that several tensor-parallel ranks hold
+// counts on one of them.
 void add_squares(const OptimShard& shard, const Exec& exec, kernels::FixedSum* sum) {
   if (!shard.counts) return;
   const bool counts = std::all_of(shard.spans.begin(), shard.spans.end(), [](const auto& span) {
@@ -26,7 +27,7 @@ void add_squares(const OptimShard& shard, const Exec& exec, kernels::FixedSum* s
   }
 }
 
-// Stores the results with the gradients they belong to.
+// Stores the results in the state of the gradients for which they were computed.
 void keep_results(Context& context, const std::vector<OptimShard>& shards) {
   constexpr size_t kBegin = offsetof(StepState, grad_norm);
   constexpr int64_t kBytes = sizeof(StepState) - kBegin;
@@ -52,7 +53,8 @@ void clip_grad_norm(Context& context, const std::vector<OptimShard>& shards, flo
   complete_gradients(shards);
   constexpr int64_t kBytes = sizeof(kernels::FixedSum);
   const Tensor sum = empty(context, {kBytes}, DType::kU8);
-  kernels::FixedSum on_host;  // initial value of the sum, copied to the device
+  // sum of squares of gradients in host memory; the sum on the device starts with it
+  kernels::FixedSum on_host;
   for (const OptimShard& shard : shards) {
     if (&shard.grad.context() == &context) continue;
     add_squares(shard, shard.grad.exec(), &on_host);

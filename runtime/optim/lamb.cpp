@@ -18,11 +18,11 @@ using Formula = kernels::PointwiseFormula;
 using kernels::PointwiseGraph;
 using kernels::PointwiseOp;
 
-// Index of a state in states(), which has the states in the order of addition.
+// Index of a state in states(). States are in the order in which they were added.
 enum State : size_t { kM, kV };
 
-// Elements per processed piece. Temporary memory has this size, so it stays in cache. A multiple of
-// kernels::kNormBlock.
+// Maximum number of elements processed at a time. Temporary tensors have this size, so they stay in
+// cache. A multiple of kernels::kNormBlock.
 constexpr int64_t kPiece = int64_t{1} << 18;
 
 void for_pieces(int64_t count, const std::function<void(int64_t begin, int64_t size)>& fn) {
@@ -31,7 +31,7 @@ void for_pieces(int64_t count, const std::function<void(int64_t begin, int64_t s
   }
 }
 
-// Inputs: m, v and their bias corrections. Output: AdamW's direction.
+// Program with inputs m, v and their bias corrections. Its output is AdamW's update without decay.
 kernels::PointwiseProgram direction_program(float eps) {
   PointwiseGraph graph;
   const auto input = [&] { return Formula(graph, graph.input(DType::kF32)); };
@@ -40,8 +40,8 @@ kernels::PointwiseProgram direction_program(float eps) {
   return graph.compile("lamb", {(m / correction1 / (root + m.number(eps))).value()});
 }
 
-// Inputs: norms of weights and of updates, and a flag for trust-ratio scaling. Output: the trust
-// ratio.
+// Program with these inputs: norms of the weights, norms of the updates, and a flag that enables
+// trust-ratio scaling. Its output is the trust ratio.
 kernels::PointwiseProgram ratio_program(float least, float most) {
   PointwiseGraph graph;
   const auto input = [&] { return Formula(graph, graph.input(DType::kF32)); };
@@ -54,8 +54,8 @@ kernels::PointwiseProgram ratio_program(float least, float most) {
   return graph.compile("lamb", {has_both.choose(ratio, one).value()});
 }
 
-// Inputs: trust ratios, learning-rate factors, the learning rate, and a flag for a non-finite
-// gradient.
+// Program with these inputs: trust ratios, learning-rate factors, the learning rate, and a flag
+// that is not 0 for a non-finite gradient. Its output is the learning rate of each parameter.
 kernels::PointwiseProgram rate_program() {
   PointwiseGraph graph;
   const auto input = [&](DType dtype) { return Formula(graph, graph.input(dtype)); };
@@ -80,7 +80,7 @@ void check_shard(const OptimShard& shard, const ShardPeers* peers) {
   }
 }
 
-// View of a step value as a vector of `count` equal elements.
+// Returns a view of a single value as a vector of `count` equal elements.
 View repeated(const void* value, DType dtype, int64_t count) {
   View view = make_view(const_cast<void*>(value), dtype, {count});
   view.strides = {0};
@@ -168,7 +168,7 @@ void Lamb::begin_step() {
   make_rates(exec);
 }
 
-// Uses AdamW's kernel for its update of moments; discards the weights that it computes.
+// Updates the moments with AdamW's kernel. The weights that it computes are temporary and not used.
 void Lamb::add_gradient(const Exec& exec, const View& grad, const Span& span) const {
   const Tensor weights = temporary(span.m.numel());
   kernels::fill(exec, {.y = weights, .value = 0});
@@ -201,7 +201,7 @@ void Lamb::make_rates(const Exec& exec) {
   ratios.inputs = {norms_->norms(0, count()), norms_->norms(count(), count()), adapts_};
   ratios.outputs = {ratios_};
   kernels::pointwise(exec, ratios);
-  // PointwiseOp reads u8: the low byte of non_finite serves as the flag.
+  // PointwiseOp supports u8 and not u32, so the low byte of non_finite is the flag.
   static_assert(std::endian::native == std::endian::little);
   const View skips = repeated(&exec.step->non_finite, DType::kU8, count());
   const kernels::PointwiseProgram to_rates = rate_program();

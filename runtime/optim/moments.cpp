@@ -9,7 +9,8 @@ DType moment_dtype(const char* optimizer, const char* rate_name, float rate, Mom
   if (moments == Moments::kInt8) {
     throw ConfigError(cat(optimizer, ": 8-bit moments are not supported, expected fp32 or bf16"));
   }
-  // Rounding to bf16, with 8 significant bits, can undo a relative change of up to 2^-8.
+  // Largest decay rate of a bf16 moment. bf16 has 8 significant bits, so rounding can undo a
+  // relative change of up to 2^-8.
   constexpr float kLargestRate = 1 - 0x1p-8f;
   if (rate >= kLargestRate) {
     throw ConfigError(cat(optimizer, ": ", rate_name, " is ", rate, ", expected less than ",

@@ -23,7 +23,7 @@ float scale_of(MuonScale scale, int64_t out, int64_t in) {
   return float(std::sqrt(rows / cols));
 }
 
-// The matrices of a whole parameter; they are consecutive in memory.
+// Number and size of the matrices of a whole parameter. They are consecutive in memory.
 struct Matrices {
   int64_t count = 0, rows = 0, cols = 0;
 };
@@ -49,7 +49,7 @@ Muon::Muon(std::vector<OptimShard> shards, const MuonOptions& options)
     for (const OptimSpan& span : this->shards()[i].spans) add_part(i, span);
   }
   gather_ranges();
-  std::map<std::string, std::vector<size_t>> of_name;  // parts of a parameter by its name
+  std::map<std::string, std::vector<size_t>> of_name;  // parameter name -> indices of its parts
   for (size_t i = 0; i < parts_.size(); ++i) {
     of_name[parts_[i].span.parameter->full_name()].push_back(i);
   }
@@ -109,8 +109,8 @@ void Muon::gather_ranges() {
   }
 }
 
-// True if every rank holds all elements of its experts, so that their matrices need not be
-// exchanged.
+// True if this parameter is experts, and every rank holds all elements of its own experts. Then
+// their matrices need not be exchanged.
 bool Muon::has_own_experts(size_t part) const {
   const Parameter& parameter = *parts_[part].span.parameter;
   if (!parameter.sharding.is_of_experts) return false;
@@ -142,8 +142,9 @@ double Muon::Matrix::flops() const {
   return k * k * (2 * static_cast<double>(std::max(rows, cols)) + k);
 }
 
-// Assigns each matrix, largest first, to the rank with the least work so far (longest processing
-// time first), with matrices of one shape in sequence. All ranks compute the same assignment.
+// Assigns matrices to ranks, the largest matrix first, each to the rank with the least work so far
+// (longest processing time first). Matrices of one shape follow each other. All ranks compute the
+// same assignment.
 void Muon::deal() {
   for (std::vector<Job>* const jobs : {&jobs_, &own_jobs_}) {
     std::stable_sort(jobs->begin(), jobs->end(), [](const Job& a, const Job& b) {
@@ -165,7 +166,7 @@ void Muon::deal() {
   }
 }
 
-// True if a job's matrix can be processed together with the matrices of a batch.
+// True if the matrix of `job` can be processed in one batch with those of `batch`.
 bool Muon::joins(const Batch& batch, const Job& job) const {
   constexpr int64_t kMost = int64_t{1} << 20;  // maximum number of elements of a batch
   const Matrix& first = batch.front()->matrix;
@@ -174,10 +175,10 @@ bool Muon::joins(const Batch& batch, const Job& job) const {
          first.rows == job.matrix.rows && first.cols == job.matrix.cols;
 }
 
-// Adds a job to its owner's last batch, or as a new batch.
+// Adds a job to the last batch of its owner if it fits, else as a new batch in the next round.
 void Muon::add_to_rounds(const Job& job) {
   const auto owner = static_cast<size_t>(job.matrix.owner);
-  size_t next = 0;  // the owner's first round without a batch
+  size_t next = 0;  // first round in which the owner has no batch
   while (next < rounds_.size() && !rounds_[next][owner].empty()) ++next;
   if (next > 0 && joins(rounds_[next - 1][owner], job)) {
     rounds_[next - 1][owner].push_back(&job);
@@ -195,8 +196,8 @@ std::vector<Muon::Matrix> Muon::matrices() const {
   return all;
 }
 
-// Pieces of a job on a rank, in that rank's memory order. Runs of rows that cross the beginning or
-// end of the matrix are cut there.
+// Returns the pieces of a job's matrix that a rank holds, in the order of that rank's memory.
+// Contiguous runs are cut at the beginning and end of the matrix.
 std::vector<Muon::Piece> Muon::pieces_of(const Job& job, int rank) const {
   const int64_t begin = job.matrix.first, end = begin + job.numel();
   std::vector<Piece> pieces;
@@ -206,7 +207,7 @@ std::vector<Muon::Piece> Muon::pieces_of(const Job& job, int rank) const {
     Sharding sharding = parameter.sharding;
     sharding.rank = range.tensor_rank;
     for_each_rows(parameter.whole, sharding, range.first, range.count, [&](PartRows rows) {
-      if (rows.rows > 1) {  // columns of a tensor-parallel rank; matrices are whole rows
+      if (rows.rows > 1) {  // the rank holds some columns; a matrix has whole rows of it
         const int64_t base = rows.in_whole, step = rows.stride;
         const int64_t from = base >= begin ? 0 : (begin - base + step - 1) / step;
         const int64_t to = std::min(rows.rows, base >= end ? 0 : (end - base + step - 1) / step);
@@ -231,12 +232,12 @@ int64_t Muon::count_of(const Job& job, int rank) const {
   return count;
 }
 
-// True if the pieces of a job, concatenated in rank order, are the matrix.
+// True if the pieces of all ranks, concatenated in rank order, form the matrix.
 bool Muon::is_in_order(const Job& job) const {
   return job.matrix.parameter->sharding.share == Share::kWhole;
 }
 
-// Returns the update of this rank's piece of a job.
+// Returns the update of a piece that this rank holds.
 Tensor Muon::slice_of(const Piece& piece) const {
   const Part& part = parts_[piece.part];
   return vector_slice(part.update, piece.rows.in_part - part.span.first, piece.numel());
@@ -244,19 +245,19 @@ Tensor Muon::slice_of(const Piece& piece) const {
 
 // ---- A step ----
 
-// The device of the parameters, even if they are stepped elsewhere.
+// Returns the context of the parameters. Their step may run in another one.
 Context& Muon::device() const {
   return parts_.front().span.parameter->value.context();
 }
 
-// Queues a copy of a vector on the device, or between device and host.
+// Queues a copy of a vector. Both may be on the device, or one in host memory.
 void Muon::copy(const Tensor& from, const Tensor& to) const {
   if (from.numel() == 0) return;
   if (&from.context() == &to.context()) return kernels::copy(to.exec(), {.x = from, .y = to});
   device().copy(to.data(), from.data(), to.bytes());
 }
 
-// Copies a piece to its position in a matrix, or, if `back`, from there.
+// Copies a piece to its position in the matrix; if `back`, from that position to the piece.
 void Muon::arrange(const Tensor& pieces, const Piece& piece, const Tensor& matrix,
                    bool back) const {
   const PartRows& rows = piece.rows;
@@ -290,7 +291,7 @@ void Muon::queue_momentum() {
   }
 }
 
-// Orthogonalizes the updates of a batch's matrices in place. x: these matrices, concatenated as a
+// Orthogonalizes the updates of a batch's matrices in place. x: the concatenated matrices, as a
 // vector.
 void Muon::orthogonalize_batch(const Batch& batch, const Tensor& x) const {
   const int64_t rows = batch.front()->matrix.rows, cols = batch.front()->matrix.cols;
@@ -299,8 +300,8 @@ void Muon::orthogonalize_batch(const Batch& batch, const Tensor& x) const {
                               ? x.alias({count, rows, cols}, {rows * cols, cols, 1})
                               : x.alias({rows, cols}, {cols, 1});
   const ScaledMatrix result = orthogonalize(matrices, options_.method, options_.eps);
-  // Scales the update here, once for all ranks, because it is then rounded to bf16 for the other
-  // ranks.
+  // Only the owner of a matrix scales it, before the result is rounded to bf16 and sent. So all
+  // ranks get the same values.
   kernels::axpby(x.exec(),
                  {.a = result.value.alias({x.numel()}, {1}), .y = x, .alpha = result.factor});
 }
@@ -329,7 +330,8 @@ void Muon::orthogonalize_alone(const Batch& batch) {
   move(/*back=*/true);
 }
 
-// Calls visit(part, its section of the send buffer) for this rank's parts of a round's matrices.
+// Visits this rank's parts of a round's matrices. Calls visit(part, section of the send buffer that
+// belongs to it).
 void Muon::for_each_part(const Round& round, const Trip& trip,
                          const std::function<void(const Tensor&, const Tensor&)>& visit) const {
   int64_t at = 0;
@@ -367,9 +369,9 @@ Muon::Trip Muon::send(const Round& round) {
   return trip;
 }
 
-// Orthogonalizes this rank's matrices of a round, and sends each rank its parts of the results. The
-// parts received lie one rank after another. Those of a single matrix without tensor parallelism
-// already form the matrix; parts of several matrices are first copied to their places.
+// Orthogonalizes this rank's matrices of a round, and sends each rank its parts of the results.
+// Received parts are sorted by rank. For a single matrix without tensor parallelism they already
+// form the matrix. Otherwise they are first copied to their positions in the matrices.
 void Muon::compute(const Round& round, Trip& trip) {
   trip.wait();
   const Batch& own = round[static_cast<size_t>(rank())];
@@ -414,7 +416,7 @@ void Muon::begin_step() {
   } else {
     orthogonalize_by_rounds();
   }
-  // Waits for updates in host memory, which the CPU will read.
+  // The CPU will read updates that are in host memory, so this waits for them.
   const bool any_on_host = std::any_of(parts_.begin(), parts_.end(), [this](const Part& part) {
     return part.is_matrix && &part.update.context() != &device();
   });
@@ -422,8 +424,8 @@ void Muon::begin_step() {
 }
 
 void Muon::orthogonalize_by_rounds() {
-  // The parts of a round are sent while the previous round is computed, and its results are sent
-  // back while the next round is computed.
+  // Transfers overlap with computation: while a round is computed, the parts of the next round and
+  // the results of the previous round are sent.
   std::vector<Trip> trips;
   for (size_t k = 0; k < rounds_.size(); ++k) {
     if (k == 0) trips.push_back(send(rounds_[0]));

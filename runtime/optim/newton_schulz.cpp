@@ -17,7 +17,8 @@ namespace {
 // less.
 constexpr int64_t kPanel = 256;
 
-// Rows [row, row + rows) and columns [col, col + cols) of a matrix with any strides.
+// Returns a view of rows [row, row + rows) and columns [col, col + cols) of a matrix with any
+// strides.
 View block(const Tensor& matrix, int64_t row, int64_t rows, int64_t col, int64_t cols) {
   const int64_t row_stride = matrix.strides().at(0), col_stride = matrix.strides().at(1);
   return matrix.alias({rows, cols}, {row_stride, col_stride}, row * row_stride + col * col_stride);
@@ -28,8 +29,8 @@ Tensor transposed(const Tensor& matrix) {
                       {matrix.strides().at(1), matrix.strides().at(0)});
 }
 
-// Computes c = a a', where a' is the transpose of a. c is symmetric, so it computes the lower
-// triangle by panels and mirrors it.
+// Computes c = a a', where a' is the transpose of a. c is symmetric, so only its lower triangle is
+// computed, panel by panel; the upper triangle is a copy.
 void symmetric_product(const Tensor& a, const Tensor& c) {
   const Exec& exec = c.exec();
   const int64_t rows = a.size(0), depth = a.size(1);
@@ -64,7 +65,8 @@ void normalize(const Tensor& x, float eps) {
 
 // ---- GEMMs of a step ----
 
-// GEMMs for one matrix T: G = T T' or T' T on the smaller side, G G, and Y = T + S T or T + T S.
+// GEMMs for one matrix T. gram: G = T T' or T' T, whichever is smaller. square: G G. add_product: Y
+// = T + S T or T + T S.
 class Single {
  public:
   explicit Single(const Tensor& x) : is_wide_(x.size(0) <= x.size(1)) {}
@@ -113,7 +115,7 @@ class Batched {
   }
 
  private:
-  // First row of each matrix, then the end of the last one.
+  // Returns the first row of each matrix, followed by the end of the last one.
   Tensor offsets(Context& context, int64_t rows) const {
     std::vector<int32_t> first;
     for (int64_t i = 0; i <= b_; ++i) first.push_back(static_cast<int32_t>(i * rows));

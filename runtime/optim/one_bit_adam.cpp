@@ -9,7 +9,7 @@
 namespace shale::optim {
 namespace {
 
-// Index of a state in states(), which has the states in the order of addition.
+// Index of a state in states(). States are in the order in which they were added.
 enum State : size_t { kM, kV, kWorkerError, kOwnerError };
 
 std::shared_ptr<const ShardReplicas> replicas_over(const std::vector<OptimShard>& shards) {
@@ -65,8 +65,8 @@ void OneBitAdam::set_corrections(StepState& values, int64_t done) const {
   values.bias_correction2 = is_frozen() ? 1 : correction(options_.beta2, done + 1);
 }
 
-// Applies the bias correction to v once, even if the first step after the freeze is skipped: the
-// frozen moments are those of the updates done so far.
+// Applies the bias correction to v, once, at the freeze. The frozen moments are those of the
+// updates done so far, even if the first step after the freeze is skipped.
 void OneBitAdam::correct_second_moments() {
   if (updates_done() == 0) {
     throw ConfigError(cat("1bit-adam: all ", options_.freeze_step,
@@ -90,8 +90,8 @@ void OneBitAdam::average_moments() {
   hold_values();
   std::vector<OneBitVector> vectors;
   for (size_t i = 0; i < shards().size(); ++i) {
-    // A replica's gradient is its part of a sum over replicas, so the mean is taken of `size` times
-    // the gradient.
+    // A replica's gradient is one term of a sum over the replicas. The mean of `size` times the
+    // gradient is therefore the sum.
     vectors.push_back(
         {.value = state(i, kM),
          .grad = shards()[i].grad,
@@ -107,8 +107,8 @@ void OneBitAdam::average_moments() {
 void OneBitAdam::step_run(size_t index, const OptimRun& run, const View& compute) {
   const OptimShard& shard = shards()[index];
   const View m = part(state(index, kM), run);
-  // With rates of 1 the moments do not change; the value passed as the gradient only has to be
-  // finite.
+  // After the freeze, decay rates of 1 leave the moments unchanged. The gradient is then not used,
+  // but must be finite, so m is passed.
   kernels::adamw(exec(index), {.master = part(shard.master, run),
                                .grad = is_frozen() ? m : part(shard.grad, run),
                                .m = m,

@@ -15,7 +15,7 @@
 namespace shale::optim {
 namespace {
 
-// The last fields of StepState, which clip_grad_norm() writes.
+// Offset of the last fields of StepState, which clip_grad_norm() writes.
 constexpr size_t kResults = offsetof(StepState, grad_norm);
 
 std::byte* results_in(const Storage& values) {
@@ -99,7 +99,7 @@ StepState& Optimizer::values_in(const Context& context) {
   return *static_cast<StepState*>(values_of(context).memory->data());
 }
 
-// Uploads the first `bytes` of the host's values.
+// Uploads the first `bytes` bytes of host_values_.
 void Optimizer::upload(size_t bytes) {
   Context& context = *prepared_->context;
   if (prepared_->memory.use_count() > 1) {
@@ -114,7 +114,7 @@ void Optimizer::upload(size_t bytes) {
 
 namespace {
 
-// Refuses parameters frozen later: their gradient's memory was allocated while they were trainable.
+// Throws for a parameter that was frozen after memory for its gradient was allocated.
 void check_trainable(const Parameter& parameter) {
   if (parameter.trainable) return;
   throw ConfigError(cat("optimizer: ", parameter.full_name(),
@@ -148,7 +148,7 @@ void Optimizer::prepare(Context& context, int64_t step, float lr) {
   host_values_.lr = lr;
   updates_done_ = step;
   set_corrections(host_values_, step);
-  // prepared_ is only written if it changes, because a thread that steps shards may read it.
+  // Writes prepared_ only if it changes, because a thread that steps shards may be reading it.
   if (Values& values = values_of(context); prepared_ != &values) prepared_ = &values;
   prepared_->clipped = {};
   upload(sizeof(StepState));
@@ -247,7 +247,7 @@ void Optimizer::keep_average(double decay) {
 }
 
 void Optimizer::swap_average() {
-  constexpr int64_t kPiece = int64_t{1} << 20;  // elements exchanged per iteration
+  constexpr int64_t kPiece = int64_t{1} << 20;  // number of elements exchanged at a time
   for (size_t i = 0; i < averages_.size(); ++i) {
     if (shards_[i].changing != nullptr) shards_[i].changing();
     const Tensor& master = shards_[i].master;
@@ -279,13 +279,13 @@ Tensor Optimizer::add_state(OptimState state, int64_t count, DType dtype, double
 void Optimizer::add_parts(const OptimState& state, std::vector<StatePart>& parts) const {
   const int64_t block = state.block;
   for (const OptimSpan& span : shards_[state.shard].spans) {
-    // Intersects the span with the state, as elements of the shard.
+    // Range of the shard's elements that are both in the span and in the state.
     const int64_t begin = std::max(span.offset, state.first);
     const int64_t end =
         std::min(span.offset + span.count, state.first + state.value.numel() * block);
     const int64_t count = std::max(end - begin, int64_t{0});
-    // Spans begin at multiples of the alignment of flat buffers, which is a multiple of every block
-    // size.
+    // Index in the parameter. It is a multiple of every block size, because spans begin at
+    // multiples of the alignment of flat buffers.
     const int64_t first = count > 0 ? span.first + begin - span.offset : 0;
     const int64_t offset = count > 0 ? begin - state.first : 0;
     if (first % block != 0 || offset % block != 0) {
@@ -319,7 +319,8 @@ std::vector<StatePart> Optimizer::state_parts() const {
 
 namespace {
 
-// Checks that blocks sharing a value lie within rows of a sharded parameter's parts.
+// Throws unless blocks of elements that share a state value lie within the rows of each
+// tensor-parallel shard.
 void check_blocks(const std::string& state, const Parameter& parameter, int64_t block) {
   const Sharding& sharding = parameter.sharding;
   const Shape& whole = parameter.whole;

@@ -11,7 +11,7 @@ std::vector<ElementRange> ShardReplicas::owned(std::span<const int64_t> lengths)
   for (const int64_t length : lengths) blocks += kernels::sign_blocks(length);
   const int64_t share = (blocks + size - 1) / size;
   std::vector<ElementRange> ranges;
-  int64_t before = 0;  // blocks of the earlier vectors
+  int64_t before = 0;  // number of blocks of the vectors before this one
   for (const int64_t length : lengths) {
     const auto element_of = [&](int64_t block) {
       return std::clamp((block - before) * kernels::kSignBlock, int64_t{0}, length);

@@ -6,7 +6,7 @@
 
 namespace shale::optim {
 
-// Fraction of the steps from `begin` to the end that are done before `step`.
+// Returns the fraction of the steps from `begin` to the end that are done before `step`: 0 to 1.
 double Schedule::progress(int64_t step, int64_t begin) const {
   const auto steps = static_cast<double>(std::max<int64_t>(1, total_steps - begin));
   return std::clamp(static_cast<double>(step - begin) / steps, 0.0, 1.0);

@@ -9,14 +9,16 @@ enum class Decay {
   kCosine,
   kLinear,
   kConstant,
-  kLinearToZero,  // to 0, ignoring min_lr (arXiv:2502.15938)
-  kWsd,           // warm-up, stable, decay: decays only in the last decay_steps (arXiv:2404.06395)
-  kWsdOneMinusSqrt,  // kWsd, but after the fraction u of the decay, 1 - sqrt(u) of the way from
-                     // min_lr to lr is left, instead of 1 - u (arXiv:2405.18392)
-  kInverseSqrt,      // by the step number, ignoring total_steps (arXiv:1706.03762, equation 3)
+  kLinearToZero,  // decays linearly to 0; ignores min_lr (arXiv:2502.15938)
+  kWsd,           // warm-up, stable, decay: constant until the last decay_steps (arXiv:2404.06395)
+  // like kWsd with another shape of the decay: after the fraction u of it, the rate is min_lr + (1
+  // - sqrt(u)) (lr - min_lr), with 1 - u in kWsd (arXiv:2405.18392)
+  kWsdOneMinusSqrt,
+  // proportional to 1 / sqrt(step); ignores total_steps (arXiv:1706.03762, equation 3)
+  kInverseSqrt,
 };
 
-// True for schedules whose rate is constant until their last decay_steps.
+// True for schedules that are constant until their last decay_steps.
 constexpr bool is_wsd(Decay decay) {
   return decay == Decay::kWsd || decay == Decay::kWsdOneMinusSqrt;
 }
@@ -28,10 +30,10 @@ struct Schedule {
   double min_lr = 3e-5;
   int64_t warmup_steps = 0;
   int64_t total_steps = 1;
-  int64_t decay_steps = 0;  // length of the decay, used only if is_wsd(decay)
+  int64_t decay_steps = 0;  // number of steps of the decay; used only if is_wsd(decay)
 
-  // Learning rate of step 0, 1, ... During warm-up step s has lr * (s + 1) / warmup_steps;
-  // kInverseSqrt continues with lr * sqrt(max(1, warmup_steps) / (s + 1)).
+  // Returns the learning rate of a step, counted from 0. During warm-up it is lr * (s + 1) /
+  // warmup_steps for step s. kInverseSqrt continues with lr * sqrt(max(1, warmup_steps) / (s + 1)).
   double at(int64_t step) const;
 
  private:

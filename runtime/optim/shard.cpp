@@ -63,7 +63,8 @@ std::string first_name(const std::vector<OptimShard>& shards) {
   return "none";
 }
 
-// Zeroes the gradients of a shard that has only some spans of its buffer (OptimShard).
+// Marks the gradients of a shard as zero, for a shard with only some spans of its buffer (see
+// OptimShard).
 void zero_part(const OptimShard& shard) {
   ShardGradient& gradient = *shard.gradient;
   for (const OptimSpan& span : shard.spans) {

@@ -37,7 +37,8 @@ void WholeNorms::add(const Exec& exec, int64_t index, const View& part) {
 }
 
 void WholeNorms::join(const Exec& exec) {
-  // Gathers the sums of all ranks, so that the sums of one vector are next to each other.
+  // Gathers the sums of all ranks, and sorts them so that the sums of one vector are next to each
+  // other.
   Tensor sums = sums_;
   const int64_t ranks = peers_ != nullptr ? peers_->size : 1;
   if (ranks > 1) {

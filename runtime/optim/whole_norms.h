@@ -5,9 +5,9 @@
 namespace shale::optim {
 
 // Norms of vectors that are sharded over ranks, such as parameters and their updates. Sums of
-// squares are order-independent (kernels/fixed_sum.h), so a norm has the same bits for every
-// division of its vector at multiples of kernels::kNormBlock. All work is queued on the compute
-// stream.
+// squares do not depend on the order of addition (kernels/fixed_sum.h). So the bits of a norm are
+// the same for every division of the vector at multiples of kernels::kNormBlock. All work is queued
+// on the compute stream.
 class WholeNorms {
  public:
   // peers: ranks that hold the other parts of the vectors; null: this rank has the whole vectors.
@@ -18,14 +18,14 @@ class WholeNorms {
   void add(const Exec& exec, int64_t index, const View& part);
   // Computes the norms of everything added since forget(), over all ranks. Collective.
   void join(const Exec& exec);
-  // Norms of vectors [first, first + count) after join(): [count] f32, not contiguous.
+  // Returns the norms of vectors [first, first + count) after join(): [count] f32, not contiguous.
   View norms(int64_t first, int64_t count) const;
 
  private:
   const ShardPeers* peers_;
   int64_t count_;
   Tensor sums_;    // one FixedSum per vector, as bytes
-  Tensor states_;  // one StepState per vector, as f32, which holds the norm
+  Tensor states_;  // one StepState per vector, as f32 elements; it contains the norm
 };
 
 }  // namespace shale::optim

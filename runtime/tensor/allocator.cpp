@@ -17,7 +17,8 @@ namespace shale {
 namespace {
 
 constexpr int64_t kAlignment = 512;
-constexpr int64_t kSmall = int64_t{1} << 20;  // requests up to this size share segments
+// maximum bytes of a small request; small requests share segments
+constexpr int64_t kSmall = int64_t{1} << 20;
 constexpr int64_t kSmallSegment = int64_t{2} << 20;
 constexpr int64_t kSegmentRounding = int64_t{2} << 20;  // size of a huge page
 constexpr int64_t kLargestRemainderKept = int64_t{1} << 20;
@@ -37,8 +38,8 @@ struct CachingAllocator::Block {
   MemoryTag tag{};
   std::list<Block>::iterator self{};  // position in the segment's list, sorted by offset
   std::set<void*> other_streams{};
-  std::vector<void*> events{};      // events of other streams' work while pending
-  std::function<void()> release{};  // releases adopted memory, which is its own segment
+  std::vector<void*> events{};      // events after which other streams no longer use the block
+  std::function<void()> release{};  // releases adopted memory; such a block is alone in its segment
 
   static Block* of_foreign_memory(void* memory, int64_t bytes, void* stream,
                                   std::function<void()> release);
@@ -46,13 +47,13 @@ struct CachingAllocator::Block {
 };
 
 struct CachingAllocator::Segment {
-  // Creation number of the segment. It makes the choice between equal blocks the same in every run,
-  // independent of addresses.
+  // Number of the segment in the order of creation. It decides between blocks of equal size. So the
+  // choice is the same in every run and does not depend on addresses.
   int64_t number = 0;
   MemoryProvider* provider = nullptr;
   void* memory = nullptr;
   int64_t bytes = 0;
-  bool small = false;  // has only blocks of small requests
+  bool small = false;  // true: the segment serves small requests only
   std::list<Block> blocks{};
 
   Block* insert(std::list<Block>::iterator before, const Block& block) {
@@ -74,11 +75,12 @@ CachingAllocator::Block* CachingAllocator::Block::of_foreign_memory(void* memory
                                   .size = bytes,
                                   .in_use = true});
   block->release = std::move(release);
-  segment.release();  // give_back() deletes the segment
+  segment.release();  // from now on the block owns the segment; give_back() deletes it
   return block;
 }
 
-// Waits first, because the memory's owner may change it immediately afterwards.
+// Returns adopted memory to its owner. Waits for the stream first, because the owner may change the
+// memory immediately.
 void CachingAllocator::Block::give_back(Block* block, DeviceBackend& backend) noexcept {
   const std::unique_ptr<Segment> segment(block->segment);
   const std::function<void()> release = std::move(block->release);
@@ -164,7 +166,8 @@ CachingAllocator::Block* CachingAllocator::allocate(int64_t bytes, MemoryTag tag
   return block;
 }
 
-// Best fit. A small request never splits a large segment, because it would pin the segment.
+// Returns the smallest free block that fits. A small request never splits a large segment, because
+// a small block would keep the whole segment in use.
 CachingAllocator::Block* CachingAllocator::take_free(const PoolKey& key, int64_t size) {
   Pool& pool = pools_[key];
   const auto it = std::find_if(pool.lower_bound(size), pool.end(), [&](const Block* block) {
@@ -187,11 +190,12 @@ CachingAllocator::Block* CachingAllocator::grow(const PoolKey& key, int64_t size
     if (Block* block = take_free(key, size); block != nullptr) return block;
   }
   if (!fits()) release_cached_locked();
-  if (!fits() && size > kSmall) bytes = size;  // the budget has no room for rounding
+  // takes the exact size if the rounded one exceeds the budget
+  if (!fits() && size > kSmall) bytes = size;
   const auto out_of_memory = [this](const std::string& problem) {
     std::string table = summary_locked();
     table.pop_back();  // removes the table's last line break
-    // Lines that belong to a message begin with blanks (base/failure.h).
+    // The table is indented, because only indented lines belong to the message (base/failure.h).
     return DeviceOutOfMemory(cat(problem, "\n  ", table), backend_.device(), stats_.budget,
                              stats_.reserved);
   };
@@ -248,7 +252,8 @@ void CachingAllocator::free(Block* block) noexcept {
   if (block->other_streams.empty()) {
     return_to_pool(block);
   } else if (capturing_) {
-    captured_.push_back(block);  // an event would belong to the capture and never complete
+    // an event recorded now would become part of the capture and never complete
+    captured_.push_back(block);
   } else {
     wait_for_streams(block);
   }
@@ -297,7 +302,7 @@ void CachingAllocator::wait_for_pending() {
 void CachingAllocator::return_to_pool(Block* block) {
   std::list<Block>& blocks = block->segment->blocks;
   Pool& pool = pools_[block->key];
-  // A neighbour can be merged only while it is in the pool; pending blocks are not.
+  // Only a block in the pool can be merged; a pending block cannot.
   const auto next = std::next(block->self);
   if (next != blocks.end() && pool.erase(&*next) == 1) absorb_next(block);
   if (block->self != blocks.begin() && pool.erase(&*std::prev(block->self)) == 1) {
@@ -317,7 +322,7 @@ CachingAllocator::Block* CachingAllocator::absorb_next(Block* block) {
 void CachingAllocator::set_provider(MemoryTag tag, MemoryProvider* provider) {
   const std::lock_guard lock(mutex_);
   providers_[static_cast<size_t>(tag)] = provider;
-  release_cached_locked();  // so that no free block of the previous provider remains
+  release_cached_locked();  // frees the cached blocks of the previous provider
 }
 
 void CachingAllocator::set_observer(AllocationObserver* observer) {
@@ -336,7 +341,7 @@ void CachingAllocator::release_cached_locked() {
 }
 
 void CachingAllocator::give_back_free(const PoolKey& key, Pool& pool) {
-  // During a capture, giving memory back would wait for the device.
+  // Giving memory back waits for the device, which is not allowed during a capture.
   if (capturing_ || kept_pools_.contains(key.pool)) return;
   std::erase_if(pool, [this](Block* block) {
     Segment* segment = block->segment;

@@ -29,15 +29,15 @@ enum class MemoryTag : uint8_t {
 inline constexpr int kMemoryTags = 7;
 std::string_view memory_tag_name(MemoryTag tag);
 
-// Bytes by tag. `at_peak` is the division by tag at the time of the highest sum.
+// Memory use in bytes. at_peak: bytes by tag at the time when their sum was highest.
 struct MemoryStats {
   std::array<int64_t, kMemoryTags> current{};
   std::array<int64_t, kMemoryTags> at_peak{};
-  int64_t allocated = 0;       // sum over the tags of current
-  int64_t peak_allocated = 0;  // sum over the tags of at_peak
-  int64_t reserved = 0;        // obtained from the memory providers, free blocks included
+  int64_t allocated = 0;       // sum of `current` over all tags
+  int64_t peak_allocated = 0;  // sum of at_peak over all tags
+  int64_t reserved = 0;        // bytes obtained from the memory providers, including free blocks
   int64_t peak_reserved = 0;
-  int64_t budget = 0;  // 0: no budget
+  int64_t budget = 0;  // maximum of `reserved`; 0: no limit
 };
 
 // Observer of an allocator, for plans and tools. It is called under the allocator's lock, so it
@@ -51,10 +51,10 @@ class AllocationObserver {
   virtual void freed(const void* block) = 0;
 };
 
-// A caching allocator. It takes memory from the providers in large segments, cuts these into
-// blocks, and returns freed blocks to a pool instead of the system. The stream that owned a freed
-// block can reuse it immediately, unless other streams used it: then only after their work is done.
-// Thread-safe.
+// A caching allocator. It takes memory from the providers in large segments, cuts them into blocks,
+// and returns freed blocks to a pool instead of the system. The stream that owned a freed block can
+// reuse it immediately. If other streams used the block, it can be reused only after their work is
+// done. Thread-safe.
 class CachingAllocator {
  public:
   struct Block;
@@ -66,28 +66,30 @@ class CachingAllocator {
   CachingAllocator(const CachingAllocator&) = delete;
   CachingAllocator& operator=(const CachingAllocator&) = delete;
 
-  // Returns at least `bytes` bytes, aligned to 512, for work on `stream`. `what` names the
-  // requester in the error. When the budget or the device is exhausted, it waits for blocks that
-  // other streams still use and gives back cached memory; if that is not enough, it throws
-  // OutOfMemoryError with the summary.
+  // Returns at least `bytes` bytes, aligned to 512, for work on `stream`. When the budget or the
+  // device is exhausted, it waits for blocks that other streams still use and gives back cached
+  // memory. If that is not enough, it throws OutOfMemoryError with the summary and with `what`,
+  // which names the requester.
   Block* allocate(int64_t bytes, MemoryTag tag, void* stream, std::string_view what);
   void free(Block* block) noexcept;
   static void* data(const Block* block);
 
   // Records that work already queued on `stream` also uses `block`.
   void record_stream(Block* block, void* stream);
-  // Forgets a stream that will be destroyed and whose work is all done.
+  // Forgets a stream that will be destroyed. All its work must be done.
   void forget_stream(void* stream);
 
-  // From now on takes blocks of this tag from `provider`; null: from the device's own memory. The
-  // provider must outlive its blocks, and the allocator or the next call of this function.
+  // Makes later blocks of this tag come from `provider`; null: from the device's own memory. The
+  // provider must outlive its blocks. It must also live until the allocator is destroyed or this
+  // function is called again.
   void set_provider(MemoryTag tag, MemoryProvider* provider);
 
-  // Sets the observer; null removes it. It must outlive the allocator or the next call.
+  // Sets the observer; null removes it. It must live until the allocator is destroyed or this
+  // function is called again.
   void set_observer(AllocationObserver* observer);
 
-  // Gives segments without used blocks back to their providers. Waits for freed blocks that other
-  // streams still use.
+  // Gives segments in which no block is used back to their providers. Waits for freed blocks that
+  // other streams still use.
   void release_cached();
 
   // ---- For graph capture (runtime/tensor/graph.h), where addresses must not change ----
@@ -95,7 +97,8 @@ class CachingAllocator {
   // Makes a private pool. Its segments serve no other pool, and are kept until release_pool(), even
   // while they are free.
   uint64_t make_pool() { return ++pools_made_; }
-  // From now on takes blocks from that pool; 0: from the common pool. Returns the previous pool.
+  // Makes later blocks come from the given pool; 0: from the common pool. Returns the previous
+  // pool.
   uint64_t use_pool(uint64_t pool);
   void release_pool(uint64_t pool);
   // Call before a capture. Waits for blocks that other streams still use. Until end_capture() no
@@ -105,7 +108,7 @@ class CachingAllocator {
 
   MemoryStats stats() const;
   void reset_peak();
-  std::string memory_summary() const;  // a table for people
+  std::string memory_summary() const;  // returns a readable table
 
  private:
   struct Segment;
@@ -114,11 +117,11 @@ class CachingAllocator {
     bool operator()(const Block* a, const Block* b) const;
     bool operator()(const Block* block, int64_t size) const;
   };
-  // Free blocks of one stream and provider, smallest first.
+  // Key of a pool of free blocks. Blocks of different keys are never exchanged.
   struct PoolKey {
     void* stream;
     MemoryProvider* provider;
-    uint64_t pool;  // made by make_pool(); 0: the common pool
+    uint64_t pool;  // number from make_pool(); 0: the common pool
     auto operator<=>(const PoolKey&) const = default;
   };
   using Pool = std::set<Block*, BySize>;
@@ -132,7 +135,8 @@ class CachingAllocator {
   void reclaim_pending();   // reclaims the pending blocks whose work is done
   void wait_for_pending();  // waits for all pending blocks, then reclaims them
   void release_cached_locked();
-  // Gives segments without used blocks back to their providers, except where a capture forbids it.
+  // Gives segments in which no block is used back to their providers. Does nothing during a
+  // capture, and for pools in kept_pools_.
   void give_back_free(const PoolKey& key, Pool& pool);
   std::string summary_locked() const;
 
@@ -143,18 +147,18 @@ class CachingAllocator {
   int64_t segments_made_ = 0;
   std::map<PoolKey, Pool> pools_;
   std::map<Segment*, std::unique_ptr<Segment>> segments_;
-  std::vector<Block*> pending_;   // freed, but possibly still used by other streams
-  std::vector<Block*> captured_;  // freed during a capture, perhaps still in use by other streams
+  std::vector<Block*> pending_;   // freed blocks that other streams may still use
+  std::vector<Block*> captured_;  // blocks freed during a capture that other streams may still use
   bool capturing_ = false;
   uint64_t pools_made_ = 0;
-  uint64_t pool_ = 0;              // pool that blocks come from
+  uint64_t pool_ = 0;              // pool for new blocks
   std::set<uint64_t> kept_pools_;  // pools whose segments are not given back
   MemoryStats stats_;
   mutable std::mutex mutex_;
 };
 
-// The device of a Context and its memory. Tensors share it, so that those that outlive their
-// context still free their memory.
+// The device of a Context and its memory. Tensors share ownership, so that a tensor that outlives
+// its context can still free its memory.
 struct DeviceMemory {
   DeviceMemory(std::unique_ptr<DeviceBackend> device, int64_t budget_bytes, const std::string& name)
       : backend(std::move(device)),

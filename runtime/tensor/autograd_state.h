@@ -15,22 +15,24 @@ class OpRecorder;
 class PointwiseTrace;
 class Tensor;
 
-// Keeps saved tensors between forward and backward; recomputation, offload and compression use
-// these hooks. pack() is called when an op saves a tensor, unpack() when backward needs it.
+// Hooks that keep saved tensors between forward and backward, for recomputation, offload or
+// compression. pack() is called when an op saves a tensor, unpack() when backward needs it.
 struct SavedTensorHooks {
   std::function<std::shared_ptr<void>(const Tensor&)> pack;
   std::function<Tensor(const std::shared_ptr<void>&)> unpack;
 };
 
-// Modes that change how ops behave. A recomputed segment runs under the modes of its first run.
+// Modes that change how ops behave. When a segment is recomputed, the modes are those of its first
+// run.
 struct AutogradModes {
-  bool enabled = true;           // false: ops record nothing
+  bool enabled = true;           // false: autograd records nothing
   bool training = true;          // false: dropout has no effect
-  bool selective = false;        // saves recipes to recompute cheap tensors (SelectiveRecompute)
-  DType autocast = DType::kF32;  // set by amp::Autocast; f32: off
-  bool recomputing = false;      // a segment is being recomputed during backward
-  // Number of random tensors (randn(), uniform()) made in optimizer step draws_step. A recomputed
-  // segment makes those of its first run.
+  // true: recipes replace tensors that are cheap to recompute (SelectiveRecompute)
+  bool selective = false;
+  DType autocast = DType::kF32;  // compute dtype set by amp::Autocast; kF32: autocast is off
+  bool recomputing = false;      // true: a segment is being recomputed during backward
+  // Number of random tensors (randn(), uniform()) made so far in optimizer step draws_step. A
+  // recomputed segment starts from the number of its first run, so it makes the same tensors.
   uint64_t draws = 0;
   int64_t draws_step = 0;
 };
@@ -44,21 +46,23 @@ struct BackwardHooks {
 
 // Autograd state of a Context.
 struct AutogradState : AutogradModes {
-  int backward_depth = 0;  // running backward() calls; they nest
+  int backward_depth = 0;  // nesting depth of running backward() calls
   std::list<BackwardHooks> backward_hooks;
-  uint64_t next_node = 0;  // number of the next node; nodes count in creation order
-  std::vector<std::shared_ptr<const SavedTensorHooks>> saved_hooks;  // the innermost is last
-  // Inside backward_inputs(): destination of postponed leaf gradients.
+  uint64_t next_node = 0;  // number of the next node; nodes are numbered in the order of creation
+  // active hooks, the innermost scope last
+  std::vector<std::shared_ptr<const SavedTensorHooks>> saved_hooks;
+  // Object that takes postponed leaf gradients; null outside backward_inputs().
   DeferredGrads* deferred = nullptr;
-  PointwiseTrace* trace = nullptr;  // inside fused(): elementwise ops record themselves here
-  // True if the caller sets StepState::sample, on which dropout masks depend, before each forward.
-  // Otherwise the sample is first_sample at the beginning of a step, and backward() adds the number
-  // of samples that dropout has seen. All micro-batches and data-parallel ranks then have different
-  // masks.
+  // inside fused(): trace to which elementwise ops add themselves; else null
+  PointwiseTrace* trace = nullptr;
+  // Dropout masks depend on StepState::sample. True if the caller sets it before each forward.
+  // False: it is first_sample at the beginning of a step, and backward() adds the number of samples
+  // that dropout has seen. So all micro-batches and data-parallel ranks have different masks.
   bool numbers_samples = false;
   uint64_t first_sample = 0;       // first sample of this rank in a step
-  int64_t seen_samples = 0;        // samples seen by dropout since the last backward
-  OpRecorder* recorder = nullptr;  // ops report themselves here (op_recorder.h); usually null
+  int64_t seen_samples = 0;  // number of samples that dropout has seen since the last backward
+  // object to which ops report themselves (op_recorder.h); usually null
+  OpRecorder* recorder = nullptr;
 };
 
 }  // namespace shale

@@ -16,7 +16,8 @@ namespace shale {
 
 namespace {
 
-// Kernels compiled for GPUs before Hopper do not wait for the previous grid.
+// Throws if kernels cannot be launched before the previous grid ends: kernels compiled for GPUs
+// before Hopper do not wait for it.
 void check_dependent_launch(const DeviceBackend& backend) {
   const int arch = backend.kernel_arch();
   if (arch >= 90) return;
@@ -28,14 +29,14 @@ void check_dependent_launch(const DeviceBackend& backend) {
 
 }  // namespace
 
-// Grows to the largest request and never shrinks: the kernels of one stream run one after another,
-// so they can share it.
+// Scratch memory of a stream's kernels. They run one after another, so they can share it. It grows
+// to the largest request and never shrinks.
 class Context::StreamWorkspace final : public Workspace {
  public:
   explicit StreamWorkspace(Context& context) : context_(context) {}
   void* reserve(size_t bytes) override {
     if (storage_ == nullptr || storage_->bytes() < static_cast<int64_t>(bytes)) {
-      storage_.reset();  // frees the old memory first: both may not fit
+      storage_.reset();  // frees the old memory first, because both may not fit
       storage_ = context_.allocate(static_cast<int64_t>(bytes), MemoryTag::kWorkspace, "workspace");
     }
     return storage_->data();

@@ -17,8 +17,8 @@ namespace emulator {
 struct Options;
 }
 
-// Work of a stream that was captured once and can be queued again as a whole. Must not outlive its
-// backend.
+// Captured work of a stream, such as a CUDA graph, that can be queued again as a whole. Must not
+// outlive its backend.
 class DeviceGraph {
  public:
   virtual ~DeviceGraph() = default;
@@ -33,64 +33,66 @@ class DeviceBackend {
   virtual ~DeviceBackend() = default;
 
   virtual Device device() const = 0;
-  // Compute capability times ten for which its kernels are compiled; 0 on the CPU. Lower than the
-  // device's own if the driver JIT-compiles kernels for a GPU that is newer than this build's
-  // targets.
+  // Compute capability, times ten, for which the kernels are compiled; 0 on the CPU. It is lower
+  // than the device's own if the GPU is newer than all targets of this build, so that the driver
+  // JIT-compiles the kernels.
   virtual int kernel_arch() const { return device().arch; }
   virtual MemoryProvider& memory() = 0;       // the device's own memory
   virtual MemoryProvider& host_memory() = 0;  // host memory with the fastest copies (pinned)
 
-  // Makes copies of this host memory as fast as those of host_memory(), until unpin() or the end of
-  // the device. The caller owns the memory and must keep it until then.
+  // Makes copies from and to this host memory as fast as those of host_memory(), until unpin() or
+  // the end of the device. The caller owns the memory and must keep it until then.
   virtual void pin(void* memory, size_t bytes) = 0;
   virtual void unpin(void* memory) noexcept = 0;
 
-  // True if kernels of this device can use the memory. The CPU cannot tell, and returns true.
+  // True if kernels of this device can access the memory. The CPU cannot tell, and returns true.
   virtual bool reaches(const void* /*memory*/) const { return true; }
 
   virtual void* create_stream() = 0;
-  // A stream whose work has priority over other streams' ready work, if the device supports
+  // Creates a stream whose ready work runs before that of other streams, if the device supports
   // priorities. For example for a collective that other ranks wait for.
   virtual void* create_urgent_stream() { return create_stream(); }
   virtual void destroy_stream(void* stream) noexcept = 0;
   virtual void synchronize(void* stream) = 0;
 
   virtual void* record_event(void* stream) = 0;
-  virtual void wait_event(void* stream, void* event) = 0;  // the stream waits, not the host
+  // makes the stream wait; the host continues
+  virtual void wait_event(void* stream, void* event) = 0;
   virtual bool event_done(void* event) = 0;
   virtual void synchronize_event(void* event) = 0;
   virtual void destroy_event(void* event) noexcept = 0;
 
   // Copies between host and device memory in any direction, in stream order. Pageable host memory
-  // is read or written before this returns; device memory and pinned memory when the stream reaches
-  // the copy.
+  // is read or written before this returns. Device memory and pinned memory are read or written
+  // when the stream reaches the copy.
   virtual void copy(void* to, const void* from, size_t bytes, void* stream) = 0;
 
-  // Until end_capture(), work queued on `stream` is recorded into a graph instead of run, as is the
-  // work of other streams that wait for one of its events. `stream` must wait for those streams
-  // before the end. During capture the host must not wait for captured work, query its events, or
-  // copy from or to pageable host memory; these are errors. Throws UnavailableError on a device
-  // without streams.
+  // Starts a capture: until end_capture(), work queued on `stream` is recorded into a graph and not
+  // run. So is the work of other streams that wait for one of its events; `stream` must wait for
+  // them before the end. During a capture the host must not wait for captured work, query its
+  // events, or copy from or to pageable host memory; these are errors. Throws UnavailableError on a
+  // device without streams.
   virtual void begin_capture(void* stream);
   virtual std::unique_ptr<DeviceGraph> end_capture(void* stream);
   // True if work queued on `stream` is being captured.
   virtual bool captures(void* stream) const;
 
-  // Number of SMs of this device, and of the SMs that collectives reserve.
+  // Number of SMs of this device, and number of SMs that collectives reserve.
   ReservedSms& held() { return held_; }
 
-  // Tracer that shows kernels and phases by name in the device's profiler; null if there is none.
+  // Tracer that shows kernels and phases by name in the device's profiler; null without a profiler.
   virtual Tracer* tracer() { return nullptr; }
 
   // ---- For libraries of the device's vendor ----
 
-  // Makes this device the calling thread's current one.
+  // Makes this device the current device of the calling thread.
   virtual void use() const {}
-  // Returns memory of this device that another library allocates: the result of `allocate`, which
-  // returns null on failure. Also during a capture. The device knows the memory until disown().
+  // Calls `allocate`, with which another library allocates memory of this device, and returns its
+  // result. `allocate` returns null on failure. May be called during a capture. The device knows
+  // the memory until disown().
   virtual void* adopt(size_t, const std::function<void*()>& allocate) { return allocate(); }
   virtual void disown(void*) noexcept {}
-  // False if a capture cannot have dependent launches (Exec::dependent_launch).
+  // False if dependent launches (Exec::dependent_launch) cannot be captured.
   virtual bool captures_dependent_launch() const { return true; }
 
  private:

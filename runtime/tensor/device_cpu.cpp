@@ -22,8 +22,9 @@ class MappedMemory final : public MemoryProvider {
       throw OutOfMemoryError(
           cat("memory: cannot allocate ", format_bytes(double(bytes)), ": ", std::strerror(errno)));
     }
-    // First-touch page faults of 4 KiB pages cost more than the kernels that write the memory. A
-    // refusal only costs time, so the result is not checked.
+    // Asks for huge pages, because page faults at the first access to 4 KiB pages cost more than
+    // the kernels that write the memory. The result is not checked: without huge pages it is only
+    // slower.
     madvise(memory, bytes, MADV_HUGEPAGE);
     mapped_ += int64_t(bytes);
     return memory;
@@ -34,7 +35,7 @@ class MappedMemory final : public MemoryProvider {
   }
 
  private:
-  static inline std::atomic<int64_t> mapped_ = 0;  // bytes of all contexts
+  static inline std::atomic<int64_t> mapped_ = 0;  // bytes mapped by all contexts
 };
 
 class CpuBackend final : public DeviceBackend {

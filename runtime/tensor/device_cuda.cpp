@@ -28,7 +28,7 @@ constexpr size_t kUploadRingBytes = size_t{1} << 20;
 
 // Error check that logs instead of throwing, for destructors.
 void check_quietly(cudaError_t result, const char* what) noexcept {
-  // At program exit the driver may be gone before the last tensor; nothing is lost then.
+  // At program exit the driver may end before the last tensor is destroyed; this is no error.
   if (result == cudaSuccess || result == cudaErrorCudartUnloading) return;
   log_warning("cuda: ", what, ": ", cudaGetErrorString(result));
 }
@@ -181,7 +181,8 @@ class CudaBackend final : public DeviceBackend {
   void synchronize_event(void* event) override {
     check(cudaEventSynchronize(as_event(event)), "cudaEventSynchronize");
   }
-  // Streams that wait for the recorded point keep doing so when the event is recorded again.
+  // Keeps the event for reuse. Recording it again does not affect streams that wait for its earlier
+  // point.
   void destroy_event(void* event) noexcept override { events_.give(event); }
 
   void copy(void* to, const void* from, size_t bytes, void* stream) override {
@@ -197,7 +198,8 @@ class CudaBackend final : public DeviceBackend {
           "cudaMemcpyAsync");
   }
 
-  // Other threads are not restricted by the capture: a watchdog queries its own events.
+  // Thread-local mode does not restrict other threads, such as a watchdog that queries its own
+  // events.
   void begin_capture(void* stream) override {
     use();
     check(cudaStreamBeginCapture(as_stream(stream), cudaStreamCaptureModeThreadLocal),
@@ -229,7 +231,8 @@ class CudaBackend final : public DeviceBackend {
     return CUDART_VERSION >= 12030 && driver >= 12030;
   }
 
-  // Profilers that use NVTX ranges set this variable before the program starts.
+  // Returns a tracer only under a profiler. Profilers that use NVTX ranges set this variable before
+  // the program starts.
   Tracer* tracer() override {
     return std::getenv("NVTX_INJECTION64_PATH") != nullptr ? &ranges_ : nullptr;
   }
@@ -263,7 +266,8 @@ class CudaBackend final : public DeviceBackend {
   }
   static void* create_stream_of(int priority) {
     cudaStream_t stream = nullptr;
-    // Does not synchronise with the default stream, which libraries use internally.
+    // cudaStreamNonBlocking: does not synchronise with the default stream, which libraries use
+    // internally.
     check(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, priority),
           "cudaStreamCreateWithPriority");
     return stream;
@@ -284,12 +288,13 @@ class CudaBackend final : public DeviceBackend {
   PinnedMemory pinned_;
   std::atomic<bool> capturing_ = false;
   HandlePool events_;
-  UploadRing uploads_;  // destroyed first, because it uses events
+  UploadRing uploads_;  // destroyed before the members above, because it uses events
 };
 
-// Requests the maximum of 32 hardware queues, which streams share (default: 8). Work waits for all
-// earlier work in its queue: a message that waits for another rank would block the message that the
-// other rank waits for. CUDA reads the variable at its first call; a user's value stays.
+// Requests 32 hardware queues, the maximum; the default is 8. Streams share them, and work waits
+// for all earlier work in its queue. With few queues, ranks could deadlock: a message that waits
+// for another rank would block the message for which that rank waits. CUDA reads the variable at
+// its first call. A value set by the user stays.
 void ask_for_queues() {
   setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*overwrite=*/0);
 }

@@ -38,7 +38,7 @@ class KnownMemory final : public MemoryProvider {
     return memory;
   }
 
-  // Runs queued work first, which may use the memory, as cudaFree does.
+  // Runs queued work first, because it may use the memory. cudaFree does the same.
   void free(void* memory, size_t) noexcept override {
     forget(memory);
     const std::lock_guard lock(mutex_);
@@ -67,8 +67,8 @@ class KnownMemory final : public MemoryProvider {
   }
 
  private:
-  // Allows kernels to use the memory. Its elements are not tracked, because an allocator above
-  // divides and reuses it, and the host may write it.
+  // Allows kernels to use the memory. The emulator does not track its single elements, because the
+  // caching allocator divides and reuses it, and the host may write it.
   void know_locked(void* memory, size_t bytes) {
     ends_.emplace(static_cast<std::byte*>(memory), static_cast<std::byte*>(memory) + bytes);
     streams_.memory().add(memory, bytes);
@@ -78,7 +78,7 @@ class KnownMemory final : public MemoryProvider {
   const bool exact_;
   mutable std::mutex mutex_;
   std::map<const void*, emulator::Mapping> owned_;
-  std::map<const std::byte*, const std::byte*> ends_;  // first byte to end of each allocation
+  std::map<const std::byte*, const std::byte*> ends_;  // begin -> end of each allocation
 };
 
 class EmuGraph final : public DeviceGraph {
@@ -115,7 +115,7 @@ class EmuBackend final : public DeviceBackend {
   }
   void synchronize(void* stream) override { streams_.synchronize(as_stream(stream)); }
 
-  // An event handle shares ownership, because queues hold the event too.
+  // A handle is a shared pointer, because queues hold the event, too.
   void* record_event(void* stream) override {
     return new std::shared_ptr<Event>(stream != nullptr ? streams_.record(as_stream(stream))
                                                         : std::make_shared<Event>(Event{true}));
@@ -130,8 +130,8 @@ class EmuBackend final : public DeviceBackend {
     delete static_cast<std::shared_ptr<Event>*>(event);
   }
 
-  // As CUDA does: pageable host memory is read or written before the call returns; device and
-  // pinned memory when the stream reaches the copy.
+  // Like CUDA, reads or writes pageable host memory before the call returns, and device or pinned
+  // memory when the stream reaches the copy.
   void copy(void* to, const void* from, size_t bytes, void* stream) override {
     if (bytes == 0) return;
     if (stream == nullptr) {

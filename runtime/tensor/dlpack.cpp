@@ -26,7 +26,7 @@ struct DlTensor {
   int32_t ndim = 0;
   DlDataType dtype;
   int64_t* shape = nullptr;
-  int64_t* strides = nullptr;  // null: the tensor is dense, as older producers write it
+  int64_t* strides = nullptr;  // null: the tensor is dense; older producers write this
   uint64_t byte_offset = 0;
 };
 
@@ -52,7 +52,8 @@ struct DLManagedTensorVersioned {
 namespace shale {
 namespace {
 
-// DLPack's type {code, bits, lanes} of each DType; code 2 for floats, 4 for bfloat16.
+// DLPack's type {code, bits, lanes} of each DType. The codes are 0 for signed and 1 for unsigned
+// integers, 2 for floats, 4 for bfloat16.
 constexpr std::array<DlDataType, 9> kTypes = {{{2, 32, 1},
                                                {4, 16, 1},
                                                {2, 16, 1},
@@ -82,7 +83,7 @@ DlDevice device_of(const Context& context) {
                        ", a device that DLPack does not have; copy it to the host"));
 }
 
-// Tensor that a reader owns.
+// An exported tensor. The reader owns it until it calls the deleter.
 template <class Managed>
 struct Export {
   DlpackOptions options;
@@ -96,7 +97,7 @@ void release_export(Managed* managed) {
   auto* const shown = static_cast<Export<Managed>*>(managed->owner);
   const auto run = shown->options.run_release;
   const auto release = [shown] {
-    const std::shared_ptr<void> owner = shown->options.owner;  // destroyed last
+    const std::shared_ptr<void> owner = shown->options.owner;  // the owner is destroyed last
     delete shown;
   };
   run ? run(release) : release();

@@ -11,24 +11,26 @@ struct DLManagedTensor;  // the legacy struct
 
 namespace shale {
 
-// Details of an exchange with DLPack.
+// Options of to_dlpack() and from_dlpack().
 struct DlpackOptions {
-  // Runs the release of memory, which the other library may begin on any thread; default: at once.
+  // Calls the function that releases memory. The other library may request the release on any
+  // thread. Default: calls it at once, on that thread.
   std::function<void(std::function<void()>)> run_release = {};
-  std::shared_ptr<void> owner = {};  // export: destroyed after the tensor
-  bool read_only = false;            // export: the reader must not write
+  std::shared_ptr<void> owner = {};  // for exports: object to destroy after the tensor
+  bool read_only = false;            // for exports: true if the reader must not write
 };
 
-// Exports the memory of a tensor without a copy. The reader calls the struct's deleter. Waits for
-// the compute stream. Throws ShapeError on a device that DLPack does not have, and for read-only
-// memory in the legacy struct.
+// Exports the memory of a tensor without a copy. The reader must call the struct's deleter. Waits
+// for the compute stream. Throws ShapeError if DLPack has no such device, and for read-only memory
+// in the legacy struct.
 DLManagedTensorVersioned* to_dlpack(const Tensor& x, const DlpackOptions& options = {});
 DLManagedTensor* to_dlpack_legacy(const Tensor& x, const DlpackOptions& options = {});
 
-// Return a tensor over a DLPack struct's memory, without a copy. The deleter is called when nothing
-// uses the memory any more, but not if these throw. The other library's work on the memory must
-// be done. read_only receives true if the memory must not be written; null: that is an error.
-// Throws DTypeError, and ShapeError for memory of another device.
+// Return a tensor over a DLPack struct's memory, without a copy. All work of the other library on
+// the memory must be done. The struct's deleter is called when nothing uses the memory any more; it
+// is not called if these functions throw. read_only: receives true if the memory must not be
+// written; if it is null, such memory is an error. Throws DTypeError, and ShapeError for memory of
+// another device.
 Tensor from_dlpack(Context& context, DLManagedTensorVersioned* managed,
                    const DlpackOptions& options = {}, bool* read_only = nullptr);
 Tensor from_dlpack(Context& context, DLManagedTensor* managed, const DlpackOptions& options = {});

@@ -9,7 +9,7 @@
 namespace shale {
 namespace {
 
-// Returns the bytes from the first element to the end of the last.
+// Returns the bytes from the first element to the end of the last element.
 int64_t extent_of(const Shape& shape, const Shape& strides, DType dtype) {
   const auto fail = [&](const char* expected) {
     throw ShapeError(
@@ -33,7 +33,7 @@ int64_t extent_of(const Shape& shape, const Shape& strides, DType dtype) {
   return (last + 1) * dtype_size(dtype);
 }
 
-// Makes `waiter` wait for the present work of `stream`.
+// Makes the stream `waiter` wait for the work that is now queued on `stream`.
 void wait_for_stream(DeviceBackend& backend, void* waiter, void* stream) {
   void* const event = backend.record_event(stream);
   backend.wait_event(waiter, event);

@@ -10,20 +10,22 @@
 
 namespace shale {
 
-// Wraps memory that the caller owns, on the context's device, as the storage of tensors. `release`
-// is called once, when nothing uses the memory any more and the work queued on the compute stream
-// is done; it must not throw. Memory statistics do not include this memory.
+// Makes memory that the caller owns, on the context's device, the storage of tensors. `release` is
+// called once, when nothing uses the memory any more and the work queued on the compute stream is
+// done; it must not throw. Memory statistics do not include this memory.
 std::shared_ptr<Storage> adopt_memory(Context& context, void* memory, int64_t bytes,
                                       std::function<void()> release);
 
 // Options of from_blob().
 struct BlobOptions {
-  std::optional<Shape> strides = {};  // in elements, 0 or more; default: dense and row-major
-  // A stream (cudaStream_t) of the caller that writes the memory: the compute stream waits for the
-  // work now queued on it. Null is CUDA's default stream. Default: the memory is ready.
+  // strides in elements, 0 or more; default: dense and row-major
+  std::optional<Shape> strides = {};
+  // A stream (cudaStream_t) of the caller on which the memory is written. The compute stream waits
+  // for the work that is now queued on it. Null is CUDA's default stream. Without a value the
+  // memory is ready.
   std::optional<void*> stream = {};
-  // Called once, when nothing uses the memory any more; it must not throw. Default: the memory
-  // outlives the context.
+  // Called once, when nothing uses the memory any more; it must not throw. If empty, the memory
+  // must outlive the context.
   std::function<void()> release = {};
 };
 
@@ -34,9 +36,9 @@ struct BlobOptions {
 Tensor from_blob(Context& context, void* data, const Shape& shape, DType dtype,
                  const BlobOptions& options = {});
 
-// Lets later work of a stream of the caller (cudaStream_t) wait for the values of x, without
-// waiting on the host. The memory of x is not used for other tensors before that stream's present
-// work is done: call it again after queueing work that reads x.
+// Makes later work of a stream of the caller (cudaStream_t) wait until x is computed; the host does
+// not wait. The memory of x is not reused before the work that is now queued on that stream is
+// done. So call this again after queueing work that reads x.
 void hand_over(const Tensor& x, void* stream);
 
 }  // namespace shale

@@ -15,7 +15,7 @@
 namespace shale {
 namespace {
 
-// The part of NVML's C interface (nvml.h) that is used here, the same in all its versions. It is
+// The part of NVML's C interface (nvml.h) that is used here; it is the same in all versions. It is
 // declared here, so that the build does not need the header.
 using Result = int;  // nvmlReturn_t; 0: success
 struct Utilization {
@@ -42,7 +42,7 @@ void check(const Nvml& nvml, Result result, const char* what) {
   if (result != 0) throw UnavailableError(cat("nvml: ", what, ": ", nvml.error_text(result)));
 }
 
-// Loads the library, which is never unloaded.
+// Loads NVML. It is never unloaded.
 Nvml load() {
   const char* const wish = std::getenv("SHALE_NVML");
   const char* const name = wish != nullptr && *wish != '\0' ? wish : "libnvidia-ml.so.1";
@@ -117,7 +117,7 @@ GpuSensors::Totals GpuSensors::read() {
   return totals_;
 }
 
-// A sensor that the GPU lacks, as passively cooled or shared ones do, is not a number.
+// If the GPU lacks a sensor, its value is NaN. Passively cooled and shared GPUs lack some.
 void GpuSensors::take_reading() {
   constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
   Utilization utilization{};

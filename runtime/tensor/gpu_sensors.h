@@ -11,29 +11,33 @@
 
 namespace shale {
 
-// Name and driver of a GPU, from NVML: "NVIDIA H100 80GB HBM3", "580.65.06".
+// Name and driver of a GPU, from NVML, such as "NVIDIA H100 80GB HBM3" and "580.65.06".
 struct GpuIdentity {
   std::string model, driver;
 };
-// pci_bus_id: as in GpuList. Throws UnavailableError.
+// pci_bus_id: an element of GpuList::ids. Throws UnavailableError.
 GpuIdentity gpu_identity(const std::string& pci_bus_id);
 
 // Sensors of a GPU, read twice a second by the driver's library NVML, which is loaded at run time.
 class GpuSensors {
  public:
-  // Sums of all readings, whose differences give means over a time, and the newest values.
+  // Sums over all readings, and the newest values. The difference of two sums gives the mean over
+  // the time between them.
   struct Totals {
     double readings = 0;
-    double busy = 0;  // share of the time before a reading in which kernels ran, 0 to 1
+    // sum of the fraction of time before each reading in which kernels ran, 0 to 1
+    double busy = 0;
     double watts = 0;
-    double celsius = 0;     // newest
-    double used_bytes = 0;  // newest: memory of all processes on the GPU, drivers included
+    double celsius = 0;  // newest temperature
+    // newest value: memory used by all processes on the GPU and by the driver
+    double used_bytes = 0;
   };
 
-  // Null, with a reason in the log, where NVML is missing or does not know the GPU, and on devices
-  // that are no GPU. SHALE_NVML in the environment names another file to load, or is "off".
+  // Returns null if the device is not a GPU. Returns null, with the reason in the log, if NVML is
+  // missing or does not know the GPU. The environment variable SHALE_NVML names another file to
+  // load, or is "off".
   static std::unique_ptr<GpuSensors> of(const Device& device);
-  // pci_bus_id: as in GpuList. Throws UnavailableError.
+  // pci_bus_id: an element of GpuList::ids. Throws UnavailableError.
   explicit GpuSensors(const std::string& pci_bus_id);
   ~GpuSensors();
   GpuSensors(const GpuSensors&) = delete;

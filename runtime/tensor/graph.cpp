@@ -9,8 +9,8 @@
 
 namespace shale {
 
-// Grows to the largest request. Graphs keep using the memory they were captured with, so outgrown
-// memory is kept too.
+// Scratch memory of captured kernels. It grows to the largest request. Smaller memory is kept, too,
+// because earlier graphs still use it.
 class GraphMemory::Scratch final : public Workspace {
  public:
   explicit Scratch(Context& context) : context_(context) {}
@@ -54,7 +54,7 @@ GraphMemory::Scope::~Scope() {
 
 namespace {
 
-// A capture on the compute stream, until finish() or, after an error, until its destructor.
+// A capture on the compute stream. It ends with finish(), or with the destructor after an error.
 class Capture {
  public:
   explicit Capture(Context& context) : context_(context) {
@@ -76,7 +76,7 @@ class Capture {
     try {
       finish();
     } catch (const std::exception&) {
-      // Ignores this error, because it follows from the error that is already propagating.
+      // Ignores this error, because an earlier error that caused it is already propagating.
     }
   }
   Capture(const Capture&) = delete;

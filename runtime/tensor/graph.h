@@ -9,12 +9,14 @@
 namespace shale {
 
 // Private memory pool for the tensors and scratch memory of captured work, so that their addresses
-// never change. Graphs that share it must replay in capture order, possibly starting again from any
-// of them: the results of a graph stay valid until a graph captured earlier replays.
+// never change. Graphs that share a pool overwrite each other's memory. So they must replay in the
+// order of capture, from any of them on. The results of a graph stay valid until a graph that was
+// captured earlier replays.
 class GraphMemory {
  public:
   explicit GraphMemory(Context& context);
-  // Waits for the compute stream. Destroy the graphs and the tensors they leave before this.
+  // Waits for the compute stream. The graphs, and the tensors that they made, must be destroyed
+  // before.
   ~GraphMemory();
   GraphMemory(const GraphMemory&) = delete;
   GraphMemory& operator=(const GraphMemory&) = delete;
@@ -22,7 +24,7 @@ class GraphMemory {
   Context& context() const { return context_; }
 
   // Scope in which the context's tensors and its kernels' scratch memory come from this pool. Use
-  // it also for the eager run before a capture, so that the capture finds the memory it needs.
+  // it also for the eager run before a capture; then the capture finds the memory that it needs.
   class Scope {
    public:
     explicit Scope(GraphMemory& memory);
@@ -44,9 +46,9 @@ class GraphMemory {
 };
 
 // A CUDA graph: the work that one run of a function queued on the compute stream, for replay. A
-// replay uses the addresses of the captured run. Tensors that were made before the capture and that
-// the work reads or writes must therefore live as long as the graph. Values that change between
-// runs must come from device memory: from such tensors or from StepState.
+// replay uses the addresses of the captured run. So tensors that were made before the capture and
+// that the work reads or writes must live as long as the graph. Values that change between runs
+// must come from device memory, that is, from such tensors or from StepState.
 class Graph {
  public:
   // Calls `work` and captures its kernels and copies instead of running them; its host code runs
@@ -56,8 +58,8 @@ class Graph {
   // on a device without streams.
   Graph(GraphMemory& memory, const std::function<void()>& work);
 
-  // Queues the captured work. Throws InternalError if StepState has moved, which happens when
-  // Context::update_step() is called while the step values are held.
+  // Queues the captured work. Throws InternalError if StepState has moved. This happens when
+  // Context::update_step() is called while step values are held.
   void replay();
 
  private:

@@ -7,8 +7,8 @@
 
 namespace shale {
 
-// Pool of driver handles that are cheaper to reuse than to create, such as events. Thread-safe. The
-// pool does not destroy handles that were taken and not given back.
+// Pool of driver handles, such as events, that are cheaper to reuse than to create. Thread-safe.
+// The pool does not destroy handles that are in use.
 class HandlePool {
  public:
   using Make = std::function<void*()>;
@@ -25,7 +25,7 @@ class HandlePool {
   void* take() {
     const std::lock_guard lock(mutex_);
     if (unused_.empty()) {
-      unused_.reserve(made_ + 1);  // so that give() finds room
+      unused_.reserve(made_ + 1);  // reserves memory now, so that give() never has to allocate
       void* const handle = make_();
       ++made_;
       return handle;

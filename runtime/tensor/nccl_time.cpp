@@ -19,7 +19,7 @@
 namespace shale {
 namespace {
 
-// The part of CUPTI's C interface (cupti.h) that is used here, the same since CUDA 9. It is
+// The part of CUPTI's C interface (cupti.h) that is used here; it is the same since CUDA 9. It is
 // declared here, so that the build does not need the header.
 using Result = int;                    // CUptiResult; 0: success
 constexpr int kConcurrentKernel = 10;  // CUpti_ActivityKind
@@ -83,16 +83,16 @@ void check(Result result, const char* what) {
   throw UnavailableError(cat("cupti: ", what, ": ", text));
 }
 
-// Kernels of NCCL that CUPTI has told of. CUPTI calls back on its own threads, without a pointer to
-// an object, so they are the process's.
+// Begin and end of NCCL's kernels that CUPTI has reported. They are global, because CUPTI calls
+// back on its own threads and passes no pointer to an object.
 std::mutex mutex;
 std::vector<std::pair<uint64_t, uint64_t>> intervals;
-uint64_t earlier = 0;  // nanoseconds in intervals that were dropped
+uint64_t earlier = 0;  // total nanoseconds of intervals that were dropped
 
 void give_buffer(uint8_t** buffer, size_t* bytes, size_t* most_records) {
   *bytes = 1 << 20;
   *buffer = static_cast<uint8_t*>(std::aligned_alloc(8, *bytes));
-  *most_records = 0;  // as many as fit
+  *most_records = 0;  // 0: as many records as fit
 }
 
 void read_buffer(void*, uint32_t, uint8_t* buffer, size_t, size_t filled) {
@@ -100,7 +100,7 @@ void read_buffer(void*, uint32_t, uint8_t* buffer, size_t, size_t filled) {
   for (void* next = nullptr; cupti().next(buffer, filled, &next) == 0;) {
     const auto& record = *static_cast<const KernelRecord*>(next);
     if (record.kind != kConcurrentKernel || record.name == nullptr) continue;
-    // ncclDevKernel_... since 2.19, earlier ncclKernel_...
+    // The names are ncclDevKernel_... since NCCL 2.19, and ncclKernel_... before.
     if (!std::string_view(record.name).starts_with("nccl")) continue;
     intervals.emplace_back(record.start, record.end);
   }
@@ -133,7 +133,8 @@ NcclTime::~NcclTime() {
 double NcclTime::seconds() {
   cupti().flush(0);
   const std::lock_guard lock(mutex);
-  // Kernels of several communicators run side by side, so overlaps count once.
+  // Merges overlapping intervals: kernels of several communicators run at the same time, which
+  // counts once.
   std::sort(intervals.begin(), intervals.end());
   std::vector<std::pair<uint64_t, uint64_t>> apart;
   for (const auto& [start, end] : intervals) {
@@ -143,7 +144,8 @@ double NcclTime::seconds() {
       apart.emplace_back(start, end);
     }
   }
-  // Buffers arrive late, but not by this many kernels, so a long run needs no more memory.
+  // Keeps the newest 4096 intervals and adds up the others, so that a long run needs no more
+  // memory. A record may arrive late, but not by so many kernels.
   constexpr std::ptrdiff_t kKept = 4096;
   const auto kept = apart.end() - std::min(kKept, std::ssize(apart));
   for (auto at = apart.begin(); at != kept; ++at) earlier += at->second - at->first;

@@ -13,7 +13,7 @@ namespace shale {
 struct OpArgument {
   OpArgument(const Tensor& x) : tensor(x) {}
   OpArgument(float x) : value(x) {}
-  Tensor tensor;  // undefined: the argument is the number, or an optional tensor that is absent
+  Tensor tensor;  // undefined: the argument is `value`, or an absent optional tensor
   float value = 0;
 };
 
@@ -41,18 +41,18 @@ class OpRecorder {
   virtual void add(const char* op, const std::vector<OpArgument>& inputs,
                    const std::vector<Tensor>& outputs,
                    const std::vector<OpAttribute>& attributes = {}) = 0;
-  // A tensor was filled with values from the host.
+  // Called when a tensor is filled with values from the host.
   virtual void add_constant(const Tensor& x) = 0;
   // Called by record(), and by ops that cannot be recorded. Throws unless the op has reported these
   // outputs.
   virtual void check(const char* op, const std::vector<Tensor>& inputs,
                      const std::vector<Tensor>& outputs) = 0;
-  // The host reads the values of x.
+  // Called when the host reads the values of x.
   virtual void read(const Tensor& x) = 0;
   virtual void allocated(const Storage* storage) = 0;
 };
 
-// Recorder of the context of y, usually null.
+// Returns the recorder of y's context; usually null.
 inline OpRecorder* recorder_of(const Tensor& y) {
   return y.context().autograd().recorder;
 }

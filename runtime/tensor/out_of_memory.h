@@ -9,8 +9,8 @@
 
 namespace shale {
 
-// Out-of-memory error of an allocator, with the numbers that a caller needs to suggest a size that
-// fits.
+// Out-of-memory error of an allocator. It contains the numbers from which a caller can compute a
+// size that fits.
 class DeviceOutOfMemory : public OutOfMemoryError {
  public:
   DeviceOutOfMemory(std::string message, Device device, int64_t budget_bytes, int64_t held_bytes)
@@ -20,8 +20,8 @@ class DeviceOutOfMemory : public OutOfMemoryError {
         held_bytes_(held_bytes) {}
 
   const Device& device() const { return device_; }
-  int64_t budget_bytes() const { return budget_bytes_; }  // 0: no budget
-  // Bytes that the allocator had reserved when the device or the budget refused more.
+  int64_t budget_bytes() const { return budget_bytes_; }  // limit of the allocator; 0: no limit
+  // Bytes that the allocator had already reserved when its request was refused.
   int64_t held_bytes() const { return held_bytes_; }
 
  private:
@@ -29,7 +29,7 @@ class DeviceOutOfMemory : public OutOfMemoryError {
   int64_t budget_bytes_, held_bytes_;
 };
 
-// Returns the bytes that a GPU has free; nullopt for devices whose memory is that of the host
+// Returns the number of free bytes of a GPU; nullopt for devices that use the host's memory
 // (base/host_memory.h).
 std::optional<int64_t> free_memory(const Device& device);
 int64_t free_cuda_memory(const Device& device);  // only in builds with CUDA

@@ -11,7 +11,8 @@
 namespace shale {
 namespace {
 
-// Zero-fills memory. Whole pages are returned to the system, which provides zeroed pages later.
+// Fills memory with zeros. Returns whole pages to the system, which provides zeroed pages at the
+// next access.
 void clear(std::byte* begin, size_t bytes) {
   constexpr size_t kPage = 4096;
   const size_t before = (kPage - reinterpret_cast<uintptr_t>(begin) % kPage) % kPage;
@@ -31,7 +32,8 @@ void* PlanBackend::Addresses::allocate(size_t bytes) {
                                " of address space: ", std::strerror(errno),
                                "; expected no ulimit -v, and vm.overcommit_memory 0 or 1"));
   }
-  // Only a few scattered values are written: large pages would use much real memory for them.
+  // Sets the page size. If only a few scattered values are written, large pages would use much real
+  // memory for them.
   madvise(memory, bytes, advice_);
   const std::lock_guard lock(mutex_);
   segments_.emplace(static_cast<const std::byte*>(memory), bytes);
@@ -71,7 +73,8 @@ void PlanBackend::synchronize_event(void* event) {
   if (event != nullptr) clock_->host_waits(*static_cast<const double*>(event));
 }
 
-// Memory that the device does not own is host memory. On the CPU every copy is kInside.
+// Returns the direction of a copy. Memory that the device does not own is host memory. On the CPU
+// every copy is kInside.
 PlanClock::Way PlanBackend::way_of(const void* to, const void* from) const {
   using enum PlanClock::Way;
   if (device_.type == DeviceType::kCpu) return kInside;

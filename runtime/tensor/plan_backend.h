@@ -15,20 +15,20 @@ namespace shale {
 // Device for dry runs. Its memory is address space: the system provides a page only when it is
 // written, so the training state of any machine fits. With kernels::DryRun, code makes the same
 // allocations as on the planned device, but computes nothing. For a CPU the order of allocations is
-// also the same. For a GPU, whose kernels must exist in the emulator, streams never lag behind the
-// host.
+// also the same. For a GPU, streams never lag behind the host, and its kernels must exist in the
+// emulator.
 //
-// Copies of at most kCopied bytes are performed, because values that control a step are small:
-// per-step values, counts, losses. If kernels do run, copies up to kCopiedToCompute are performed,
-// and leave pages in place. A longer copy yields zeros. Memory that was never written reads as
+// Copies of at most kCopied bytes are performed, because small values control a step: per-step
+// values, counts, losses. If kernels do run, copies of up to kCopiedToCompute bytes are performed,
+// and leave pages in place. A longer copy writes zeros. Memory that was never written reads as
 // zeros.
 class PlanBackend final : public DeviceBackend {
  public:
   static constexpr size_t kCopied = 4096, kCopiedToCompute = 1 << 20;
 
-  // computes: true if kernels do run on it, for example to measure them. It then has large pages,
-  // like the CPU's memory, and each written value makes one of them resident. clock: keeps the time
-  // of streams and copies; null: none. It must outlive this backend.
+  // computes: true if kernels do run, for example to measure them. Memory then consists of large
+  // pages, like the CPU's memory, and a written value makes a whole one resident. clock: computes
+  // the time of streams and copies; null: none. It must outlive this backend.
   explicit PlanBackend(const Device& device = {}, bool computes = false, PlanClock* clock = nullptr)
       : device_(device),
         copied_(computes ? kCopiedToCompute : kCopied),
@@ -45,11 +45,11 @@ class PlanBackend final : public DeviceBackend {
   void pin(void*, size_t) override {}
   void unpin(void*) noexcept override {}
 
-  void* create_stream() override;  // null on the CPU, as on the real device
+  void* create_stream() override;  // returns null on the CPU, as the real device does
   void destroy_stream(void*) noexcept override {}
   void synchronize(void*) override {}
 
-  // Events hold the time at which they will be done, if there is a clock.
+  // If there is a clock, an event holds the time at which it will be done.
   void* record_event(void* stream) override;
   void wait_event(void* stream, void* event) override;
   bool event_done(void*) override { return true; }
@@ -75,10 +75,10 @@ class PlanBackend final : public DeviceBackend {
   PlanClock::Way way_of(const void* to, const void* from) const;
 
   Device device_;
-  const size_t copied_;  // longest copy that is performed, in bytes
+  const size_t copied_;  // maximum bytes of a copy that is performed
   PlanClock* clock_;
   Addresses memory_, host_;
-  std::deque<char> streams_;  // their addresses are the handles
+  std::deque<char> streams_;  // the addresses of these elements are the stream handles
 };
 
 }  // namespace shale

@@ -6,7 +6,7 @@
 namespace shale {
 
 // Simulated time of a dry run's streams (plan_backend.h). The backend reports the host's calls in
-// their order; the clock computes when work is done. Times are in seconds from an arbitrary start.
+// order; the clock computes when their work is done. Times are in seconds from an arbitrary start.
 class PlanClock {
  public:
   // Direction of a copy, seen from the device.
@@ -16,7 +16,7 @@ class PlanClock {
   virtual void copies(Way way, size_t bytes, void* stream) = 0;
   // Time at which all work queued on the stream so far will be done.
   virtual double time_of(void* stream) = 0;
-  // Delays work queued on the stream from now on until at least this time.
+  // Delays work that is queued on the stream from now on until this time or later.
   virtual void hold_back(void* stream, double time) = 0;
   virtual void host_waits(double time) = 0;
 };

@@ -8,10 +8,10 @@ namespace shale {
 
 class Tensor;
 
-// Pieces (ranges of rows) of a tensor whose transfer between ranks overlaps with GEMMs
+// Ranges of rows (pieces) of a tensor. Their transfer between ranks overlaps with GEMMs
 // (comm/parallel/tensor/exchange_pieces.h). The order of pieces is chosen for the overlap: rows
-// whose inputs arrive late come last, rows whose results another rank waits for come first. The
-// order does not change results bitwise; another division into pieces may.
+// whose inputs arrive late come last, and rows whose results another rank waits for come first. The
+// order does not change a bit of the results; another division into pieces may.
 class RowPieces {
  public:
   struct Rows {
@@ -23,14 +23,16 @@ class RowPieces {
   RowPieces(const RowPieces&) = delete;
   RowPieces& operator=(const RowPieces&) = delete;
 
-  // Processing order; contains every row exactly once.
+  // Pieces in the order in which to process them. They contain every row exactly once.
   const std::vector<Rows>& order() const { return order_; }
-  // When it returns, work queued from now on sees the rows of order()[piece] complete.
+  // Call this before queueing work that reads the rows of order()[piece]. The work then waits for
+  // these rows.
   virtual void before(size_t /*piece*/) {}
-  // Call when the work that computes these rows of y has been queued.
+  // Call this after queueing the work that computes the rows order()[piece] of y.
   virtual void after(size_t /*piece*/, const Tensor& /*y*/) {}
 
-  // Waits for all pieces, for an op that does not work piece by piece. Only the first call waits.
+  // Waits for all pieces, for an op that does not process them one by one. Only the first call
+  // waits.
   void wait() {
     if (!take()) return;
     for (size_t piece = 0; piece < order_.size(); ++piece) before(piece);

@@ -31,8 +31,8 @@ class Storage {
   int64_t bytes() const { return bytes_; }
   void record_stream(void* stream) const { memory_->allocator.record_stream(block_, stream); }
 
-  // Pieces to wait for, if rows of the tensor are still in transfer (row_pieces.h); else null.
-  // Readers of values must wait; Tensor::view() does.
+  // If rows of the tensor are still in transfer, returns the pieces to wait for (row_pieces.h);
+  // else null. Code that reads the values must wait; Tensor::view() does.
   RowPieces* rows() const { return rows_; }
   void set_rows(RowPieces* rows) { rows_ = rows; }
 

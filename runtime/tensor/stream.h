@@ -11,7 +11,7 @@ namespace shale {
 class Event {
  public:
   Event() = default;  // an event that is done already
-  // Is done after all work that is now queued on `stream`.
+  // An event after all work that is now queued on `stream`.
   Event(DeviceBackend& backend, void* stream)
       : handle_(std::make_shared<Handle>(backend, backend.record_event(stream))) {}
 

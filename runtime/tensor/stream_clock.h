@@ -11,9 +11,9 @@
 
 namespace shale {
 
-// Records when a device's streams reach certain points, by the device's own clock. Setting a mark
-// never waits. Marks are read after the device has passed them, and their device objects are then
-// reused. Use from one thread at a time.
+// Records the times at which a device's streams reach certain points (marks), by the device's own
+// clock. Setting a mark never waits. A mark is read after the device has passed it, and its device
+// object is then reused. Use it from one thread at a time.
 class StreamClock {
  public:
   using HostClock = std::chrono::steady_clock;
@@ -22,23 +22,25 @@ class StreamClock {
   StreamClock(const StreamClock&) = delete;
   StreamClock& operator=(const StreamClock&) = delete;
 
-  // The stream passes the mark when all its work queued so far is done. Returns the mark's number.
+  // Sets a mark, which the stream passes when all its work queued so far is done. Returns the
+  // number of the mark.
   size_t mark(void* stream);
-  // Reads the passed marks, up to the first that is not passed; marks of several streams may be
-  // passed out of order. Returns the number of the first unread mark.
+  // Reads the times of passed marks, up to the first mark that was not passed. Marks of different
+  // streams may be passed in another order. Returns the number of the first unread mark.
   size_t read();
   // Waits until all marks have been passed, then reads them.
   void read_all();
   // Seconds from mark `from` to mark `to`; negative if `to` was passed first. Both marks must have
   // been passed.
   double seconds(size_t from, size_t to);
-  void forget_before(size_t mark);  // frees the times of earlier marks, which must have been read
-  void forget_marks();  // numbering restarts at 0; waits for marks that have not been passed
+  // frees the times of marks before `mark`, which must have been read
+  void forget_before(size_t mark);
+  void forget_marks();  // waits for marks that were not passed; numbers start at 0 again
 
  protected:
   StreamClock() = default;
 
-  // A point of a stream's work that records its time.
+  // A point in a stream's work whose time is recorded.
   struct Point {
     virtual ~Point() = default;
   };
@@ -46,7 +48,8 @@ class StreamClock {
   virtual void record(Point& point, void* stream) = 0;  // overwrites an earlier record of the point
   virtual bool passed(const Point& point) = 0;
   virtual void wait(const Point& point, void* stream) = 0;
-  virtual double seconds_between(const Point& from, const Point& to) = 0;  // both points are passed
+  // both points must have been passed
+  virtual double seconds_between(const Point& from, const Point& to) = 0;
 
  private:
   struct Pending {
@@ -59,13 +62,13 @@ class StreamClock {
   };
   void read_first();
 
-  // Times of the marks that were read, from number forgotten_ on, in seconds since the first mark;
-  // pending_ has the later marks.
+  // Times of the marks that were read, in seconds since the first mark. Element 0 is mark number
+  // forgotten_. pending_ has the later marks.
   std::deque<double> times_;
   size_t forgotten_ = 0;
   std::deque<Pending> pending_;
-  // The time of a mark is measured from the previous mark of its stream. Marks of one stream are
-  // thus never out of order, and single-precision differences cover only short times.
+  // Last mark of each stream. The time of a mark is measured from it. So marks of one stream are
+  // never out of order, and differences, which are in single precision, are short.
   std::map<void*, Last> last_;
   std::vector<std::shared_ptr<Point>> unused_;
 };

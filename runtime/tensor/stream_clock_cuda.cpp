@@ -1,4 +1,4 @@
-// Marks on a GPU's streams: events with timing. Compiled only in builds with CUDA.
+// Clock of a GPU's streams; marks are events with timing. Compiled only in builds with CUDA.
 #include <cuda_runtime.h>
 
 #include "shale/kernels/simt/cuda/cuda_error.h"

@@ -1,4 +1,5 @@
-// Marks on the streams of the emulated GPU: queued work that reads the host's clock when it runs.
+// Clock of the emulated GPU's streams. A mark is queued work that reads the host's clock when it
+// runs.
 #include <atomic>
 
 #include "shale/kernels/simt/engine/stream.h"
@@ -10,8 +11,8 @@ namespace {
 class EmuClock final : public StreamClock {
  private:
   using Time = HostClock::time_point;
-  // Queued work writes this time, possibly on another thread or after the clock's
-  // destruction.
+  // Time at which a stream passes a mark. Queued work writes it, possibly on another thread or
+  // after the clock's destruction.
   struct Passing {
     Time time;
     std::atomic<bool> over = false;

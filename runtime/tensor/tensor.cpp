@@ -16,7 +16,8 @@ const TensorImpl& checked(const std::shared_ptr<TensorImpl>& impl) {
   return *impl;
 }
 
-// Returns the tensor's state. Creates its values first, if make_values can create them.
+// Returns the tensor's state. If the tensor has no values but a make_values function, creates the
+// values first.
 const TensorImpl& with_values(const std::shared_ptr<TensorImpl>& impl) {
   const TensorImpl& of = checked(impl);
   if (of.storage == nullptr && of.leaf != nullptr && of.leaf->make_values) of.leaf->make_values();

@@ -35,26 +35,28 @@ class Tensor {
   const std::shared_ptr<Storage>& storage() const;
   void* data() const { return view().data; }
 
-  // View for kernels. Throws InternalError if the tensor has no storage (yet).
+  // Returns the view that kernels use. Throws InternalError if the tensor has no storage (yet).
   View view() const;
   operator View() const { return view(); }
 
   // Returns a tensor with other shape and strides over the same memory. Autograd does not record
-  // it; the ops in ops/shape.h are recorded.
+  // alias(); use the ops in ops/shape.h to record it.
   Tensor alias(const Shape& shape, const Shape& strides, int64_t offset = 0) const;
-  Tensor detach() const;  // shares memory and version counter; has no history
-  // alias() for results of ops. Afterwards neither tensor may be changed in place.
+  // returns a tensor with the same memory and version counter but without history
+  Tensor detach() const;
+  // alias() for the results of ops, which record it. Afterwards neither tensor may be changed in
+  // place.
   Tensor recorded_alias(const Shape& shape, const Shape& strides, int64_t offset = 0) const;
 
-  // True if gradients flow to this tensor. Can be set only on leaves; results inherit it. The
-  // setter throws AutogradError for the result of an op, and for a parameter (use
-  // Parameter::trainable).
+  // True if gradients flow to this tensor. Results of ops inherit it from inputs, so it can be set
+  // only on leaves. The setter throws AutogradError for the result of an op, and for a parameter
+  // (use Parameter::trainable).
   bool requires_grad() const;
   Tensor& set_requires_grad(bool value);
   // Gradient of a leaf after backward; undefined if there is none.
   Tensor grad() const;
 
-  // Counts in-place changes, so that backward can refuse a saved tensor that was changed.
+  // Number of in-place changes, so that backward can refuse a saved tensor that was changed.
   uint64_t version() const;
   void bump_version() const;
 
@@ -89,9 +91,10 @@ Tensor from_host(Context& context, std::span<const T> values, const Shape& shape
 template <typename T>
 std::vector<T> to_host(const Tensor& x);
 
-std::string to_string(const Tensor& x);  // "bf16[4,768]", "undefined"
+std::string to_string(const Tensor& x);  // returns a text such as "bf16[4,768]" or "undefined"
 
-// Names an argument in an error: "weight", or "weight (h.0.fc.weight)" if it is that parameter.
+// Returns the name of an argument for an error message: "weight", or "weight (h.0.fc.weight)" if x
+// is a parameter with that full name.
 std::string argument_text(std::string_view name, const Tensor& x);
 
 // Argument checks, called first in each op. Errors read "op: name is [3,4], expected [3,5]", where
@@ -100,7 +103,7 @@ void check_defined(std::string_view op, std::string_view name, const Tensor& x);
 void check_shape(std::string_view op, std::string_view name, const Tensor& x, const Shape& want);
 void check_dtype(std::string_view op, std::string_view name, const Tensor& x, DType want);
 void check_contiguous(std::string_view op, std::string_view name, const Tensor& x);
-// Throws InternalError if a tensor is on another device than `first`. Ignores undefined tensors.
+// Throws InternalError if a defined tensor is on another device than `first`.
 void check_same_device(std::string_view op, const Tensor& first, std::span<const Tensor> others);
 
 }  // namespace shale

@@ -8,8 +8,8 @@
 namespace shale {
 namespace {
 
-constexpr size_t kAlignment = 64;     // alignment of reads by the copy engine
-constexpr size_t kMostUnderWay = 64;  // pending uploads: each has an event
+constexpr size_t kAlignment = 64;     // alignment with which the copy engine reads
+constexpr size_t kMostUnderWay = 64;  // maximum number of pending uploads, each with an event
 
 }  // namespace
 
@@ -17,7 +17,7 @@ UploadRing::~UploadRing() {
   try {
     while (!under_way_.empty()) retire_first();
   } catch (const std::exception&) {
-    // Ignores the error: a failed device does not read the memory any more.
+    // Ignores the error, because a failed device no longer reads the memory.
   }
   if (memory_ != nullptr) backend_.host_memory().free(memory_, bytes_);
 }

@@ -19,20 +19,19 @@ class UploadRing {
   UploadRing(const UploadRing&) = delete;
   UploadRing& operator=(const UploadRing&) = delete;
 
-  // False for large uploads, which would wait for each other.
+  // True if an upload of this size is small enough. Large uploads would wait for each other.
   bool takes(size_t bytes) const { return bytes <= bytes_ / 4; }
 
-  // Copies to device memory in the order of `stream`; `from` has been read when this returns. Waits
-  // for the device only if the ring is full or too many uploads are pending, and then for the
-  // oldest.
+  // Copies to device memory in the order of `stream`. When this returns, `from` has been read. If
+  // the ring is full or too many uploads are pending, waits for the oldest one.
   void upload(void* to, const void* from, size_t bytes, void* stream);
 
  private:
   struct Upload {
     size_t begin, end;
-    void* read;  // event: the device has read the data
+    void* read;  // event that says that the device has read the data
   };
-  // Returns the offset of `bytes` bytes of the ring that no pending upload uses.
+  // Makes room for `bytes` bytes that no pending upload uses. Returns their offset in the ring.
   size_t make_room(size_t bytes);
   void retire_first();
 

@@ -17,11 +17,11 @@ using tokenizer_internal::AddedTokens;
 
 constexpr const char* kAnswers = "assistant";
 
-// Marks text in message content that spells a special token, until the template has been rendered.
-// It is a private-use Unicode character; content that contains it is rejected.
+// Character that marks text in message content that looks like a special token, until the template
+// has been rendered. It is a private-use Unicode character. Content that contains it is rejected.
 constexpr std::string_view kGuard = "\xf4\x8f\xbf\xbd";  // U+10FFFD
 
-// Enclose the part of an assistant's turn that is trained on.
+// Tags around the part of an assistant's turn that is trained on.
 constexpr std::string_view kLearnt = "{% generation %}", kLearntEnd = "{% endgeneration %}";
 
 constexpr const char* kEachMessage = "{% for message in messages %}";
@@ -35,8 +35,9 @@ constexpr const char* kChatMlTurn =
 constexpr const char* kChatMlEnd =
     "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
 
-// Qwen2.5: writes consecutive tool messages as one user turn; the else branch writes other turns.
-// Loop controls would be simpler, but not all programs that read exported templates support them.
+// Qwen2.5 writes consecutive tool messages as one user turn. The text ends with an else branch,
+// which writes other turns. Loop controls would be simpler, but not all programs that read exported
+// templates support them.
 constexpr const char* kQwenTools =
     "{% if message.role == 'tool' %}"
     "{% if loop.first or messages[loop.index0 - 1].role != 'tool' %}"
@@ -76,8 +77,9 @@ std::shared_ptr<const JinjaTemplate> template_of(const StoredTokenizer& stored,
       chat_template_text(resolve_chat_template(stored, style)), "built-in chat template");
 }
 
-// Returns the added tokens, which the tokenizer cuts from text. are_spelled: returns only special
-// tokens, and they match anywhere, to find them in message content, which must not spell them.
+// Returns the tokenizer's added tokens, which it cuts from text before it encodes the rest. If
+// are_spelled, returns only special tokens, and they match anywhere in a text. This is for message
+// content, which must not spell special tokens.
 AddedTokens added_tokens(const Tokenizer& tokenizer, bool are_spelled) {
   std::vector<AddedToken> added;
   for (AddedToken token : tokenizer.spec().added) {
@@ -118,7 +120,8 @@ ChatMessage read_chat_message(const Json& message) {
   ChatMessage read{.role = message["role"].text(), .content = ""};
   for (const auto& [key, value] : message.items()) {
     if (key == "role") continue;
-    // Files that were exported from tables have every key in every message, mostly with null.
+    // Keys with null are skipped: in files that were exported from tables, every message has every
+    // key, mostly with null.
     const bool is_read = key == "content" || key == "tool_calls" || key == "reasoning_content" ||
                          key == "name" || key == "tool_call_id";
     if (value.is_null() && !is_read) continue;
@@ -232,8 +235,8 @@ ChatEncoder::ChatEncoder(std::shared_ptr<const StoredTokenizer> tokenizer,
       marks_(added_tokens(tokenizer_->tokenizer, false)),
       spelled_(added_tokens(tokenizer_->tokenizer, true)) {
   if (chat_ == nullptr) return;
-  // The first special token after the assistant's content ends its turn; tokens that end the
-  // conversation may follow.
+  // A turn ends with the first special token after the assistant's content. Tokens that end the
+  // conversation may follow it.
   const std::array<ChatMessage, 2> turns = {{{"user", "a"}, {kAnswers, "xyzzy"}}};
   const JinjaText written = rendered_turn(turns, nullptr);
   const auto [begin, end] = written.generations.back();
@@ -340,8 +343,8 @@ void ChatEncoder::check_written(Messages messages, const Json& tools) const {
 }
 
 bool ChatEncoder::writes(std::string_view key, Messages messages, const Json& tools) const {
-  // Templates may omit the reasoning of earlier turns, so this renders only up to the last message
-  // that has `key`.
+  // Templates may omit the reasoning of earlier turns. So this renders the messages only up to the
+  // last one that has `key`.
   size_t count = messages.size();
   const auto has = [key](const ChatMessage& message) {
     return message.more.is_object() && message.more.contains(key) && !is_nothing(message.more[key]);
@@ -473,8 +476,8 @@ void ChatEncoder::append(const JinjaText& written, size_t begin, size_t end, Mas
   if (begin == end) return;
   const std::string_view text = written.text;
   const std::vector<std::string>& shown = tokenizer_->tokenizer.state().shown;
-  // Positions count the bytes that tokens decode to, because normalizers and prefix spaces change
-  // the length of the text.
+  // Positions are measured in bytes to which the tokens decode, because normalizers and prefix
+  // spaces change the length of the text.
   const auto place_of = [&](size_t at) {
     size_t bytes = 0;
     if (at <= begin) return bytes;

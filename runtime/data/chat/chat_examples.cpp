@@ -27,7 +27,7 @@ constexpr JsonLimits kLineLimits{.max_bytes = int64_t{64} << 20};
 
 using Counts = std::map<std::string, int64_t>;
 
-// Findings about lines, with the number of lines.
+// What was found in lines, with the number of lines for each.
 struct Findings {
   Counts ignored;  // keys that are not used
   Counts marks;    // special tokens that texts spell
@@ -79,7 +79,8 @@ class LineReader {
     throw DataError(cat(place_, ": ", what));
   }
 
-  // Fails for a line of unknown form; the message has the command that converts common forms.
+  // Throws for a line of unknown form. For common forms, the message has a command that converts
+  // them.
   [[noreturn]] void fail_unknown(const Json& object) const {
     const char* const layout = object.contains("instruction")     ? "alpaca"
                                : object.contains("conversations") ? "sharegpt"
@@ -101,7 +102,8 @@ class LineReader {
       fail(cat("'", key, "' is ", excerpt(value.dump()), ", expected a string"));
     return value.text();
   }
-  // Checks the keys of a line; it is a conversation if the value of `key` is a list.
+  // Checks the keys of a line. If the value of `key` is a list, the line is a conversation and may
+  // have the key "tools".
   void check_keys(const Json& object, std::string_view key, std::vector<std::string_view> more) {
     more.insert(more.begin(), key);
     if (object.contains(key) && object[key].is_array()) more.push_back("tools");
@@ -131,7 +133,8 @@ class LineReader {
     return written("", text(object["text"], "text"));
   }
 
-  // Returns how many messages both answers begin with, not counting the last message of either.
+  // Returns the number of messages with which both answers begin. The last message of each answer
+  // does not count.
   static size_t shared_messages(const Json& a, const Json& b) {
     if (!a.is_array() || !b.is_array()) return 0;
     size_t count = 0;
@@ -139,8 +142,8 @@ class LineReader {
     return count;
   }
 
-  // Puts a prompt before an answer that is a list of messages, without the messages that the answer
-  // repeats. Returns the number of prompt messages in the result.
+  // Puts a prompt before an answer that is a list of messages. Omits messages of the prompt that
+  // the answer repeats. Returns the number of prompt messages in the result.
   static size_t put_before(std::vector<ChatMessage> prompt, std::vector<ChatMessage>& answer) {
     const auto is_same = [](const ChatMessage& a, const ChatMessage& b) {
       const auto stripped = [](const ChatMessage& message) {
@@ -154,7 +157,7 @@ class LineReader {
         std::equal(prompt.begin(), prompt.end(), turns, is_same)) {
       return static_cast<size_t>(turns - answer.begin()) + prompt.size();
     }
-    // The answer may be a whole conversation that contains the prompt as a later user turn.
+    // The answer may be a whole conversation in which the prompt is a later user turn.
     if (prompt.size() == 1 && prompt.front().role == "user") {
       const auto turn = std::ranges::find_if(turns, answer.end() - 1, [&](const ChatMessage& one) {
         return is_same(one, prompt.front());
@@ -175,14 +178,15 @@ class LineReader {
     return size;
   }
 
-  // Makes the examples of a prompt and its continuation. The first `shared` messages of the
-  // continuation are not trained on.
+  // Makes the examples of a prompt and its answer. The first `shared` messages of the answer are
+  // not trained on.
   std::vector<MaskedTokens> continued(const Json& object, const Json& answer, const char* key,
                                       size_t shared) {
     if (answer.is_array()) {
       std::vector<ChatMessage> all = read_chat_messages(object, key), prompt;
       const size_t own = all.size();
-      // The prompt may be part of both answers; otherwise the line must have the key "prompt".
+      // If the two answers do not begin with the same messages, the line must have the key
+      // "prompt".
       if (shared == 0) member(object, "prompt");
       if (object.contains("prompt")) prompt = read_chat_messages(object, "prompt");
       const size_t first = put_before(std::move(prompt), all);
@@ -201,7 +205,8 @@ class LineReader {
     return {example};
   }
 
-  // Ignores the first token, which cannot be predicted, because nothing precedes it.
+  // Throws if there is nothing to train on. The first token does not count: nothing precedes it, so
+  // it cannot be predicted.
   void check(const MaskedTokens& example) const {
     const auto& flags = example.is_answer;
     const bool has_answer =
@@ -219,7 +224,7 @@ class LineReader {
 struct Line {
   std::vector<MaskedTokens> examples;
   uint32_t hash = 0;
-  bool is_validation = false;  // the file name marks validation data
+  bool is_validation = false;  // true: the file name marks validation data
 };
 
 // Results of a batch of lines.
@@ -281,7 +286,8 @@ std::string describe(const std::vector<Block>& blocks, const char* what, Counts 
   return text;
 }
 
-// Returns the JSONL files for training and validation. A file given by name must have JSON lines.
+// Returns the JSONL files for training and validation. A file that the user names must have JSON
+// lines.
 std::vector<CorpusFile> find_files(const ExampleOptions& options,
                                    data_internal::SkippedFiles& skipped) {
   std::vector<CorpusFile> files = list_corpus(options.paths, "text", &skipped);

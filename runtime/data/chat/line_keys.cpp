@@ -10,16 +10,16 @@ namespace shale {
 namespace {
 
 enum class Meaning {
-  kPrompt,  // belongs to the prompt, or changes how it is rendered
-  kAnswer,  // belongs to the text to train on
-  kWeight,  // weight of the line; only the default is accepted: true or 1
-  kFlag,    // only the value false is refused; numbers and strings are metadata
+  kPrompt,  // part of the prompt, or changes how the prompt is rendered
+  kAnswer,  // part of the text to train on
+  kWeight,  // weight of the line; only true and 1, the default, are accepted
+  kFlag,    // flag; only the value false is rejected; numbers and strings are metadata
 };
 
 struct KnownKey {
   std::string_view key;
   Meaning meaning;
-  const char* instead;  // advice for the error message
+  const char* instead;  // advice for the error message: what to do instead
 };
 
 constexpr const char* kOneOfThem = "keep one of them";
@@ -31,7 +31,7 @@ constexpr const char* kByMessage =
     "give messages of the assistant a 'weight' of 0 or 1, or remove the line";
 constexpr const char* kTokens = "remove it: Shale makes tokens and masks from the text";
 
-// Keys that trl, axolotl, LLaMA-Factory, ms-swift and OpenAI's fine-tuning read next to a
+// Keys that trl, axolotl, LLaMA-Factory, ms-swift and OpenAI's fine-tuning read in addition to a
 // conversation.
 constexpr KnownKey kKnownKeys[] = {
     {"messages", Meaning::kPrompt, kOneOfThem},
@@ -82,8 +82,8 @@ bool says_nothing_new(const Json& value, Meaning meaning) {
   return false;
 }
 
-// Returns true if `value` repeats something that was read: a part of a string, the content of a
-// message, or the beginning of a list of messages.
+// Returns true if `value` repeats `read`: a part of its string, the content of one of its messages,
+// or the beginning of its list of messages.
 bool repeats(const Json& value, const Json& read) {
   if (value.is_array() && read.is_array()) {
     return value.size() <= read.size() && std::equal(value.begin(), value.end(), read.begin());

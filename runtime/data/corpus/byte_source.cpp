@@ -73,7 +73,8 @@ bool is_pipe(const std::string& path) {
 PipeSource::PipeSource(const std::string& path, OnReading on_reading)
     : name_(path == "-" ? "standard input" : path),
       on_reading_(std::move(on_reading)),
-      // Without O_NONBLOCK, opening a pipe would wait for its writer, and ignore signals meanwhile.
+      // O_NONBLOCK, because open() of a pipe would otherwise wait for its writer, and could not be
+      // ended by a signal.
       file_(path == "-" ? ::dup(STDIN_FILENO)
                         : ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
   if (!file_.is_open()) throw DataError(cat(name_, ": cannot be opened: ", std::strerror(errno)));
@@ -82,7 +83,7 @@ PipeSource::PipeSource(const std::string& path, OnReading on_reading)
   }
 }
 
-// Waits in short steps and calls on_reading between them, which may throw to end the program.
+// Waits for data in short steps. Calls on_reading between them; it may throw to end the program.
 size_t PipeSource::read_pipe(std::span<char> to) {
   constexpr int kStepMs = 200;
   pollfd waiting{.fd = file_.get(), .events = POLLIN, .revents = 0};

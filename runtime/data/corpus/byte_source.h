@@ -12,18 +12,20 @@
 
 namespace shale {
 
-// Sequential reader of a file's bytes. Decompresses files whose names end with ".gz" or ".zst", in
-// any case, including all their members or frames.
+// Sequential reader of a file's bytes. Decompresses files with names that end with ".gz" or ".zst"
+// (in upper or lower case), including all their members or frames.
 class ByteSource {
  public:
   virtual ~ByteSource() = default;
 
-  // Fills `to`, only partly before the end; returns 0 at the end. Throws DataError, which begins
-  // with the path, for data that is damaged, truncated or unreadable.
+  // Fills `to`. At the end of the file fills only a part of it, then returns 0. Returns the number
+  // of bytes. Throws DataError, which begins with the path, for data that is damaged, truncated or
+  // unreadable.
   virtual size_t read(std::span<char> to) = 0;
   // Skips bytes. Throws DataError if there are fewer.
   virtual void skip(int64_t bytes);
-  virtual int64_t taken() const = 0;  // number of bytes of the (compressed) file consumed so far
+  // returns how many bytes of the (compressed) file were consumed so far
+  virtual int64_t taken() const = 0;
 };
 
 // Reader of standard input or a named pipe, whose bytes can be read only once.
@@ -35,9 +37,9 @@ class PipeSource final : public ByteSource {
 
   size_t read(std::span<char> to) override;
   int64_t taken() const override { return taken_; }
-  const std::string& name() const { return name_; }  // for messages
-  // Makes the next read() begin with the first byte again. Can be called once, because what is read
-  // after it is not kept.
+  const std::string& name() const { return name_; }  // name for messages
+  // Makes the next read() begin with the first byte again. Can be called only once, because bytes
+  // that are read afterwards are not kept.
   void rewind();
 
  private:
@@ -46,20 +48,20 @@ class PipeSource final : public ByteSource {
   std::string name_;
   OnReading on_reading_;
   FileHandle file_;
-  std::string start_;  // bytes read before rewind()
+  std::string start_;  // bytes that were read before rewind()
   size_t start_at_ = 0;
   bool keeps_start_ = true;
   int64_t taken_ = 0;
 };
 
-// True for "-" and for a named pipe, such as bash's <(command).
+// True for "-" and for the path of a named pipe, such as bash's <(command).
 bool is_pipe(const std::string& path);
 
-// Throws MissingInputError or DataError like MappedFile; UnavailableError, with the package's name,
-// if this build has no library for the compression.
+// Opens a file. Throws MissingInputError or DataError like MappedFile. Throws UnavailableError,
+// with the package's name, if this build lacks the library for the compression.
 std::unique_ptr<ByteSource> open_byte_source(const std::string& path);
 
-// Returns the name without the suffix of a compression: "text.jsonl" for "text.jsonl.gz".
+// Returns the name without the suffix of a compression format: "text.jsonl" for "text.jsonl.gz".
 std::string_view without_compression(std::string_view path);
 bool is_compressed(std::string_view path);
 

@@ -14,7 +14,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Returns a cache entry's name, "notes-0123456789abcdef": a hash of all that the tokens depend on.
+// Returns the name of a cache entry, such as "notes-0123456789abcdef". It contains a hash of
+// everything on which the tokens depend.
 std::string entry_name(const std::string& path, const TokenizeJob& job) {
   char hash[17];
   std::snprintf(hash, sizeof hash, "%016llx",
@@ -32,7 +33,7 @@ bool is_corpus(const DataSource& source, const DataOptions& options) {
       source.is_folder ? std::vector{source.path} : source.files, options.field, skipped);
   return skipped.records > 0 ||
          std::any_of(files.begin(), files.end(), [&](const CorpusFile& file) {
-           // Compressed text is treated as binary if there is no tokenizer.
+           // Without a tokenizer, compressed text is treated as binary.
            return file.is_jsonl || (options.tokenizer != nullptr && is_compressed(file.path));
          });
 }
@@ -99,7 +100,8 @@ std::string find_tokenizer_beside(DataOptions options) {
   const fs::path file = folder / kTokenizerFile;
   std::error_code error;
   if (!fs::exists(file, error)) return {};
-  // The tokenizer.json next to a single file belongs to it only if shale tokenize wrote the folder.
+  // A tokenizer.json next to a single file may belong to something else. It is used only if `shale
+  // tokenize` wrote the folder.
   if (!source.is_folder && !fs::exists(folder / corpus_internal::kStateFile, error)) return {};
   options.once = {};
   const DataFormat format = find_format(options);

@@ -26,7 +26,7 @@ class FieldFinder final : public JsonVisitor {
   const Json& found() const { return found_; }
 
  private:
-  // The last value of a repeated key counts.
+  // If a key is repeated, its last value counts.
   void keep(Json value) {
     if (is_wanted_) found_ = std::move(value);
     is_wanted_ = false;
@@ -42,13 +42,13 @@ class FieldFinder final : public JsonVisitor {
   Json found_;
 };
 
-// Tells whether a line is a non-empty JSON object, and whether it has one of the keys that training
-// data has.
+// Finds out whether a line is a non-empty JSON object, and whether it has one of the keys of
+// training data.
 class LineKeys final : public JsonVisitor {
  public:
   explicit LineKeys(std::string_view field) : field_(field) {}
 
-  // Returns false for invalid or incomplete JSON; keys found before the error still count.
+  // Returns false for invalid or incomplete JSON. Keys before the error still count.
   bool read(std::string_view json) {
     depth_ = 0;
     try {
@@ -148,7 +148,8 @@ TextKind find_kind(std::string text, ByteSource& source, std::string_view field)
       read_more();
       newline = text.find('\n', from);
     }
-    if (newline == text.npos && !at_end) return kind;  // the first line is longer
+    // the line is longer than the text that was read
+    if (newline == text.npos && !at_end) return kind;
     LineKeys keys(field);
     if (!keys.read(std::string_view(text).substr(begin, newline - begin))) {
       if (line == 1) return kind;

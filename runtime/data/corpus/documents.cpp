@@ -37,7 +37,7 @@ CorpusFile corpus_file(std::string name, std::string path) {
           .modified = int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec};
 }
 
-// Returns the name in lower case, without the suffix of a compression.
+// Returns the file's name in lower case, without the suffix of a compression format.
 std::string plain_name(const std::string& path) {
   std::string name(without_compression(path));
   for (char& c : name) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
@@ -49,7 +49,8 @@ std::shared_ptr<ByteSource> open_source(const CorpusFile& file) {
   return open_byte_source(file.path);
 }
 
-// Sets the kind of a file from its first bytes. Returns these if one is 0 (binary file), else "".
+// Finds the kind of a file from its first bytes. If one of these bytes is 0, the file is binary,
+// and the bytes are returned. Otherwise returns "".
 std::string look_into(CorpusFile& file, std::string_view field, bool is_named) {
   const std::string plain = plain_name(file.path);
   file.is_jsonl = plain.ends_with(".jsonl") || plain.ends_with(".ndjson");
@@ -90,7 +91,7 @@ void find_in_folder(const std::string& folder, std::string_view field,
         files.push_back(std::move(file));
       }
     } catch (const OutOfMemoryError&) {
-      throw;  // this process is out of memory, which says nothing about the file
+      throw;  // the process is out of memory, so the file is not to blame
     } catch (const Error& error) {
       skipped.add_unreadable(error.what());
     }
@@ -198,11 +199,12 @@ void BatchReader::open(int64_t offset) {
   pending_.resize(source_->read(pending_));
   is_stream_ = pending_ == kStreamBegin;
   if (offset == 0) return;
-  source_->skip(offset - std::ssize(pending_));  // a batch is longer than a first line
+  // not negative, because a batch is longer than kStreamBegin
+  source_->skip(offset - std::ssize(pending_));
   pending_.clear();
 }
 
-// Reads until `bytes` are pending or the source ends.
+// Reads until pending_ has `bytes` bytes or the source ends.
 void BatchReader::fill(size_t bytes) {
   while (!at_end_ && pending_.size() < bytes) {
     const size_t had = pending_.size();
@@ -213,10 +215,11 @@ void BatchReader::fill(size_t bytes) {
   }
 }
 
-// Returns the position in the pending text where the next batch ends.
+// Returns the position in pending_ where the next batch ends.
 size_t BatchReader::find_end(const CorpusFile& file) {
   const size_t most = kBatchBytes + (file.is_jsonl ? kMaxLineBytes : kMaxPartBytes);
-  // Searches all text once; the last characters twice, because a match may cross the end.
+  // Searches all text once, and the last 8 characters again after more text was read, because a
+  // match may extend into it.
   for (size_t from = kBatchBytes;; from = std::max(kBatchBytes, pending_.size() - 8)) {
     fill(std::max(from, pending_.size()) + kReadBytes);
     if (pending_.size() <= kBatchBytes) return pending_.size();

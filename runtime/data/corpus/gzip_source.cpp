@@ -10,7 +10,7 @@
 namespace shale::corpus_internal {
 namespace {
 
-// Decompresses consecutive members (RFC 1952, section 2.2), and skips zeros that pad the last one.
+// Decompresses consecutive members (RFC 1952, section 2.2). Ignores zeros after the last one.
 class GzipSource final : public ByteSource {
  public:
   explicit GzipSource(MappedFile file) : file_(std::move(file)) {
@@ -50,7 +50,7 @@ class GzipSource final : public ByteSource {
   int64_t taken() const override { return static_cast<int64_t>(file_.bytes().size() - left_); }
 
  private:
-  // Returns true between two members if only padding follows.
+  // Returns true if only padding follows. Called between two members.
   bool is_at_end() {
     if (is_inside_ || taken() == 0) return false;
     const auto rest = file_.bytes().last(left_);
@@ -70,7 +70,7 @@ class GzipSource final : public ByteSource {
   MappedFile file_;
   z_stream stream_{};
   size_t left_ = 0;         // number of unread bytes of the file
-  bool is_inside_ = false;  // reading is inside a member
+  bool is_inside_ = false;  // true: reading is inside a member
 };
 
 }  // namespace

@@ -48,7 +48,8 @@ int64_t ShardWriter::append(std::span<const int32_t> tokens) {
   const size_t size = static_cast<size_t>(width_), had = buffer_.size();
   buffer_.resize(had + static_cast<size_t>(count) * size);
   for (size_t i = 0; i < static_cast<size_t>(count); ++i) {
-    std::memcpy(&buffer_[had + i * size], &tokens[i], size);  // low bytes (little-endian)
+    // copies the low bytes, which come first (little-endian)
+    std::memcpy(&buffer_[had + i * size], &tokens[i], size);
   }
   tokens_ += count;
   if (buffer_.size() >= kBufferBytes) flush();

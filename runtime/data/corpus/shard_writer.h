@@ -16,7 +16,7 @@ namespace shale::corpus_internal {
 // is complete.
 class ShardWriter {
  public:
-  // `next`: index of the first shard to write.
+  // next: index of the first shard to write.
   ShardWriter(std::string folder, std::string kind, TokenWidth width, int64_t shard_tokens,
               int64_t next);
 
@@ -24,7 +24,8 @@ class ShardWriter {
   int64_t append(std::span<const int32_t> tokens);
   bool is_full() const { return tokens_ == shard_tokens_; }
   bool is_empty() const { return tokens_ == 0; }
-  // Renames the shard to its final name, if it has tokens; the next token begins a new shard.
+  // Renames the current shard to its final name, if it has tokens. The next token begins a new
+  // shard.
   void commit();
   int64_t shards() const { return next_; }  // number of shards with final names
 

@@ -37,7 +37,7 @@ using namespace corpus_internal;
 using data_internal::is_held_out;
 namespace fs = std::filesystem;
 
-// Tokens of a batch, divided into parts, which are alternately for training and for validation.
+// Tokens of a batch, divided into parts. The parts alternate between training and validation.
 struct TokenBlock {
   struct Part {
     int64_t end = 0;  // index in `tokens` where the part ends
@@ -62,7 +62,7 @@ uint32_t hash_of(std::string_view text) {
   return data_internal::split_hash(crc32c(std::as_bytes(std::span(text))), std::ssize(text));
 }
 
-// Returns the hash of a file that is one document.
+// Returns the hash of a file that consists of one document.
 uint32_t hash_of(const CorpusFile& file) {
   const std::unique_ptr<ByteSource> source = open_byte_source(file.path);
   std::vector<char> part(size_t{1} << 20);
@@ -75,13 +75,13 @@ uint32_t hash_of(const CorpusFile& file) {
   return data_internal::split_hash(crc, bytes);
 }
 
-// Chooses files with a single document for validation; encode() chooses JSON lines. If file names
-// mark validation data, sets the job's fraction to 0.
+// Chooses files for validation among those that consist of one document; encode() chooses among
+// JSON lines. If file names mark validation data, sets the job's fraction to 0.
 void hold_out_files(TokenizeJob& job) {
   std::vector<CorpusFile*> documents;
   for (CorpusFile& file : job.inputs) {
     if (file.is_validation) job.val_fraction = 0;
-    // A pipe is the only input, and a single document is never held out.
+    // A pipe is the only input, and a document is never held out if it is the only one.
     if (!file.is_jsonl && file.pipe == nullptr) documents.push_back(&file);
   }
   if (job.val_fraction == 0) return;
@@ -89,7 +89,7 @@ void hold_out_files(TokenizeJob& job) {
   for (const CorpusFile* file : documents) hashes.push_back(hash_of(*file));
   std::vector<bool> chosen = data_internal::hold_out(hashes, job.val_fraction);
   for (size_t i = 0; i < documents.size(); ++i) {
-    // If the job also has JSON lines, some of these are held out, so a file need not be.
+    // If there are JSON lines as well, some of them are held out, so no file has to be.
     const bool among_lines = documents.size() < job.inputs.size();
     documents[i]->is_validation =
         among_lines ? is_held_out(hashes[i], job.val_fraction) : chosen[i];
@@ -114,11 +114,13 @@ TokenBlock encode(const DocumentBatch& batch, const TokenizeJob& job, TokenEncod
   return block;
 }
 
-// Returns a process of this host that holds a flock on the open file; 0: none is visible.
+// Returns the id of a process of this host that holds a flock on the open file; 0 if none is
+// visible.
 int64_t lock_holder(int fd) {
   struct stat info {};
   if (::fstat(fd, &info) != 0) return 0;
-  // A line is "1: FLOCK  ADVISORY  WRITE 1234 08:01:5678 0 EOF", with the device in hexadecimal.
+  // A line of /proc/locks is "1: FLOCK  ADVISORY  WRITE 1234 08:01:5678 0 EOF", with the device in
+  // hexadecimal.
   std::ifstream locks("/proc/locks");
   for (std::string line; std::getline(locks, line);) {
     std::istringstream fields(line);
@@ -140,12 +142,12 @@ bool is_stopped(int64_t pid) {
   std::ifstream file(cat("/proc/", pid, "/stat"));
   std::string text;
   std::getline(file, text, '\0');
-  const size_t name_end = text.rfind(')');  // the name may contain blanks and brackets
+  const size_t name_end = text.rfind(')');  // the process name may contain blanks and brackets
   return name_end != text.npos &&
          (text.substr(name_end, 3) == ") T" || text.substr(name_end, 3) == ") t");
 }
 
-// Excludes other processes of this host, and of hosts that share its locks, from the folder.
+// Locks a folder against other processes of this host, and of hosts that share its locks.
 class FolderLock {
  public:
   FolderLock(const std::string& folder, const TokenizeJob& job)
@@ -160,7 +162,7 @@ class FolderLock {
       std::this_thread::sleep_for(std::chrono::milliseconds(50));
     }
   }
-  // Returns true if the locked folder still has that name.
+  // Returns true if the locked folder still has this name.
   bool is_of(const std::string& folder) const {
     struct stat locked {};
     struct stat named {};
@@ -172,7 +174,8 @@ class FolderLock {
  private:
   using Clock = std::chrono::steady_clock;
 
-  // The process that holds the folder may be stopped: warns after a while, fails after patience_s.
+  // Checks if the process that holds the lock has been stopped. If so, warns after a while and
+  // throws after patience_s seconds.
   void look_after_holder(const std::string& folder, double patience_s) {
     const auto now = Clock::now();
     if (now < next_look_) return;
@@ -215,8 +218,8 @@ TokenWidth width_of(const TokenizeJob& job) {
   return data_internal::token_width(job.tokenizer->tokenizer.vocab_size());
 }
 
-// Workers take batches in order, encode them in parallel, and write them in order. Each worker has
-// at most one batch, which bounds memory.
+// Tokenizes batches on several workers. They take batches in order, encode them in parallel, and
+// write them in order. Each worker has at most one batch, which limits memory.
 class Pipeline {
  public:
   Pipeline(const TokenizeJob& job, std::string folder, TokenizeState state)
@@ -256,7 +259,7 @@ class Pipeline {
 
  private:
   struct Taken {
-    int64_t number = 0;  // index in input order
+    int64_t number = 0;  // index of the batch in the order of the inputs
     bool has_batch = false;
     std::exception_ptr problem;
     int64_t bytes = 0;  // bytes of the inputs consumed up to the end of this batch
@@ -292,8 +295,8 @@ class Pipeline {
     return taken;
   }
 
-  // Waits for the batch's turn and writes it. Returns false if no further batch is needed. If
-  // several batches fail, the error of the first failed batch is kept.
+  // Waits until all earlier batches are written, then writes this one. Returns false if no further
+  // batch is needed. If several batches fail, the error of the first one in order is kept.
   bool put(const Taken& taken, const DocumentBatch& batch, const TokenBlock& block) {
     std::unique_lock lock(writing_);
     turns_.wait(lock, [&] { return failed_ || turn_ == taken.number; });
@@ -336,8 +339,8 @@ class Pipeline {
     if (job_.on_progress) job_.on_progress(progress_);
   }
 
-  // Ends the current shards of training and validation, so that the state can describe both by one
-  // position: the next batch, and how many of its tokens were already written.
+  // Ends the current shards of training and validation. Then one position describes the state of
+  // both: the next batch, and how many of its tokens are already in shards.
   void commit(const CorpusPosition& next, int64_t skip) {
     train_.commit();
     val_.commit();
@@ -371,7 +374,7 @@ class Pipeline {
   TokenizeProgress progress_;
 };
 
-// Removes files that a killed process left behind: temporary ones, or all.
+// Removes the temporary files that a killed process left behind; if `all`, removes all files.
 void remove_leftovers(const std::string& folder, bool all) {
   const Folder opened = Folder::open(folder);
   for (const std::string& name : opened.names()) {
@@ -379,7 +382,8 @@ void remove_leftovers(const std::string& folder, bool all) {
   }
 }
 
-// Returns a completed job's result; nullopt if `out` does not exist. Throws ConfigError otherwise.
+// Returns the result of a completed job with this description; nullopt if `out` does not exist or
+// is an empty folder. Throws ConfigError if it contains anything else.
 std::optional<TokenizeProgress> find_complete(const fs::path& out, const std::string& job) {
   std::error_code error;
   if (!fs::exists(out, error) || (fs::is_directory(out, error) && fs::is_empty(out, error))) {
@@ -397,7 +401,8 @@ bool has_pipe(const TokenizeJob& job) {
 }
 
 void check(const TokenizeJob& job) {
-  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();  // int32 in a shard header
+  // the shard header stores the number as int32
+  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
   if (job.shard_tokens < 1 || job.shard_tokens > kMost) {
     throw ConfigError(cat("shard-tokens is ", job.shard_tokens, ", expected 1 to ", kMost));
   }
@@ -430,7 +435,7 @@ TokenizeProgress tokenize(const TokenizeJob& asked) {
     }
     folder = Folder::make(partial);
     lock.emplace(partial, asked);
-    // Repeats if another process has finished or given up in the meantime.
+    // Repeats if another process has renamed or removed the folder in the meantime.
   } while (!lock->is_of(partial));
   std::optional<TokenizeState> state = read_state(partial);
   if (state) require_same_job(*state, description, partial);

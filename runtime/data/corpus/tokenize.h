@@ -16,31 +16,33 @@ namespace shale {
 struct TokenizeProgress {
   int64_t documents = 0;
   int64_t bytes = 0;          // bytes of text
-  int64_t earlier_bytes = 0;  // part of `bytes` that earlier runs of the job processed
-  int64_t tokens = 0;         // including the tokens added around documents
-  int64_t val_documents = 0, val_tokens = 0;  // part of documents and tokens that is for validation
-  int64_t taken = 0;  // consumed bytes of the inputs on the disk, out of `total`
+  int64_t earlier_bytes = 0;  // bytes of text that earlier runs of the job processed
+  int64_t tokens = 0;         // number of tokens, including those added around documents
+  // documents and tokens for validation, also included in the totals
+  int64_t val_documents = 0, val_tokens = 0;
+  int64_t taken = 0;  // bytes of the inputs on the disk consumed so far; total bytes of the inputs
   int64_t total = 0;
 };
 
 // Inputs, options and output of tokenize().
 struct TokenizeJob {
-  std::vector<CorpusFile> inputs;  // result of divide_corpus(): some marked for validation
+  std::vector<CorpusFile> inputs;  // result of divide_corpus(), which marks files for validation
   std::string field = "text";  // key of the text in a JSON line
   std::shared_ptr<const StoredTokenizer> tokenizer;
   std::optional<int32_t> begin, end;  // tokens added before and after each document
-  std::string out;                    // a folder that does not exist yet
+  std::string out;                    // output folder; it appears when it is complete
   int64_t shard_tokens = 100'000'000;
-  // Fraction of the documents for validation if no input is marked by name; the hash of a document
-  // decides (runtime/data/split.h). 0: none.
+  // Fraction of the documents to hold out for validation; 0: none. Unused if names of inputs mark
+  // validation data. The hash of a document decides (runtime/data/split.h).
   double val_fraction = 0;
   int threads = 1;
-  // waits: wait if another process works at the same folder; false: throw an error. Waiting fails
-  // if that process, on the same host, has been stopped (SIGSTOP, Ctrl-Z) for stopped_patience_s.
+  // What to do if another process works at the same folder. waits true: waits for it. false: throws
+  // an error. Waiting fails if that process is on the same host and has been stopped (SIGSTOP,
+  // Ctrl-Z) for stopped_patience_s seconds.
   bool waits = false;
   double stopped_patience_s = 60;
-  // Called after each batch, by one thread at a time, and during waiting. An exception that it
-  // throws ends the work; the same job can be resumed later.
+  // Called after each batch, by one thread at a time, and while waiting. If it throws, the work
+  // ends; the same job can be resumed later.
   std::function<void(const TokenizeProgress&)> on_progress = {};
 };
 
@@ -49,13 +51,13 @@ struct TokenizeJob {
 // writes OUT/tokenizer.json and OUT/tokenize.json, which describes the inputs. Text that spells a
 // special token is encoded as ordinary text. The result does not depend on the number of threads.
 //
-// OUT appears only when complete. Until then all files are in OUT.partial; a job with the same
-// inputs (names, sizes, times and sampled contents) and options resumes from its shards. If OUT
-// already exists from the same job, there is nothing to do. A job that reads a pipe starts anew,
-// and OUT must not exist. Throws ConfigError if OUT is something else, if OUT.partial belongs to
-// another job (which is named), or if another process works at it; UnavailableError if the process
-// that it waits for stays stopped; DataError like list_corpus() and for_each_document(), and if
-// there are no tokens; DiskError.
+// OUT appears only when it is complete. Until then all files are in OUT.partial. A job resumes from
+// the shards there if it has the same options and inputs (names, sizes, times and sampled
+// contents). If OUT already exists from the same job, nothing is done. A job that reads a pipe
+// starts anew, and OUT must not exist. Throws ConfigError if OUT is something else, if OUT.partial
+// belongs to another job, which the message names, or if another process works at it. Throws
+// UnavailableError if the process that it waits for stays stopped. Throws DataError like
+// list_corpus() and for_each_document(), and if there are no tokens; DiskError.
 TokenizeProgress tokenize(const TokenizeJob& job);
 
 }  // namespace shale

@@ -14,7 +14,7 @@ namespace shale::corpus_internal {
 namespace {
 
 constexpr JsonLimits kLimits{};
-// Version of the processing order, on which a shard's bytes also depend.
+// Version of the order in which documents are processed, because the bytes of a shard depend on it.
 constexpr int64_t kFormat = 2;
 
 std::string state_path(const std::string& folder) {
@@ -38,7 +38,8 @@ std::string job_json(const TokenizeJob& job) {
     has_pipe = has_pipe || file.pipe != nullptr;
     bytes += file.bytes;
   }
-  // A copied file may have the same name, size and time, but other text.
+  // Contents are sampled, because a copied file may have the same name, size and time but another
+  // text.
   const uint64_t content =
       has_pipe ? 0
                : data_internal::sampled_checksum(

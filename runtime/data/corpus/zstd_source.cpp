@@ -9,8 +9,8 @@
 namespace shale::corpus_internal {
 namespace {
 
-// Reads consecutive frames (RFC 8878, section 3). A frame may request a window of at most 128 MiB,
-// zstd's default limit for untrusted files.
+// Decompresses consecutive frames (RFC 8878, section 3). A frame may request a window of at most
+// 128 MiB, zstd's default limit for untrusted files.
 class ZstdSource final : public ByteSource {
  public:
   explicit ZstdSource(MappedFile file)
@@ -43,7 +43,7 @@ class ZstdSource final : public ByteSource {
   MappedFile file_;
   std::unique_ptr<ZSTD_DStream, size_t (*)(ZSTD_DStream*)> stream_;
   ZSTD_inBuffer input_{};
-  size_t wanted_ = 1;  // the library's estimate of bytes up to the end of the frame; 0: at the end
+  size_t wanted_ = 1;  // zstd's estimate of the bytes left in the frame; 0: the frame has ended
 };
 
 }  // namespace

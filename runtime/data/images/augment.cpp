@@ -19,7 +19,8 @@ Crop centered(int64_t rows, int64_t cols, int64_t crop_rows, int64_t crop_cols) 
           .cols = crop_cols};
 }
 
-// Returns the filter taps that resize `size` pixels of a line, of which `first` is the first pixel.
+// Returns the filter taps that resize `size` pixels of a line, from pixel `first` on, to `pixels`
+// pixels.
 std::vector<Taps> taps_of(int64_t first, int64_t size, int64_t pixels, bool mirrored) {
   std::vector<Taps> taps = resample_taps(size, pixels, ResampleFilter::kTriangle);
   for (Taps& some : taps) some.begin += first;
@@ -77,7 +78,7 @@ Crop training_crop(const Augmentation& augmentation, int64_t rows, int64_t cols,
                         .rows = crop_rows,
                         .cols = crop_cols});
   }
-  // Takes the middle of an image that is longer than the widest aspect ratio allows.
+  // Takes the centre of the image, with the longer edge cut to the largest allowed aspect ratio.
   const auto longest = [](int64_t shorter) {
     return static_cast<int64_t>(std::lround(static_cast<double>(shorter) * kWidest));
   };

@@ -13,13 +13,13 @@ ImageSplits open_cifar(const ImageDataOptions& options);
 ImageSplits open_idx(const ImageDataOptions& options);
 ImageSplits open_webdataset(const ImageDataOptions& options);
 
-// Return true if a path is, or a folder contains, data that open_webdataset(), open_cifar() or
-// open_idx() can read.
+// Return true if the path contains data that open_webdataset(), open_cifar() or open_idx() can
+// read. The path is a file or a folder.
 bool is_webdataset(const std::string& path);
 bool is_cifar(const std::string& path);
 bool is_idx(const std::string& path);
 
-// Moves evenly spread images from training to validation, if there is no validation set.
+// If there is no validation set, moves evenly spread images from training to validation.
 void hold_out(ImageSplits& splits, double val_fraction);
 
 // Combines a named value with a fingerprint.

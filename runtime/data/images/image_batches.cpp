@@ -11,12 +11,12 @@
 namespace shale {
 namespace {
 
-// Fields of an image batch, and number of elements per image.
+// The fields of an image batch, and the number of elements per image.
 struct ImageBatch {
   // soft_classes: number of classes for soft targets; 0: only class labels.
   ImageBatch(Batch& batch, int64_t rows, int64_t pixels, int64_t soft_classes = 0)
       : row_values(pixels * pixels * 3), classes(soft_classes) {
-    // Adds all fields before using any, because adding a field moves the other fields.
+    // Adds all fields before it uses any, because adding a field moves the others in memory.
     batch.set("images", DType::kF32, {rows, pixels, pixels, 3});
     batch.set("labels", DType::kI32, {rows});
     if (classes > 0) {
@@ -48,7 +48,8 @@ bool read_image(const ImageDataset& images, int64_t index, Image& to, DamagedIma
   }
 }
 
-// Reads image `index`, or the next one that is not damaged; returns its index.
+// Reads image `index`; if it is damaged, the next image that is not. Returns the index of the image
+// read.
 int64_t read_next(const ImageDataset& images, int64_t index, Image& to, DamagedImages& damaged) {
   for (int64_t tried = 0; tried < images.size(); ++tried) {
     if (read_image(images, index, to, damaged)) return index;
@@ -76,7 +77,7 @@ int64_t DamagedImages::count() const {
 
 namespace {
 
-// Writes the sample at a position, before mixing; returns its label.
+// Writes the sample at a position, without mixing it with another. Returns its label.
 int32_t write_sample(const ImageTrainBatches& spec, int64_t position, Image& image,
                      std::span<float> to) {
   const int64_t size = spec.images->size();
@@ -87,8 +88,8 @@ int32_t write_sample(const ImageTrainBatches& spec, int64_t position, Image& ima
   return spec.images->label(index);
 }
 
-// Mixes the samples of a batch that begins at position `first`. The sample to mix with may be in
-// another batch, of this or another rank; then its pixels and label are made here.
+// Mixes the samples of a batch that begins at position `first`. The other sample of a pair may be
+// in another batch, of this or another rank. Its pixels and label are then computed here.
 void mix_batch(const ImageTrainBatches& spec, int64_t first, const ImageBatch& to, Image& image) {
   const auto rows = std::ssize(to.labels);
   const int64_t pixels = spec.augmentation.pixels;

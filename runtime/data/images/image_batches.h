@@ -14,15 +14,15 @@
 
 namespace shale {
 
-// Batch sources of images for a Prefetcher, callable from several threads. Fields: "images" [rows,
+// Sources of image batches for a Prefetcher. Several threads may call them. Fields: "images" [rows,
 // pixels, pixels, 3] f32; "labels" [rows] i32; for soft targets also "softening" [rows, classes]
-// f32, which must be subtracted from one-hot targets.
+// f32, to be subtracted from the one-hot targets.
 
-// Images that could not be read; each is counted and logged once. Thread-safe.
+// Images that could not be read. Counts and logs each of them once. Thread-safe.
 class DamagedImages {
  public:
   explicit DamagedImages(int64_t limit) : limit_(limit) {}
-  // `what` describes the problem. Throws DataError beyond the limit.
+  // Adds an image. `what` describes the problem. Throws DataError if there are more than the limit.
   void add(int64_t index, const std::string& what);
   int64_t count() const;
 
@@ -41,13 +41,13 @@ struct ImageTrainBatches {
   uint64_t seed = 0;
   BatchLayout layout;
   int64_t rank = 0;
-  int64_t first_step = 0;  // first step after a resume
-  // A damaged image is replaced by the next one that can be read.
+  int64_t first_step = 0;  // number of the first step; above 0 after a resume
+  // Collects damaged images. Each is replaced by the next image that can be read.
   std::shared_ptr<DamagedImages> damaged;
 };
 
-// Endless source; each epoch has every image once, in random order. Throws ConfigError like
-// BatchLayout::validate().
+// Returns an endless source. Each epoch has every image once, in random order. Throws ConfigError
+// like BatchLayout::validate().
 BatchSource image_train_batches(ImageTrainBatches spec);
 
 // Options of one rank's validation batches.
@@ -60,8 +60,8 @@ struct ImageEvalBatches {
   std::shared_ptr<DamagedImages> damaged;
 };
 
-// Source of rounds.rounds(ranks) batches. Rows from `count` on, and those of damaged images, are 0
-// and have the label kernels::kIgnoreTarget.
+// Returns a source of rounds.rounds(ranks) batches. Rows from `count` on, and rows of damaged
+// images, are 0 and have the label kernels::kIgnoreTarget.
 BatchSource image_eval_batches(ImageEvalBatches spec);
 
 }  // namespace shale

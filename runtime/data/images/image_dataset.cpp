@@ -115,7 +115,7 @@ void hold_out(ImageSplits& splits, double val_fraction) {
   if (splits.val != nullptr || held_out == 0) return;
   std::vector<int64_t> train, val;
   for (int64_t i = 0; i < all; ++i) {
-    // Chooses evenly spread images.
+    // True for `held_out` of `all` images, which are spread evenly.
     const bool is_out = (i + 1) * held_out / all > i * held_out / all;
     (is_out ? val : train).push_back(i);
   }

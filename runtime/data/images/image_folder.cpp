@@ -22,11 +22,11 @@ struct LabelledFile {
   int32_t label = 0;
 };
 
-// Images of a folder, as one process of a host finds them for all.
+// Images of a folder. One process of a host finds them for all processes of the host.
 struct FoundImages {
   std::vector<LabelledFile> train, val;
   std::vector<std::string> classes;
-  int64_t unused = 0, others = 0;  // images for test; files that are no images
+  int64_t unused = 0, others = 0;  // number of images for test; number of files that are not images
   uint64_t fingerprint = 0, checksum = 0;
 };
 
@@ -60,7 +60,7 @@ class FolderImages final : public ImageDataset {
   std::vector<LabelledFile> files_;
 };
 
-// Returns the names of the folders in a folder, sorted; each is a class.
+// Returns the names of the folders in a folder, sorted. Each is a class.
 std::vector<std::string> classes_in(const fs::path& folder) {
   std::vector<std::string> names;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
@@ -71,15 +71,15 @@ std::vector<std::string> classes_in(const fs::path& folder) {
   return names;
 }
 
-// An image, and its path without the class folder. The path decides about training or validation;
-// the class name must not, because a class may be called "test tube".
+// An image, and its path without the class folder. This path decides if the image is for training
+// or validation. The class name must not decide, because a class may be called "test tube".
 struct NamedFile {
   LabelledFile file;
   std::string name;
 };
 
-// Finds the images in the class folders of a folder, sorted by name. `split`: name of that folder.
-// `others`: counts files of other types.
+// Finds the images in the class folders of a folder, sorted by name. split: name of the folder that
+// contains the class folders. others: counts files that are not images.
 void find_images(const fs::path& folder, const std::string& split,
                  const std::vector<std::string>& classes, std::vector<NamedFile>& files,
                  int64_t& others) {
@@ -103,8 +103,8 @@ void find_images(const fs::path& folder, const std::string& split,
   }
 }
 
-// Returns true if the name of a folder next to class folders means validation or test. The whole
-// name must consist of letters.
+// Returns true if a folder next to the class folders is for validation or test, by its name. The
+// whole name must consist of letters.
 bool is_split_name(const std::string& name) {
   return use_of_name(name) != FileUse::kTrain &&
          std::all_of(name.begin(), name.end(), [](unsigned char c) { return std::isalpha(c); });
@@ -175,7 +175,7 @@ FoundImages find(const ImageDataOptions& options) {
           found.fingerprint, fs::relative(file.path, folder).string(), fs::file_size(file.path));
     }
   }
-  // An unreadable file is counted against --max-damaged later, when training reads it.
+  // Ignores unreadable files. When training reads such a file, it counts against --max-damaged.
   found.checksum = data_internal::sampled_checksum(
       std::ssize(paths), [&](int64_t i) { return paths[static_cast<size_t>(i)]; },
       options.on_reading, /*skip_unreadable=*/true);

@@ -1,5 +1,5 @@
 // WebDataset archives (github.com/webdataset/webdataset). Consecutive members with the same key
-// form a sample; the key is the name up to the first dot after its folders.
+// form a sample. The key is the path of a member up to the first dot in its file name.
 #include <algorithm>
 #include <cctype>
 #include <filesystem>
@@ -41,8 +41,10 @@ class TarImages final : public ImageDataset {
 
   const std::vector<std::string>& damaged() const { return damaged_; }
   int32_t classes() const { return classes_; }
-  uint64_t fingerprint() const { return fingerprint_; }  // covers names, sizes, keys and labels
-  uint64_t places() const { return places_; }  // checksum of the images' offsets in the archives
+  // returns a hash of names, sizes, keys and labels
+  uint64_t fingerprint() const { return fingerprint_; }
+  // returns a checksum of the images' offsets in the archives
+  uint64_t places() const { return places_; }
 
   void add(const std::string& path) {
     number_ = files_.add(MappedFile(path, {.pattern = AccessPattern::kRandom}));
@@ -57,13 +59,14 @@ class TarImages final : public ImageDataset {
     std::exchange(file_, nullptr)->check();
   }
 
-  // Packs or unpacks the archives and the places of their images.
+  // Packs the archives and the positions of their images into `all`, or unpacks them from it.
   void exchange(data_internal::PackedValues& all) {
     exchange_all(all, files_, samples_, damaged_, classes_, fingerprint_, places_);
   }
 
  private:
-  // Place of a sample. If it is damaged, `bytes` is kDamaged and `begin` is an index in damaged_.
+  // Position of a sample's image in an archive. For a damaged sample, `bytes` is kDamaged and
+  // `begin` is an index in damaged_.
   struct Sample {
     int64_t begin = 0, bytes = 0;
     size_t file = 0;
@@ -71,7 +74,7 @@ class TarImages final : public ImageDataset {
   };
   static constexpr int64_t kDamaged = -1;
 
-  // A sample whose members may continue in the archive.
+  // The sample that is being read. More of its members may follow in the archive.
   struct Open {
     std::string key;
     std::set<std::string> endings;
@@ -91,7 +94,7 @@ class TarImages final : public ImageDataset {
   }
 
   void add_member(const TarMember& member, Open& open) {
-    const size_t folder = member.name.rfind('/') + 1;  // 0 if the name has no folder
+    const size_t folder = member.name.rfind('/') + 1;  // position 0 if the name contains no folder
     const size_t dot = member.name.find('.', folder);
     if (dot == folder || dot == member.name.npos || member.name.compare(folder, 2, "__") == 0) {
       return;
@@ -146,7 +149,8 @@ class TarImages final : public ImageDataset {
   }
 
   FileMaps files_;
-  std::shared_ptr<const MappedFile> file_;  // the archive that add() reads, and its number
+  // archive that add() is reading; number_ is its number in files_
+  std::shared_ptr<const MappedFile> file_;
   size_t number_ = 0;
   std::vector<Sample> samples_;
   std::vector<std::string> damaged_;
@@ -183,7 +187,7 @@ bool is_tar_name(const fs::path& path) {
   return path.extension() == ".tar";
 }
 
-// Returns the archives, and whether each is for validation. Counts unused archives.
+// Returns the archives, each with true if it is for validation. Counts archives that are not used.
 std::vector<std::pair<std::string, bool>> archives_of(const std::string& path, int64_t& unused) {
   std::vector<std::string> paths, names;
   if (fs::is_directory(path)) {
@@ -196,7 +200,7 @@ std::vector<std::pair<std::string, bool>> archives_of(const std::string& path, i
     for (const std::string& file : paths) names.push_back(fs::relative(file, path).string());
   } else {
     paths = expand(path);
-    // A file that the user names directly is not classified by its name.
+    // If the user names a single file, its name does not decide between training and validation.
     const size_t begin = path.rfind('/', path.find('{')) + 1;
     for (const std::string& file : paths) {
       names.push_back(file == path ? std::string() : file.substr(begin));
@@ -219,7 +223,7 @@ void check_damage(const TarImages& train, const TarImages& val, int64_t limit) {
                       " damaged, expected at most ", limit, " (--max-damaged)"));
 }
 
-// Archives that one process of a host finds, for all processes of the host.
+// Archives and their samples. One process of a host finds them for all processes of the host.
 struct FoundTars {
   std::shared_ptr<TarImages> train = std::make_shared<TarImages>(),
                              val = std::make_shared<TarImages>();

@@ -13,8 +13,8 @@
 namespace shale {
 namespace {
 
-// State for reading a file. libjpeg reports errors through a function that must not return: it
-// jumps back here, over frames of C code only.
+// State for reading a file. libjpeg reports an error through a function that must not return. The
+// function jumps to `failed`; between the two there are only stack frames of C code.
 struct Reader {
   jpeg_decompress_struct info{};
   jpeg_error_mgr errors{};
@@ -33,7 +33,8 @@ void warn(j_common_ptr info, int level) {
   if (level < 0) fail(info);
 }
 
-// Reads the header. No object with a destructor may exist between here and the jump.
+// Reads the header. Errors jump to the setjmp() below, so no object with a destructor may exist on
+// the way.
 bool read_header(Reader& reader, std::span<const std::byte> file) {
   if (setjmp(reader.failed) != 0) return false;
   jpeg_create_decompress(&reader.info);
@@ -61,8 +62,8 @@ int scaled(int a, int b) {
   return ((product >> 8) + product) >> 8;
 }
 
-// Converts CMYK to RGB like PIL. Adobe's programs, with or without a marker in the file, store 255
-// minus the ink, so 0 is full ink.
+// Converts CMYK to RGB, like PIL. Adobe's programs store 255 minus the ink, so 0 is full ink. This
+// is assumed with or without Adobe's marker in the file.
 void inks_to_rgb(std::span<const uint8_t> inks, std::span<uint8_t> rgb) {
   for (size_t pixel = 0; pixel < rgb.size() / 3; ++pixel) {
     const uint8_t* const ink = &inks[4 * pixel];
@@ -72,7 +73,7 @@ void inks_to_rgb(std::span<const uint8_t> inks, std::span<uint8_t> rgb) {
   }
 }
 
-// Destroys a reader when the scope ends.
+// Destroys libjpeg's state at the end of the scope.
 struct Guard {
   Reader& reader;
   ~Guard() { jpeg_destroy_decompress(&reader.info); }

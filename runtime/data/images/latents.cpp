@@ -66,7 +66,7 @@ struct LatentBatch {
   LatentBatch(Batch& batch, int64_t rows, const LatentDataset& latents)
       : row_values(latents.pixels() * latents.pixels() * latents.channels()) {
     const Shape shape{rows, latents.pixels(), latents.pixels(), latents.channels()};
-    // Adds both fields before using either, because adding a field moves the other fields.
+    // Adds both fields before it uses one, because adding a field moves the others in memory.
     batch.set("images", DType::kF32, shape);
     labels = batch.set("labels", DType::kI32, {rows}).values<int32_t>();
     values = batch.set("images", DType::kF32, shape).values<float>();
@@ -82,7 +82,7 @@ struct LatentBatch {
 
 }  // namespace
 
-// Latents of a folder, as one process of a host finds them for all.
+// Latents of a folder. One process of a host finds them for all processes of the host.
 struct LatentFolder {
   void add(const std::string& path) {
     SafetensorsFile file(path);
@@ -117,8 +117,8 @@ struct LatentFolder {
     all.files_->add(file.take_file());
   }
 
-  // Marks samples for validation: those of the marked files if there are any, else an evenly
-  // spread fraction.
+  // Marks samples for validation. files: true for each file that is for validation by its name; all
+  // its samples are marked. If there are no such files, marks an evenly spread fraction.
   void hold_out(const std::vector<bool>& files, double fraction) {
     const bool by_name = std::find(files.begin(), files.end(), true) != files.end();
     const int64_t count = all.size();
@@ -128,7 +128,7 @@ struct LatentFolder {
                                  : (i + 1) * most / count > i * most / count);
     }
   }
-  // Returns the samples whose mark is `mark`.
+  // Returns the samples for training (mark 0) or validation (mark 1).
   std::shared_ptr<const LatentDataset> part(uint8_t mark) const {
     auto some = std::make_shared<LatentDataset>(all);
     some->places_.clear();
@@ -144,8 +144,9 @@ struct LatentFolder {
   }
 
   LatentDataset all;
-  std::vector<uint8_t> held_out;     // 1 for validation, of each sample
-  int64_t classes = 0, skipped = 0;  // skipped: files of test
+  std::vector<uint8_t> held_out;  // for each sample, 1 if it is for validation, else 0
+  // number of classes; number of files for test, which are skipped
+  int64_t classes = 0, skipped = 0;
   uint64_t fingerprint = 0, checksum = 0;
 };
 

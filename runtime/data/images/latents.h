@@ -22,7 +22,7 @@ class LatentDataset {
   int64_t size() const { return std::ssize(places_); }
   int64_t channels() const { return channels_; }
   int64_t pixels() const { return pixels_; }  // edge length of a latent
-  // index: 0 to size() - 1, else InternalError. Thread-safe.
+  // Returns the label of a latent. index: 0 to size() - 1, else InternalError. Thread-safe.
   int32_t label(int64_t index) const { return place(index).label; }
   // Writes latent `index` as [H, H, C]. Throws DataError if the file was truncated or replaced.
   void read(int64_t index, std::span<float> to) const;
@@ -32,12 +32,12 @@ class LatentDataset {
   struct Place {
     uint32_t file = 0;
     int32_t label = 0;
-    int64_t begin = 0;  // first byte in its file
+    int64_t begin = 0;  // offset of the latent in its file
   };
   const Place& place(int64_t index) const;
 
   std::shared_ptr<FileMaps> files_ = std::make_shared<FileMaps>();
-  std::vector<DType> dtypes_;  // of each file
+  std::vector<DType> dtypes_;  // dtype of each file
   std::vector<Place> places_;
   int64_t channels_ = 0, pixels_ = 0;
 };
@@ -45,20 +45,20 @@ class LatentDataset {
 // Training and validation latents.
 struct LatentSplits {
   std::shared_ptr<const LatentDataset> train;
-  std::shared_ptr<const LatentDataset> val;  // null: no validation latents
+  std::shared_ptr<const LatentDataset> val;  // null: there are no validation latents
   int64_t channels = 0, pixels = 0;
   int64_t classes = 0;  // highest label + 1
-  // Compared between ranks, and between a run and its resume. fingerprint: names, sizes and labels;
-  // checksum: sampled contents of the files (sampled_checksum() in content_scan.h).
+  // Values that must be equal on all ranks, and when a run resumes. fingerprint: names, sizes and
+  // labels. checksum: sampled contents of the files (sampled_checksum() in content_scan.h).
   uint64_t fingerprint = 0, checksum = 0;
   std::string summary;
 };
 
-// Returns true if a folder contains safetensors files. once: as in DataOptions.
+// Returns true if a folder contains safetensors files. once: see DataOptions.
 bool has_latents(const std::string& path, const OncePerHost& once = {});
-// Holds out the files whose names mark them for validation (runtime/data/split.h), else
-// `val_fraction` of all samples, spread evenly. Throws MissingInputError, or DataError with the
-// file for invalid data.
+// Opens a folder of latents. Holds out the files that their names mark for validation
+// (runtime/data/split.h). Without such files, holds out the fraction `val_fraction` of all samples,
+// spread evenly. Throws MissingInputError, or DataError with the file for invalid data.
 LatentSplits open_latents(const std::string& path, double val_fraction,
                           const OnReading& on_reading = {}, const OncePerHost& once = {});
 

@@ -8,8 +8,8 @@
 namespace shale {
 namespace {
 
-// Draws a number of the Beta distribution (a, a), by Jöhnk's rejection method, with draws from `at`
-// on.
+// Draws a random number of the distribution Beta(a, a), by Jöhnk's rejection method. Uses the draws
+// numbered `at` and higher.
 double draw_beta(double a, const SampleDraws& draws, uint32_t at) {
   for (;; at += 2) {
     // Uses logarithms, because a draw to the power 1 / a may underflow.
@@ -32,7 +32,8 @@ Mix draw_mix(const MixOptions& options, int64_t pixels, uint64_t seed, int64_t p
           .is_box = is_box};
   if (!is_box) return mix;
   const auto edge = static_cast<int64_t>(static_cast<double>(pixels) * std::sqrt(1 - mix.share));
-  // The centre of the box is anywhere in the image; the part outside the image is cut off.
+  // The centre of the box is at a random pixel of the image. What lies outside the image is cut
+  // off.
   const auto clipped = [&](uint32_t what) {
     const int64_t middle = draws.below(what, pixels);
     return std::pair(std::max<int64_t>(middle - edge / 2, 0),

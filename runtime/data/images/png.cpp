@@ -9,8 +9,8 @@
 namespace shale {
 namespace {
 
-// State for reading a file. libpng reports errors through a function that must not return: it jumps
-// back here, over frames of C code only.
+// State for reading a file. libpng reports an error through a function that must not return. The
+// function jumps to `failed`; between the two there are only stack frames of C code.
 struct Reader {
   std::span<const std::byte> rest;
   png_structp png = nullptr;
@@ -36,13 +36,14 @@ void read_bytes(png_structp png, png_bytep to, size_t count) {
   reader->rest = reader->rest.subspan(count);
 }
 
-// Reads the header, and requests samples as stored in the file: the upper 8 of 16 bits, ignoring
-// gAMA, without the alpha channel and without tRNS transparency. No object with a destructor may
-// exist between here and the jump.
+// Reads the header. Requests samples as stored in the file: the upper 8 of 16 bits, without gamma
+// (gAMA), alpha channel or tRNS transparency. Errors jump to the setjmp() below, so no object with
+// a destructor may exist on the way.
 bool read_header(Reader& reader) {
   if (setjmp(reader.failed) != 0) return false;
   png_set_read_fn(reader.png, &reader, read_bytes);
-  png_set_user_limits(reader.png, 0x7fffffff, 0x7fffffff);  // no limit here: check_size() has one
+  // no limit, because check_size() has one
+  png_set_user_limits(reader.png, 0x7fffffff, 0x7fffffff);
   png_read_info(reader.png, reader.info);
   png_set_palette_to_rgb(reader.png);
   png_set_expand_gray_1_2_4_to_8(reader.png);

@@ -15,7 +15,8 @@ namespace {
 
 using Affine = std::array<double, 6>;
 
-// Moves pixels in fixed point with 16 fractional bits, like PIL's nearest-pixel transform.
+// Moves pixels by an affine map, in fixed point with 16 fractional bits, like PIL's nearest-pixel
+// transform.
 void move_pixels(Image& image, const Affine& m) {
   const auto fixed = [](double value) {
     return static_cast<int64_t>(std::floor(value * 65536.0 + 0.5));
@@ -57,7 +58,7 @@ uint8_t blend(uint8_t from, uint8_t to, float share) {
   return static_cast<uint8_t>(std::clamp(value, 0.f, 255.f));
 }
 
-// Blends the image with plain(pixel, y, x, channel).
+// Blends each value of the image with the value that plain(pixel, y, x, channel) returns.
 template <typename Plain>
 void enhance(Image& image, float share, const Plain& plain) {
   for (int64_t y = 0; y < image.rows; ++y) {
@@ -84,7 +85,7 @@ void change_sharpness(Image& image, float share) {
   const Image before = image;
   const auto smooth = [&before](const Pixel& pixel, int64_t y, int64_t x, size_t c) {
     if (y == 0 || x == 0 || y + 1 == before.rows || x + 1 == before.cols) return pixel[c];
-    int sum = 4 * pixel[c];  // weights: 5 for the pixel, 1 for each neighbour
+    int sum = 4 * pixel[c];  // 3 x 3 filter: weight 5 for the pixel, 1 for each neighbour
     for (int64_t dy = -1; dy <= 1; ++dy) {
       for (int64_t dx = -1; dx <= 1; ++dx) sum += before.at(y + dy, x + dx)[c];
     }
@@ -154,8 +155,8 @@ Table equalized(const Histogram& counts) {
 
 // ---- Strengths ----
 
-// Returns torch.linspace(begin, end) at index `strength`, rounded as torch does: product and sum
-// are rounded once, starting from the nearer end.
+// Returns torch.linspace(begin, end) at index `strength`. It is rounded as in torch: the product
+// and the sum are rounded once, starting from the nearer end.
 float strength_between(float begin, float end, int strength) {
   const double step = (end - begin) / static_cast<float>(kStrongestChange);
   return static_cast<float>(strength <= kStrongestChange / 2

@@ -14,11 +14,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Records of one file. Pixels are planar or interleaved.
+// Position of the records in the files of pixels and labels, which may be one file.
 struct Records {
   std::shared_ptr<const MappedFile> pixels, labels;
   int64_t count = 0;
-  int64_t pixels_begin = 0, pixels_step = 0;  // bytes before the first image, bytes per record
+  // offset of the first image; bytes from one image to the next
+  int64_t pixels_begin = 0, pixels_step = 0;
   int64_t labels_begin = 0, labels_step = 0;
   int64_t rows = 0, cols = 0, planes = 0;
 };
@@ -49,7 +50,8 @@ class RecordImages final : public ImageDataset {
     file->pixels->check();
   }
 
-  // Returns a fingerprint of all bytes. Afterwards records are read in random order.
+  // Returns a fingerprint that combines `before` with all bytes. Records are read in random order
+  // afterwards.
   uint64_t fingerprint(uint64_t before, const OnReading& on_reading) const {
     for (const Records& file : files_) {
       const uint32_t pixels = data_internal::whole_crc(*file.pixels, on_reading);
@@ -180,7 +182,7 @@ IdxHeader idx_header(const MappedFile& file, int dimensions) {
     for (size_t i = 0; i < 4; ++i) value = value << 8 | std::to_integer<int64_t>(bytes[at + i]);
     return value;
   };
-  constexpr int64_t kBytes = 0x08;  // type number of u8
+  constexpr int64_t kBytes = 0x08;  // type number of u8 in IDX files
   if (word(0) != (kBytes << 8 | dimensions)) fail(cat("magic number ", word(0)));
   IdxHeader result{.bytes = static_cast<int64_t>(header)};
   int64_t elements = 1;
@@ -195,7 +197,8 @@ IdxHeader idx_header(const MappedFile& file, int dimensions) {
   return result;
 }
 
-// Finds a file under its original name, or under the name that some programs unpack it to.
+// Finds a file under its original name, or under the name that some programs give it when they
+// unpack it.
 std::optional<fs::path> idx_file(const fs::path& folder, const std::string& stem,
                                  const std::string& kind) {
   for (const char separator : {'-', '.'}) {

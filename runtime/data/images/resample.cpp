@@ -41,7 +41,7 @@ std::vector<Taps> resample_taps(int64_t from, int64_t to, ResampleFilter filter)
 void resample_square(const float* from, int64_t from_edge, float* to, int64_t to_edge,
                      int64_t width, ResampleFilter filter) {
   const std::vector<Taps> taps = resample_taps(from_edge, to_edge, filter);
-  // Sums weighted samples that are `step` elements apart and `width` elements wide.
+  // Adds up weighted samples of `width` elements, with a stride of `step` elements between samples.
   const auto add_up = [&](const Taps& some, const float* line, int64_t step, float* sum) {
     std::fill_n(sum, width, 0.f);
     for (size_t k = 0; k < some.weights.size(); ++k) {

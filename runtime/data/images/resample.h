@@ -17,8 +17,9 @@ struct Taps {
   std::vector<float> weights;
 };
 
-// Taps that resize a line from `from` samples to `to`; both at least 1. When shrinking, the filter
-// widens, which is antialiasing as in PIL and torch's interpolate(antialias=True).
+// Returns the taps that resize a line from `from` samples to `to` samples; both are at least 1.
+// When the line shrinks, the filter widens. This is antialiasing, as in PIL and torch's
+// interpolate(antialias=True).
 std::vector<Taps> resample_taps(int64_t from, int64_t to, ResampleFilter filter);
 
 // Resizes a square table from [from_edge, from_edge, width] to [to_edge, to_edge, width]; both are

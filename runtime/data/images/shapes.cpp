@@ -114,7 +114,7 @@ void Shapes::read(int64_t index, Image& to) const {
   for (int64_t row = 0; row < n; ++row) {
     const float down = static_cast<float>(row) / static_cast<float>(n);
     for (int64_t col = 0; col < n; ++col) {
-      float covered = 0;  // share of the pixel that the figure covers, from four sample points
+      float covered = 0;  // fraction of the pixel that the figure covers, from four sample points
       for (const auto& [dx, dy] :
            {std::pair(0.25f, 0.25f), {0.75f, 0.25f}, {0.25f, 0.75f}, {0.75f, 0.75f}}) {
         const float x = static_cast<float>(col) + dx - cx, y = static_cast<float>(row) + dy - cy;

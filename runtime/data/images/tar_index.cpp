@@ -18,7 +18,8 @@ std::string_view text_of(std::string_view header, size_t begin, size_t bytes) {
   return field.substr(0, std::min(field.find('\0'), field.size()));
 }
 
-// Parses a number field: octal digits with blanks around them, or binary if the first bit is set.
+// Parses a number field. It has octal digits with blanks around them, or a binary number if the
+// first bit is set.
 std::optional<int64_t> number_of(std::string_view field) {
   int64_t value = 0;
   if ((static_cast<uint8_t>(field[0]) & 0x80) != 0) {
@@ -50,13 +51,14 @@ bool has_checksum(std::string_view header) {
   return number_of(header.substr(kBegin, kBytes)) == sum;
 }
 
-// Values of a pax header (records "LENGTH KEY=VALUE\n"), which replace those in a member's header.
+// Values in a pax header (records "LENGTH KEY=VALUE\n"). They replace those in the header of the
+// next member.
 struct PaxRecords {
-  std::string_view path;  // "path"; empty: not given
-  int64_t bytes = -1;     // "size"; -1: not given
+  std::string_view path;  // value of "path"; empty: none given
+  int64_t bytes = -1;     // value of "size"; -1: none given
 };
 
-// Returns nullopt if records are malformed. If a key is repeated, the last value counts (POSIX.1).
+// Returns nullopt if a record is malformed. If a key is repeated, its last value counts (POSIX.1).
 std::optional<PaxRecords> pax_records(std::string_view records) {
   PaxRecords found;
   while (!records.empty()) {
@@ -80,7 +82,7 @@ std::optional<PaxRecords> pax_records(std::string_view records) {
 
 std::string name_of(std::string_view header) {
   const std::string name(text_of(header, 0, 100));
-  // GNU headers have another magic number, and times instead of the name's prefix.
+  // GNU headers have another magic number, and no prefix: they have times at its position.
   if (header.substr(257, 6) != std::string_view("ustar\0", 6)) return name;
   const std::string_view prefix = text_of(header, 345, 155);
   return prefix.empty() ? name : cat(prefix, "/", name);

@@ -18,26 +18,26 @@ struct Arguments {
 // A filter, test, function or method that a template can call by name.
 struct Builtin {
   std::string_view name;
-  // Names of the parameters, in order. Omitted arguments are undefined, but the first `required`
-  // must be given.
+  // Names of the parameters, in order. The first `required` arguments must be given. Other omitted
+  // arguments are undefined.
   std::vector<std::string_view> parameters;
   size_t required = 0;
-  // Implements the function. self: the value that is filtered or tested, or that has the method.
-  // given: one argument per parameter, or, if `takes_any`, the arguments as the template has them.
+  // Implements the builtin. self: the value that is filtered or tested, or the object of a method.
+  // given: one argument per parameter; if `takes_any`, the arguments as written in the template.
   Value (*call)(Run& run, const Value& self, const Arguments& given) = nullptr;
   bool takes_any = false;
 };
 
 const std::vector<Builtin>& filters();
-const std::vector<Builtin>& tests();  // tests return booleans
+const std::vector<Builtin>& tests();  // tables of tests, which return booleans
 const std::vector<Builtin>& functions();
 const std::vector<Builtin>& text_methods();
 const std::vector<Builtin>& dict_methods();
 
 const Builtin* find_builtin(const std::vector<Builtin>& table, std::string_view name);
-std::string names_of(const std::vector<Builtin>& table);  // returns the names as "a, b, c"
+std::string names_of(const std::vector<Builtin>& table);  // returns all names as one text "a, b, c"
 
-// Calls the builtin. Throws DataError for missing, unknown and surplus arguments.
+// Calls the builtin. Throws DataError for missing, unknown or surplus arguments.
 Value call_builtin(Run& run, const Builtin& builtin, const Value& self, Arguments given);
 
 }  // namespace shale::jinja

@@ -115,7 +115,7 @@ class ExpressionParser {
   Expression name();
   Expression list();
   Expression dict();
-  // Parses one expression, or a tuple: expressions with commas between or after them.
+  // Parses one expression, or a tuple, which has commas between or after its expressions.
   Expression tuple(Expression (ExpressionParser::*item)());
   Expression postfix(Expression value);
   Expression subscript(Expression value);
@@ -125,7 +125,7 @@ class ExpressionParser {
   Expression filter(Expression value);
   Expression filters_of(Expression value);
   Expression test(Expression value);
-  // Returns true if an argument of a test without parentheses follows: `x is divisibleby 3`.
+  // Returns true if an argument without parentheses follows a test, as in `x is divisibleby 3`.
   bool begins_argument() const;
 
   const std::string_view source_;

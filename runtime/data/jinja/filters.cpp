@@ -21,7 +21,8 @@ int64_t integer_or(Run& run, const Value& value, int64_t fallback) {
   return value.integer();
 }
 
-// Makes a text that is safe if `model` is, like Python's Markup.
+// Returns a text value. It is marked as safe (not to be escaped) if `model` is, like Python's
+// Markup.
 Value text_like(const Value& model, std::string text) {
   const Text* old = model.as<Text>();
   return Text{std::make_shared<const std::string>(std::move(text)), old != nullptr && old->is_safe};
@@ -46,7 +47,7 @@ Value sort_key(Run& run, const Value& value, const Value& path, bool case_sensit
                                                  : Value(cased(run, *key.text(), Case::kLower));
 }
 
-// Returns the values of (key, value) pairs, sorted by key.
+// Returns the values of (key, value) pairs in the order of the keys.
 List sorted(Run& run, Dict keyed, bool descending) {
   const auto is_before = [&](const auto& a, const auto& b) {
     return descending ? compare(run, Operator::kLess, b.first, a.first)
@@ -115,7 +116,7 @@ Value do_join(Run& run, const Value& self, const Arguments& given) {
   return out;
 }
 
-// Returns an indent that is given as a string or as a number of spaces.
+// Returns an indent as a text. It is given as a text or as a number of spaces.
 std::string indent_of(Run& run, const Value& indent, int64_t fallback) {
   if (indent.text() != nullptr) return *indent.text();
   const int64_t spaces = std::max<int64_t>(integer_or(run, indent, fallback), 0);
@@ -128,7 +129,7 @@ Value do_indent(Run& run, const Value& self, const Arguments& given) {
   std::string out;
   if (self.text() == nullptr) run.fail(cat("indent needs a string, found ", self.type()));
   std::string text = *self.text();
-  text += '\n';  // lets an empty last line count as a line
+  text += '\n';  // an empty last line counts as a line
   bool is_first = true;
   for (const std::string_view line : split_lines(text)) {
     if (!is_first) run.append("\n", out);
@@ -152,7 +153,7 @@ Value do_int(Run& run, const Value& self, const Arguments& given) {
   const Value fallback =
       argument(given, 0).is<Undefined>() ? Value(int64_t{0}) : argument(given, 0);
   if (integer_or(run, argument(given, 1), 10) != 10) run.fail("int with a base is not supported");
-  if (self.is<Undefined>()) return negative(run, self);  // throws, because the operand is undefined
+  if (self.is<Undefined>()) return negative(run, self);  // throws, because the value is undefined
   if (self.is_integer()) return self.integer();
   std::optional<double> real;
   if (const std::string* text = self.text()) {
@@ -168,7 +169,7 @@ Value do_int(Run& run, const Value& self, const Arguments& given) {
 }
 
 Value do_float(Run& run, const Value& self, const Arguments& given) {
-  if (self.is<Undefined>()) return negative(run, self);  // throws, because the operand is undefined
+  if (self.is<Undefined>()) return negative(run, self);  // throws, because the value is undefined
   if (self.is_number()) return self.real();
   const std::string* text = self.text();
   const auto real = text != nullptr ? parse_real(strip(*text, Side::kBoth)) : std::nullopt;
@@ -209,7 +210,8 @@ Value do_tojson(Run& run, const Value& self, const Arguments& given) {
   const Value& indent = argument(given, 1);
   if (!indent.is<Undefined>() && !indent.is<None>()) {
     style.breaks_lines = true;
-    style.item_separator.pop_back();  // JSON lines must not end with a space
+    // removes the space after the comma, because with an indent it would end the line
+    style.item_separator.pop_back();
     style.indent = indent_of(run, indent, 0);
   }
   const Value& separators = argument(given, 2);
@@ -250,7 +252,7 @@ Value do_reverse(Run& run, const Value& self, const Arguments&) {
   return run.list(std::move(items), SequenceForm::kStream);
 }
 
-// Returns the arguments after argument `at`, which is the name of a filter or test.
+// Returns the arguments that follow argument `at`, which is the name of a filter or test.
 Arguments behind(const Arguments& given, size_t at) {
   Arguments rest{{}, given.named};
   const auto begin = given.positional.begin() + static_cast<std::ptrdiff_t>(at) + 1;

@@ -12,7 +12,7 @@
 
 namespace shale::jinja {
 
-// Variables of a block; lookups continue in the enclosing blocks.
+// Variables of a block. If a name is not found, the enclosing scope is searched.
 class Scope {
  public:
   explicit Scope(std::shared_ptr<Scope> around) : around_(std::move(around)) {}
@@ -50,7 +50,7 @@ class Renderer {
  private:
   enum class Flow : uint8_t { kOn, kBreak, kContinue };
 
-  // Makes a block's variables the current scope until this object is destroyed.
+  // Enters a new scope for a block, until this object is destroyed.
   class Inner {
    public:
     Inner(Renderer& renderer, std::shared_ptr<Scope> around)
@@ -153,7 +153,7 @@ class Renderer {
     --captures_;
   }
 
-  // Returns the text that a block writes.
+  // Executes a block and returns the text that it writes.
   std::string captured(const Statement::Block& block) {
     std::string outside = std::exchange(text_, {});
     ++captures_;
@@ -219,8 +219,8 @@ class Renderer {
     }
   }
 
-  // Evaluates an operation. Errors of its operands have their own line numbers, so this sets the
-  // line after evaluating them.
+  // Evaluates an operation. Its operands set their own line numbers for errors, so the line is set
+  // again after evaluating them.
   Value operation(const Expression& expression) {
     const auto& parts = expression.parts;
     const Value first = evaluate(parts[0]);
@@ -365,7 +365,7 @@ class Renderer {
   const Program& program_;
   Run run_;
   std::shared_ptr<Scope> scope_;
-  std::string text_;  // output of the template, or of the block whose text is captured
+  std::string text_;  // output of the template, or of the block that captured() executes
   int captures_ = 0;
   std::vector<JinjaText::Range> generations_;
 };

@@ -81,8 +81,8 @@ class Lexer {
     return at;
   }
 
-  // Adds the text before the tag, without the white space that the tag's sign or lstrip_blocks
-  // removes.
+  // Adds the text before the tag. White space is removed from it according to the tag's sign or
+  // lstrip_blocks.
   void add_data(size_t tag) {
     std::string_view data = rest().substr(0, tag == text_.npos ? text_.npos : tag - at_);
     const int line = line_;
@@ -95,7 +95,7 @@ class Lexer {
       if (sign == '-') {
         data = strip(data, Side::kRight);
       } else if (sign != '+' && kind != '{') {
-        const size_t begin = data.rfind('\n') + 1;  // 0 if there is no newline
+        const size_t begin = data.rfind('\n') + 1;  // position 0 if there is no newline
         const bool begins_line = begin > 0 || line_starting_;
         if (begins_line && strip(data.substr(begin), Side::kLeft).empty()) {
           data = data.substr(0, begin);
@@ -124,8 +124,8 @@ class Lexer {
     end_tag(sign == '-' || sign == '+' ? sign : '\0', end + 2, true);
   }
 
-  // Returns the end of a tag that consists of just this word, and sets `sign` to the sign at its
-  // end. npos: another tag.
+  // If a tag consists of just this word, returns its end, and sets `sign` to the sign at its end.
+  // Otherwise returns npos.
   size_t word_tag_end(size_t tag, std::string_view word, char& sign) const {
     size_t at = tag + 2;
     if (at < text_.size() && (text_[at] == '-' || text_[at] == '+')) ++at;
@@ -157,7 +157,7 @@ class Lexer {
     const bool is_block = kind == '%';
     const std::string_view end = is_block ? "%}" : "}}";
     add(is_block ? TokenKind::kBlockBegin : TokenKind::kVariableBegin, "");
-    std::string open;  // brackets that are open
+    std::string open;  // brackets that are not closed yet
     for (;;) {
       skip_spaces();
       if (at_ == text_.size()) fail(cat("a tag has no end; expected '", end, "'"));
@@ -208,7 +208,8 @@ class Lexer {
     };
     skip_digits();
     TokenKind kind = TokenKind::kInteger;
-    const bool is_index = at_ > 0 && text_[at_ - 1] == '.';  // as in messages.0.content
+    // true: an index after a dot, as in messages.0.content
+    const bool is_index = at_ > 0 && text_[at_ - 1] == '.';
     if (!is_index && peek(bytes) == '.' && is_digit(peek(bytes + 1))) {
       kind = TokenKind::kFloat;
       ++bytes;
@@ -247,14 +248,14 @@ class Lexer {
     return out;
   }
 
-  // Appends the character that a Python escape means; `text` begins after the backslash: "n",
-  // "x41". Returns the number of bytes read.
+  // Reads a Python escape and appends its character to `out`. `text` begins after the backslash,
+  // such as "n" or "x41". Returns the number of bytes read.
   size_t append_escape(std::string_view text, std::string& out) const {
     static constexpr std::string_view kLetters = "\n\\'\"abfnrtv";
     static constexpr std::string_view kMeanings("\0\\'\"\a\b\f\n\r\t\v", 11);
     const char c = text[0];
     if (const size_t i = kLetters.find(c); i != kLetters.npos) {
-      if (i > 0) out += kMeanings[i];  // a backslash at the end of a line joins it to the next
+      if (i > 0) out += kMeanings[i];  // i == 0: a backslash before a newline joins two lines
       return 1;
     }
     const bool is_octal = c >= '0' && c <= '7';
@@ -287,7 +288,7 @@ class Lexer {
   const std::string_view source_;
   size_t at_ = 0;
   int line_ = 1;
-  bool line_starting_ = true;  // the previous tag ended with a newline, so a line begins
+  bool line_starting_ = true;  // true: the previous tag ended with a newline, so a line begins here
   std::vector<Token> tokens_;
 };
 

@@ -14,7 +14,7 @@ enum class TokenKind : uint8_t {
   kBlockBegin,
   kBlockEnd,
   kName,
-  kString,  // without quotes, escapes resolved
+  kString,  // string without quotes, with escapes replaced
   kInteger,
   kFloat,
   kOperator,
@@ -27,8 +27,8 @@ struct Token {
   int line;
 };
 
-// Tokenizes a template, with trim_blocks and lstrip_blocks, and without a final newline. Omits
-// comments; the text of raw blocks is data. The last token is kEnd. Throws DataError.
+// Tokenizes a template as with trim_blocks and lstrip_blocks, and without a final newline. Omits
+// comments. The text of raw blocks becomes kData. The last token is kEnd. Throws DataError.
 std::vector<Token> tokenize(std::string_view text, std::string_view source);
 
 }  // namespace shale::jinja

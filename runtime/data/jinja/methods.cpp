@@ -34,7 +34,7 @@ int64_t count_argument(Run& run, const Arguments& given, size_t i) {
   return value.integer();
 }
 
-// Returns a text derived from `self`; it is safe if `self` is.
+// Returns `text` as a value. It is marked as safe (not to be escaped) if `self` is.
 Value made_of(Run& run, const Value& self, std::string_view text) {
   run.spend_bytes(std::ssize(text));
   return Text{std::make_shared<const std::string>(text), self.as<Text>()->is_safe};
@@ -82,7 +82,8 @@ Value do_split_lines(Run& run, const Value& self, const Arguments&) {
   return texts(run, self, split_lines(*self.text()));
 }
 
-// Implements startswith and endswith, for a string or a tuple of strings.
+// Implements startswith (kStarts) and endswith, with an argument that is a string or a tuple of
+// strings.
 template <bool kStarts>
 Value do_has_edge(Run& run, const Value& self, const Arguments& given) {
   const auto has = [&](const Value& edge) {
@@ -109,7 +110,7 @@ Value do_replace(Run& run, const Value& self, const Arguments& given) {
   std::string out;
   run.spend_steps(1 + std::ssize(text) / 64);
   for (int64_t left = count_argument(run, given, 2); left != 0; --left) {
-    // An empty `old` is found before each character and at the end.
+    // An empty `old` matches before each character and at the end.
     const size_t at = old.empty() ? 0 : find_text(text, old);
     if (at == text.npos) break;
     run.spend_steps(1);

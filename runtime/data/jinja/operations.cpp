@@ -55,7 +55,8 @@ bool is_less(Run& run, const Value& a, const Value& b) {
     if (a.is_integer() && b.is_integer()) return a.integer() < b.integer();
     return a.real() < b.real();
   }
-  if (a.text() != nullptr && b.text() != nullptr) return *a.text() < *b.text();  // as code points
+  // byte order of UTF-8 is the order of code points
+  if (a.text() != nullptr && b.text() != nullptr) return *a.text() < *b.text();
   if (is_list(a) && is_list(b) && a.type() == b.type()) {
     const List& left = *a.as<Sequence>()->items;
     const List& right = *b.as<Sequence>()->items;
@@ -115,8 +116,8 @@ Value loop_attribute(const Loop& loop, std::string_view name) {
   return undefined(cat("loop.", excerpt(name), " is not supported"));
 }
 
-// Dict methods that transformers' sandbox forbids. Like supported methods, they hide keys with
-// these names from `dict.name`.
+// Methods of dict that transformers' sandbox forbids. `dict.name` means the method and not the key
+// of this name, as for supported methods.
 constexpr std::string_view kChangingMethods[] = {"clear",   "fromkeys",   "pop",
                                                  "popitem", "setdefault", "update"};
 
@@ -144,7 +145,7 @@ struct Bounds {
   int64_t begin, end, step;
 };
 
-// Like Python's slice.indices(length).
+// Returns the bounds of a slice, like Python's slice.indices(length).
 Bounds slice_bounds(Run& run, int64_t length, const Value& begin, const Value& end,
                     const Value& step) {
   const auto index = [&run](const Value& value, int64_t fallback) {
@@ -311,7 +312,8 @@ Sequence iterate(Run& run, const Value& value) {
   } else if (const Dict* members = value.members()) {
     for (const auto& [key, member] : *members) items.push_back(key);
   } else if (const std::string* text = value.text()) {
-    run.spend_bytes(std::ssize(*text) * 100);  // a value and a string per character
+    // about 100 bytes per character: a value and a string
+    run.spend_bytes(std::ssize(*text) * 100);
     for (std::string_view rest = *text; !rest.empty(); rest.remove_prefix(offset(rest, 1))) {
       items.emplace_back(rest.substr(0, offset(rest, 1)));
     }

@@ -22,8 +22,8 @@ class Parser : private ExpressionParser {
  private:
   // ---- Statements ----
 
-  // Parses statements up to a tag that is one of `ends`, whose beginning it skips; without `ends`,
-  // up to the end of the template.
+  // Parses statements up to a tag with a name in `ends`, and reads the beginning of that tag. If
+  // `ends` is empty, parses up to the end of the template.
   Statement::Block block(std::initializer_list<std::string_view> ends) {
     const Nested nested(*this);
     Statement::Block statements;
@@ -51,7 +51,7 @@ class Parser : private ExpressionParser {
     }
   }
   void end_tag() { expect(TokenKind::kBlockEnd, "'%}'"); }
-  // Parses the block of a tag that has one possible end tag.
+  // Parses the block of a statement that only the tag `end` can end.
   void body(Statement& made, std::string_view end) {
     end_tag();
     made.blocks.push_back(block({end}));
@@ -139,7 +139,7 @@ class Parser : private ExpressionParser {
     body(made, "endset");
   }
 
-  // Parses filters that are applied to the text of a block.
+  // Parses the filters of a block, which are applied to its text.
   Expression block_filters() {
     Expression text = make(Kind::kName);
     text.name = kBlockText;
@@ -186,7 +186,7 @@ class Parser : private ExpressionParser {
     end_tag();
   }
 
-  int loops_ = 0;  // number of loops around the statement
+  int loops_ = 0;  // nesting depth of loops around the statement
   bool has_generations_ = false;
 };
 

@@ -8,29 +8,29 @@
 #include "shale/runtime/data/jinja/operations.h"
 #include "shale/runtime/data/jinja/value.h"
 
-// Syntax tree of a template.
+// Syntax tree of a template. The comments of the kinds use the fields of Expression and Statement.
 namespace shale::jinja {
 
 enum class ExpressionKind : uint8_t {
-  kConstant,     // constant
-  kName,         // name
-  kList,         // parts
-  kTuple,        // parts
-  kDict,         // parts: key, value, key, value...
+  kConstant,     // the field `constant`
+  kName,         // a variable: the field `name`
+  kList,         // [parts...]
+  kTuple,        // (parts...)
+  kDict,         // {key: value, ...}; parts: key, value, key, value...
   kAttribute,    // parts[0].name
   kItem,         // parts[0][parts[1]]
   kSlice,        // parts[0][parts[1] : parts[2] : parts[3]]
-  kCall,         // parts[0](parts[1...]); the last arguments may have `names`
-  kSpread,       // *parts[0], among the arguments of a call
-  kFilter,       // parts[0] | builtin(parts[1...]), arguments as in kCall
-  kTest,         // parts[0] is builtin(parts[1...]), arguments as in kCall
-  kNot,          // parts[0]
-  kNegative,     // parts[0]
+  kCall,         // parts[0](parts[1...]); the last arguments have the keywords `names`
+  kSpread,       // *parts[0] as an argument of a call
+  kFilter,       // parts[0] | builtin(parts[1...]); arguments as in kCall
+  kTest,         // parts[0] is builtin(parts[1...]); arguments as in kCall
+  kNot,          // not parts[0]
+  kNegative,     // -parts[0]
   kArithmetic,   // parts[0] op parts[1]
   kComparison,   // parts[0] operators[0] parts[1] operators[1] parts[2]...
   kAnd,          // parts[0] and parts[1]
   kOr,           // parts[0] or parts[1]
-  kConditional,  // parts[0] if parts[1] else parts[2], which may be missing
+  kConditional,  // parts[0] if parts[1] else parts[2]; parts[2] may be missing
 };
 
 struct Expression {
@@ -42,7 +42,7 @@ struct Expression {
   const Builtin* builtin = nullptr;
   std::vector<Operator> operators;
   std::vector<Expression> parts;
-  std::vector<std::string> names;  // names of keyword arguments, which are the last arguments
+  std::vector<std::string> names;  // keywords of the last arguments
 };
 
 // Target of an assignment: a name, several names, or an attribute of a namespace.
@@ -52,20 +52,24 @@ struct Target {
 };
 
 enum class StatementKind : uint8_t {
-  kData,        // text
-  kOutput,      // expressions[0]
-  kIf,          // blocks[i] of the first true expressions[i]; if none is true, the block after them
-  kFor,         // for target in expressions[0] if expressions[1]: blocks[0], else blocks[1]
-  kSet,         // target = expressions[0]
-  kSetBlock,    // target = the text of blocks[0], or expressions[0] with the text as kBlockText
-  kFilter,      // expressions[0], with the text of blocks[0] as kBlockText
-  kMacro,       // text(parameters = expressions...): blocks[0]
-  kGeneration,  // blocks[0]
+  kData,    // the field `text`
+  kOutput,  // expressions[0]
+  // executes blocks[i] for the first true expressions[i]; if none is true, the block after them
+  kIf,
+  kFor,  // for target in expressions[0] if expressions[1]: blocks[0]; without items: blocks[1]
+  kSet,  // target = expressions[0]
+  // target = the text of blocks[0]; with filters, target = expressions[0] with the text as
+  // kBlockText
+  kSetBlock,
+  kFilter,      // expressions[0], in which kBlockText is the text of blocks[0]
+  kMacro,       // macro text(parameters = expressions...): blocks[0]
+  kGeneration,  // generation block: blocks[0]
   kBreak,
   kContinue,
 };
 
-// Variable with the text of a block that has filters. No template can write this name.
+// Name of the variable that contains the text of a block with filters. No template can write this
+// name.
 inline constexpr const char* kBlockText = "";
 
 struct Statement {
@@ -75,7 +79,8 @@ struct Statement {
   int line = 0;
   std::string text;
   Target target;
-  std::vector<std::string> parameters;  // the last ones have expressions as defaults
+  // parameters of a macro; the last ones have defaults in `expressions`
+  std::vector<std::string> parameters;
   std::vector<Expression> expressions;
   std::vector<Block> blocks;
 };
@@ -86,7 +91,7 @@ struct Program {
   bool has_generations = false;
 };
 
-// Throws DataError, with the line, for invalid or unsupported templates.
+// Parses a template. Throws DataError, with the line, for invalid or unsupported templates.
 Program parse(std::string_view text, std::string source);
 
 }  // namespace shale::jinja

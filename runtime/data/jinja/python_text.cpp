@@ -22,7 +22,8 @@ Utf8Char first_utf8(std::string_view text) {
   return tokenizer_internal::decode_utf8(text.data(), text.data() + text.size());
 }
 
-// Returns true if Unicode gives the character a case: letters, and some characters used as letters.
+// Returns true if Unicode gives the character a case. This includes letters and some characters
+// used as letters.
 bool is_cased(uint32_t code) {
   using tokenizer_internal::CharClass;
   using tokenizer_internal::set_of;
@@ -36,7 +37,8 @@ bool is_one_of(uint32_t code, std::string_view ascii) {
   return code < 0x80 && ascii.find(static_cast<char>(code)) != ascii.npos;
 }
 
-// Like str.isprintable, but unassigned code points count as printable.
+// Returns the result of Python's str.isprintable for a character, except that unassigned code
+// points count as printable.
 bool is_printable(uint32_t code) {
   struct Range {
     uint32_t first, last;
@@ -166,7 +168,7 @@ size_t offset(std::string_view text, int64_t index) {
 
 std::optional<std::string> with_case(std::string_view text, Case to) {
   std::string out;
-  bool begins = true;  // the character begins a word, or the text
+  bool begins = true;  // true: the character begins a word or the text
   for (size_t at = 0; at < text.size();) {
     const Utf8Char c = first_utf8(text.substr(at));
     if (c.code >= 0x80 && is_cased(c.code)) return std::nullopt;

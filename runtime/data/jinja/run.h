@@ -10,7 +10,7 @@
 
 namespace shale::jinja {
 
-// State of one rendering: the current line, how much of each limit is used, and the namespaces.
+// State of one rendering: the current line, the used part of each limit, and the namespaces.
 class Run {
  public:
   Run(std::string_view source, const JinjaOptions& options) : source_(source), options_(options) {}
@@ -20,11 +20,11 @@ class Run {
   // Throws DataError with the template's name, the line and the problem.
   [[noreturn]] void fail(std::string_view problem) const;
 
-  // Count steps or bytes before they are used. Throw DataError if a limit is exceeded.
+  // Count steps or bytes before they are used. Throw DataError if that exceeds a limit.
   void spend_steps(int64_t steps);
   void spend_bytes(int64_t bytes);
 
-  // Append `text` to `out`, or copy it, and count its bytes.
+  // append() appends `text` to `out`; text() makes a value of it. Both count its bytes.
   void append(std::string_view text, std::string& out);
   Value text(std::string_view text);
   // Make values, and check the limits of bytes and of nesting depth.
@@ -34,7 +34,7 @@ class Run {
 
   const JinjaOptions& options() const { return options_; }
 
-  // Counts a nested expression, statement or value; the destructor leaves it.
+  // Scope of a nested expression, statement or value. Counts the nesting depth.
   class Nested {
    public:
     explicit Nested(Run& run) : run_(run) {
@@ -49,7 +49,8 @@ class Run {
   };
 
  private:
-  static constexpr int kMaxDepth = 1000;  // limit of nesting, which uses the C++ stack
+  // maximum nesting depth, because each level uses the C++ stack
+  static constexpr int kMaxDepth = 1000;
   static constexpr int kMaxValueDepth = 200;
   Value checked(Value value) const;
 

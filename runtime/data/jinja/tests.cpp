@@ -51,7 +51,7 @@ Value is_sequence(Run&, const Value& self, const Arguments&) {
   return sequence->form != SequenceForm::kView && sequence->form != SequenceForm::kStream;
 }
 
-// The test `sameas`, only for values of which there is a single instance.
+// The test `sameas`. Supports only values of which there is one instance, such as True and None.
 Value is_same(Run& run, const Value& self, const Arguments& given) {
   const Value& other = given.positional[0];
   if (!other.is<bool>() && !other.is<None>()) {

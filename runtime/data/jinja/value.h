@@ -21,29 +21,29 @@ class Value;
 using List = std::vector<Value>;
 using Dict = std::vector<std::pair<Value, Value>>;  // pairs in insertion order
 
-// Result of a failed lookup. It prints as nothing; most other uses are errors.
+// Result of a failed lookup. It prints as an empty text; most other uses are errors.
 struct Undefined {
-  std::shared_ptr<const std::string> reason;  // "'x' is undefined"; null: unknown reason
+  std::shared_ptr<const std::string> reason;  // such as "'x' is undefined"; null: unknown reason
 };
 
 struct None {};
 
 struct Text {
   std::shared_ptr<const std::string> bytes;  // UTF-8
-  // Text of the `safe` filter: `+` escapes the text that is added.
+  // true: result of the `safe` filter; `+` escapes a text that is added to it
   bool is_safe = false;
 };
 
 enum class SequenceForm : uint8_t {
   kList,
   kTuple,
-  kView,    // result of dict.items() and similar methods: cannot be indexed or printed
-  kRange,   // result of range(): cannot be printed
-  kStream,  // result of map, select and similar filters: true, without length, can be read once
+  kView,    // result of dict.items() and similar methods; cannot be indexed or printed
+  kRange,   // result of range(); cannot be printed
+  kStream,  // result of map, select and similar filters; is true, has no length, can be read once
 };
 
 struct Sequence {
-  std::shared_ptr<List> items;  // constant, but reading a stream removes its items
+  std::shared_ptr<List> items;  // constant, except that reading a stream removes its items
   SequenceForm form = SequenceForm::kList;
   int depth = 1;  // nesting depth of values
 };
@@ -66,7 +66,7 @@ struct Loop {
 struct Function {
   std::string name;
   const Builtin* builtin = nullptr;   // null: a macro
-  std::shared_ptr<const Value> self;  // value whose method this is
+  std::shared_ptr<const Value> self;  // the object, if it is a method
   const Statement* macro = nullptr;
   std::weak_ptr<Scope> scope;  // scope where the macro is defined
 };
@@ -74,7 +74,7 @@ struct Function {
 // A value of a template, with Python's semantics. Copies share their contents.
 class Value {
  public:
-  Value() = default;  // undefined
+  Value() = default;  // an undefined value
   Value(Undefined undefined) : data_(std::move(undefined)) {}
   Value(None none) : data_(none) {}
   Value(std::same_as<bool> auto value) : data_(value) {}
@@ -102,7 +102,8 @@ class Value {
   bool is() const {
     return std::holds_alternative<T>(data_);
   }
-  bool is_integer() const { return is<int64_t>() || is<bool>(); }  // bools count, as in Python
+  // true for bools, too, as in Python
+  bool is_integer() const { return is<int64_t>() || is<bool>(); }
   bool is_number() const { return is_integer() || is<double>(); }
   int64_t integer() const;          // value of an integer or bool; requires is_integer()
   double real() const;              // value as a floating-point number; requires is_number()
@@ -111,8 +112,9 @@ class Value {
   Namespace* space() const;         // null if the value is not a namespace
 
   bool is_true() const;
-  int depth() const;              // 0: contains no other value
-  std::string_view type() const;  // Python's name, "str", "dict", for messages
+  int depth() const;  // nesting depth; 0: contains no other value
+  // Python's name of the type, such as "str" or "dict", for messages
+  std::string_view type() const;
 
  private:
   std::variant<Undefined, None, bool, int64_t, double, Text, Sequence, Mapping, Namespace*,

@@ -19,7 +19,7 @@ constexpr int64_t kByteVocab = 256;
 constexpr int32_t kEndOfFile = 0;
 constexpr size_t kProbeBytes = 8192;
 
-// Reads a file. Checks the beginning for a NUL first, because most binaries have one there.
+// Reads a file. First looks for a NUL at the beginning, because most binary files have one there.
 TextScan read_file(const MappedFile& file, const OnReading& on_reading) {
   const std::span<const std::byte> bytes = file.bytes();
   const int64_t early = find_nul(bytes.first(std::min(bytes.size(), kProbeBytes)));
@@ -29,7 +29,7 @@ TextScan read_file(const MappedFile& file, const OnReading& on_reading) {
   return scan_text(file, on_reading);
 }
 
-// Makes a document of a file. files: table that keeps the file mapped; null: copies its bytes.
+// Makes a document of a file. files: keeps the file mapped; null: the document is a copy in memory.
 TokenPiece make_document(MappedFile file, std::string name, uint32_t crc,
                          const std::shared_ptr<FileMaps>& files) {
   TokenPiece document{.files = files,
@@ -48,7 +48,8 @@ TokenPiece make_document(MappedFile file, std::string name, uint32_t crc,
   return document;
 }
 
-// Returns the minimum size of the files to map; smaller files are copied. 0: all can be mapped.
+// Returns the size from which files are mapped; smaller files are copied, because at most `most`
+// files can be mapped. 0: all files are mapped.
 int64_t smallest_mapped(const std::vector<ListedFile>& files, size_t most) {
   if (files.size() <= most) return 0;
   std::vector<int64_t> sizes;
@@ -90,10 +91,11 @@ std::vector<TokenPiece> open_folder(const std::string& root, const DataOptions& 
                                           file.bytes < mapped_bytes ? nullptr : maps));
       }
     } catch (const OutOfMemoryError&) {
-      throw;  // this process is out of memory, which says nothing about the file
+      throw;  // the process is out of memory, so the file is not to blame
     } catch (const Error& error) {
       if (error.code() == ExitCode::kInterrupted) throw;
-      skipped.add_unreadable(error.what());  // one locked file must not stop a run
+      // skips the file: one unreadable file must not stop a run
+      skipped.add_unreadable(error.what());
     }
   }
   return documents;
@@ -118,8 +120,9 @@ std::vector<TokenPiece> open_files(const std::vector<std::string>& files,
   return documents;
 }
 
-// Returns where the validation part of a single text begins: at the first line that begins in its
-// last `fraction`, else at the last line that begins before that, else in the middle of a line.
+// Returns the position where the validation part of a single text begins. This is the first line
+// that begins in the last `fraction` of the text. If there is none, it is the last line that begins
+// before; if there is none either, it is in the middle of a line.
 int64_t tail_start(const TokenPiece& document, double fraction) {
   const int64_t size = document.tokens;
   const auto tail = static_cast<int64_t>(static_cast<double>(size) * fraction);
@@ -135,7 +138,7 @@ int64_t tail_start(const TokenPiece& document, double fraction) {
   return wanted;
 }
 
-// Documents for training and for validation, and the rule that divided them.
+// Documents for training and for validation. rule: text that says how they were divided.
 struct Divided {
   std::vector<TokenPiece> train, val;
   const char* rule = "";
@@ -227,7 +230,7 @@ DatasetSplits open_text(const DataSource& source, const DataOptions& options) {
   DatasetSplits splits;
   splits.format = DataFormat::kText;
   for (const TokenPiece& document : documents) {
-    // Uses a relative name, because a full path would change with the folder's location.
+    // The name is relative, because a full path would change if the folder was moved.
     const std::string name =
         source.is_folder ? document.name : fs::path(document.name).filename().string();
     splits.fingerprint = mix_fingerprint(splits.fingerprint, name, document.tokens);

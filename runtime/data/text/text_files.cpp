@@ -20,7 +20,7 @@ bool is_hidden(const fs::path& path) {
   return path.filename().string().starts_with('.');
 }
 
-// Appends files directly in `folder` to `files`, and its folders to `pending`.
+// Lists one folder: appends its files to `files`, and its subfolders to `pending`.
 void list_folder(const fs::path& folder, const fs::path& root, std::vector<ListedFile>& files,
                  std::vector<fs::path>& pending, SkippedFiles& skipped) {
   std::error_code error;
@@ -57,7 +57,7 @@ constexpr std::string_view kModel = "it is a model; use --init with its Hugging 
 constexpr std::string_view kImage = "train_image reads folders of images";
 constexpr std::string_view kName = "it needs a tokenizer, and a name that ends with .gz or .zst";
 
-// A file format with a 0 byte near its start.
+// A file format that has a 0 byte near the start of its files.
 struct Format {
   size_t offset;
   std::string_view magic;
@@ -66,7 +66,8 @@ struct Format {
 constexpr std::array kFormats = {
     Format{0, "PAR1", {"Parquet", kPython, true}},
     Format{0, "ARROW1", {"Arrow", kPython, true}},
-    Format{0, "\xff\xff\xff\xff", {"Arrow", kPython, true}},  // streams: a message's first bytes
+    // Arrow stream: beginning of its first message
+    Format{0, "\xff\xff\xff\xff", {"Arrow", kPython, true}},
     Format{257, "ustar", {"tar", kPython, true}},
     Format{0, "\x1f\x8b", {"gzip", kName}},
     Format{0, "\x28\xb5\x2f\xfd", {"zstd", kName}},

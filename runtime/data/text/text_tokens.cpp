@@ -41,7 +41,8 @@ std::vector<std::byte> packed(const std::vector<int32_t>& ids, TokenWidth width)
   const auto size = static_cast<size_t>(width);
   std::vector<std::byte> bytes(ids.size() * size);
   for (size_t i = 0; i < ids.size(); ++i) {
-    std::memcpy(&bytes[i * size], &ids[i], size);  // low bytes (little-endian)
+    // copies the low bytes, which come first (little-endian)
+    std::memcpy(&bytes[i * size], &ids[i], size);
   }
   return bytes;
 }

@@ -15,7 +15,7 @@ void check_rank(int64_t rank, int64_t ranks) {
   }
 }
 
-// Fills an unused row: one document, and no targets.
+// Fills an unused row with one document that has no targets.
 void fill_unused(const TokenRow& row) {
   std::ranges::fill(row.inputs, 0);
   std::ranges::fill(row.targets, kernels::kIgnoreTarget);
@@ -30,7 +30,7 @@ TokenBatch::TokenBatch(Batch& batch, int64_t n, int64_t length, bool with_docume
   const auto field = [&](const char* name) {
     return batch.set(name, DType::kI32, shape).values<int32_t>();
   };
-  // Adds all fields before using any, because adding a field moves the other fields.
+  // Adds all fields before it uses one, because adding a field moves the others in memory.
   for (const char* name : {"inputs", "targets"}) field(name);
   if (with_documents) {
     for (const char* name : {"positions", "first_keys"}) field(name);

@@ -10,16 +10,16 @@
 
 namespace shale {
 
-// Batch sources of token rows for a Prefetcher, with the fields of a TokenBatch.
+// Sources of token batches for a Prefetcher. The batches have the fields of TokenBatch.
 
-// Fields "inputs" and "targets" of sequences, and, with documents, "positions" and "first_keys" of
-// the inputs; all [rows, seq_len] i32.
+// The fields of a batch of sequences: "inputs" and "targets". If documents are marked, there are
+// also "positions" and "first_keys" of the inputs. All are [rows, seq_len] i32.
 struct TokenBatch {
   TokenBatch(Batch& batch, int64_t rows, int64_t seq_len, bool with_documents = false);
 
   int64_t rows, seq_len;
-  std::span<int32_t> inputs, targets;        // memory of these fields in `batch`
-  std::span<int32_t> positions, first_keys;  // empty without documents
+  std::span<int32_t> inputs, targets;        // memory of the fields in `batch`
+  std::span<int32_t> positions, first_keys;  // empty if documents are not marked
 
   TokenRow row(int64_t index) const;
 };
@@ -30,13 +30,13 @@ struct TrainBatches {
   int64_t seq_len = 0;
   BatchLayout layout;
   int64_t rank = 0;
-  int64_t first_step = 0;  // first step after a resume
+  int64_t first_step = 0;  // number of the first step; above 0 after a resume
   bool with_documents = false;
 };
 
-// Endless source: batch i is micro-batch i % k of step first_step + i / k, for k micro-batches per
-// step. Throws ConfigError like BatchLayout::validate(), InternalError unless rank is in [0,
-// ranks).
+// Returns an endless source. If a step has k micro-batches, batch i is micro-batch i % k of step
+// first_step + i / k. Throws ConfigError like BatchLayout::validate(), InternalError unless rank is
+// in [0, ranks).
 BatchSource train_batches(TrainBatches spec);
 
 // Options of one rank's validation batches.

@@ -35,7 +35,7 @@ BinData collect_llmc(const DataSource& source, const std::vector<std::string>& f
   return data;
 }
 
-// Returns the tokens in a part of a file's bytes. data: the first token.
+// Returns the tokens that lie in a part of a file's bytes. data: the file's first token.
 TokenPiece tokens_in(const TokenPiece& file, const std::byte* data, TokenWidth width,
                      std::span<const std::byte> part) {
   const auto size = static_cast<int64_t>(width);
@@ -48,8 +48,8 @@ TokenPiece tokens_in(const TokenPiece& file, const std::byte* data, TokenWidth w
   return tokens;
 }
 
-// Checks sampled parts of a file and returns their CRC-32C. All ranks sample the same parts, so
-// that they find the same invalid tokens.
+// Checks sampled pages of a file and returns their CRC-32C. All ranks sample the same pages, so
+// they find the same invalid tokens.
 uint32_t check_sample(const TokenPiece& file, TokenWidth width, int64_t blocks,
                       const DataOptions& options) {
   uint32_t crc = 0;
@@ -66,7 +66,8 @@ uint32_t check_sample(const TokenPiece& file, TokenWidth width, int64_t blocks,
   return crc;
 }
 
-// Computes the checksums that ranks and runs compare. Must run before the pieces are divided.
+// Computes the checksums that are compared between ranks and when a run resumes. Must run before
+// the pieces are divided into training and validation.
 void take_checksums(BinData& data, const DataOptions& options, DatasetSplits& splits) {
   const int64_t blocks =
       sampled_blocks((data.train.size() + data.val.size()) * static_cast<size_t>(options.sources));
@@ -80,10 +81,11 @@ void take_checksums(BinData& data, const DataOptions& options, DatasetSplits& sp
   }
 }
 
-// Returns the largest token of a file. Calls on_reading between parts.
+// Returns the largest token of a file. Throws DataError for a token that is not below `bound`.
+// Calls on_reading between parts of the file.
 uint32_t check_file(const TokenPiece& file, TokenWidth width, int64_t bound,
                     const OnReading& on_reading) {
-  constexpr int64_t kPart = int64_t{1} << 22;  // tokens
+  constexpr int64_t kPart = int64_t{1} << 22;  // number of tokens in a part
   uint32_t largest = 0;
   for (int64_t begin = 0; begin < file.tokens; begin += kPart) {
     if (on_reading) on_reading(file.name);
@@ -96,7 +98,8 @@ uint32_t check_file(const TokenPiece& file, TokenWidth width, int64_t bound,
   return largest;
 }
 
-// Returns a bound of the tokens: the vocabulary size if known, else the largest token + 1.
+// Returns a number that is above all tokens: the vocabulary size if it is given, else the largest
+// token + 1.
 int64_t check_all(const BinData& data, const DataOptions& options) {
   const int64_t widest = data.width == TokenWidth::k32
                              ? int64_t{1} << 31
@@ -203,8 +206,8 @@ DatasetSplits open_llmc(const DataSource& source, const DataOptions& options) {
       source.is_folder ? files_ending(source.path, ".bin") : source.files;
   size_t skipped = 0;
   if (source.is_folder) {
-    // A folder may contain evaluation files too. A file given by name is kept, because opening it
-    // reports a more precise error.
+    // A folder may also contain evaluation files, which are skipped. If the user names one, it is
+    // kept, because opening it reports a more precise error.
     skipped = std::erase_if(
         files, [](const std::string& file) { return file_magic(file) == kLlmcEvalMagic; });
   }

@@ -40,7 +40,7 @@ DataPart parse_part(const std::string& text, bool is_one_of_many) {
   const size_t colon = text.rfind(':');
   const bool is_address = colon != text.npos && text.compare(colon, 3, "://") == 0;
   if (colon == text.npos || is_address) {
-    // Opening a path reports its problem.
+    // A path that does not exist is returned, because opening it reports the problem.
     if (!is_one_of_many && !is_address) return {.path = text};
     throw MissingInputError(cat(excerpt(text, 300), ": no such file or folder (in --data)",
                                 data_internal::fetch_advice(text)));
@@ -201,7 +201,8 @@ Mixture MixedData::mixture(const std::vector<int64_t>& samples) const {
 
 namespace {
 
-// All of a source is used for training, so no name may mark it for validation or test.
+// Throws if the name of a source marks it for validation or test, because training uses all of a
+// source.
 void check_names(const std::vector<DataPart>& parts) {
   std::vector<std::string> paths;
   for (const DataPart& part : parts) paths.push_back(part.path);

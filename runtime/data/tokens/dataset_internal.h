@@ -21,44 +21,47 @@ namespace shale::data_internal {
 struct DataSource {
   std::string path;
   bool is_folder = false;
-  // One file, or the files that match a pattern, sorted by name; empty for a folder.
+  // a single file, or the files that match a pattern, sorted by name; empty for a folder
   std::vector<std::string> files;
 
-  // Returns the name that decides about the use of a file (runtime/data/split.h): its path within
-  // the folder; for a pattern, its path from the pattern's first component with *, ? or [ on; ""
-  // for a file that is the path itself.
+  // Returns the name that decides the use of a file (runtime/data/split.h). In a folder it is the
+  // path within the folder. With a pattern it is the path from the pattern's first component with
+  // *, ? or [ on. For a file that is the path itself it is "".
   std::string name_of(const std::string& file) const;
 };
 
-// Resolves a path: a file, a folder, a pattern's files, or the common prefix of Megatron-LM's .bin
-// and .idx files. Throws MissingInputError if nothing exists.
+// Finds the files of a path. It is a file, a folder, a pattern, or the common prefix of
+// Megatron-LM's .bin and .idx files. Throws MissingInputError if nothing exists.
 DataSource resolve(const std::string& path);
 
-// A token file, and whether it is for validation.
+// A token file, for training or validation.
 struct TokenFile {
   std::string path;
   bool is_validation = false;
 };
-// Returns the files that are used, and adds the number of unused files to `note`, for the summary.
-// Throws DataError like divide_files().
+// Returns the files that are used. Appends the number of unused files to `note`, which becomes part
+// of the summary. Throws DataError like divide_files().
 std::vector<TokenFile> divide_token_files(const DataSource& source,
                                           const std::vector<std::string>& files, std::string& note);
 
 // Magic numbers at the start of llm.c's .bin files.
 inline constexpr uint32_t kLlmcGpt2Magic = 20240520;
 inline constexpr uint32_t kLlmcLlama3Magic = 20240801;
-inline constexpr uint32_t kLlmcEvalMagic = 20240522;  // multiple-choice tests, not for training
+// file of multiple-choice tests, not for training
+inline constexpr uint32_t kLlmcEvalMagic = 20240522;
 
 bool is_llmc_magic(uint32_t magic);
-uint32_t file_magic(const std::string& path);  // first 4 bytes; 0 if unreadable
-// Returns the files of a folder with an ending such as ".bin", sorted by name. Also searches its
-// folder `train` and those that use_of_name() knows, for files that identify themselves: a .npy
-// ending, llm.c's magic number or a Megatron-LM index. with_links: includes dangling links, so that
-// opening them reports the problem.
+// returns the first 4 bytes; 0 if the file is unreadable
+uint32_t file_magic(const std::string& path);
+// Returns the files of a folder with names that end with `ending`, such as ".bin", sorted by name.
+// Also searches its subfolder `train` and those with a name that use_of_name() knows. There it
+// lists only files that are surely token files, because of the ending .npy, llm.c's magic number or
+// an index of Megatron-LM. with_links: also lists dangling links, so that opening them reports the
+// problem.
 std::vector<std::string> files_ending(const std::string& folder, std::string_view ending,
                                       bool with_links = false);
 
-// Header of an llm.c shard: int32[256], where [0] is the magic number, [1] the version and [2] the
+// Header of an llm.c shard: int32[256]. Element 0 is the magic number, 1 the version, and 2 the
 // number of tokens.
 struct LlmcHeader {
   TokenWidth width = TokenWidth::k16;
@@ -66,12 +69,12 @@ struct LlmcHeader {
 };
 inline constexpr int64_t kLlmcHeaderBytes = 1024;
 
-// `shard`: a whole file. Throws DataError, which begins with `source`, unless the shard is
-// well-formed. Does not check the tokens.
+// Parses the header of a shard. shard: the bytes of the whole file. Throws DataError, which begins
+// with `source`, unless the shard is well-formed. Does not check the tokens.
 LlmcHeader parse_llmc_header(std::span<const std::byte> shard, const std::string& source);
 
-// Returns Megatron-LM's index file next to a token file, "a.idx" for "a.bin"; nullopt unless that
-// file begins like an index.
+// Returns the path of Megatron-LM's index next to a token file, "a.idx" for "a.bin". Returns
+// nullopt unless that file begins like an index.
 std::optional<std::string> megatron_index(const std::string& bin_path);
 
 DatasetSplits open_text(const DataSource& source, const DataOptions& options);
@@ -80,28 +83,31 @@ DatasetSplits open_nanogpt(const DataSource& source, const DataOptions& options)
 DatasetSplits open_raw(const DataSource& source, const DataOptions& options);
 DatasetSplits open_megatron(const DataSource& source, const DataOptions& options);
 DatasetSplits open_corpus(const DataSource& source, const DataOptions& options);
-// Returns true if the source contains JSON lines, or, with a tokenizer, compressed text.
+// Returns true if the source contains JSON lines. With a tokenizer, also returns true for
+// compressed text.
 bool is_corpus(const DataSource& source, const DataOptions& options);
 
-// Token files of one format, before the division into training and validation.
+// Token files of one format, before they are divided into training and validation.
 struct BinData {
   std::shared_ptr<FileMaps> files;
   std::vector<TokenPiece> train = {};
-  std::vector<TokenPiece> val = {};  // files whose names mark them for validation
+  std::vector<TokenPiece> val = {};  // files that their names mark for validation
   TokenWidth width = TokenWidth::k16;
-  std::string note = {};  // addition to the summary
+  std::string note = {};  // text to add to the summary
 
-  // Adds the tokens of a file from byte `offset` on.
+  // Adds a file. Its tokens begin at byte `offset`.
   void add(MappedFile file, int64_t offset, int64_t tokens, bool is_validation);
 };
 
-// Returns an empty FileMaps for the files of one of several sources (options.sources).
+// Returns an empty FileMaps for the files of one source. Its limit depends on the number of sources
+// (options.sources).
 std::shared_ptr<FileMaps> make_files(const DataOptions& options);
 MappedFile map_tokens(const std::string& path, bool will_scan);
-// Checks data, computes checksums, and divides the data unless file names mark validation data.
+// Checks the data and computes checksums. Divides the data into training and validation, unless
+// file names mark validation data.
 DatasetSplits make_splits(BinData data, DataFormat format, const DataOptions& options);
 
-// Divides pieces: returns their first `head` tokens, and the rest.
+// Divides pieces in two. The first result has their first `head` tokens, the second one the rest.
 std::pair<std::vector<TokenPiece>, std::vector<TokenPiece>> split_pieces(
     std::vector<TokenPiece> pieces, TokenWidth width, int64_t head);
 

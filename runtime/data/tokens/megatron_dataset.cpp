@@ -69,8 +69,8 @@ Index read_index(const std::string& path) {
   return index;
 }
 
-// Checks that sequences are contiguous and fill the .bin file. all: checks all sequences; otherwise
-// only the first and the last sequence.
+// Checks that sequences are contiguous and fill the .bin file. all: checks every sequence; false:
+// only the first and the last one.
 void check_sequences(const Index& index, int64_t bin_bytes, bool all, const OnReading& on_reading) {
   const auto fail = [&](int64_t sequence, int64_t want) {
     throw DataError(cat(index.file.path(), ": sequence ", sequence, " begins at byte ",

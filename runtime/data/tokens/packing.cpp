@@ -17,8 +17,8 @@ std::vector<ExamplePart> parts_of(const TokenExamples& examples, int64_t row_tok
   for (int64_t i = 0; i < examples.size(); ++i) {
     const int64_t length = examples.length(i);
     const int64_t end = overlong == Overlong::kTruncate ? std::min(length, row_tokens) : length;
-    // Skips a truncated example without targets: its targets may all have been in the part that was
-    // cut off.
+    // Skips a truncated example that has no targets left: they may all have been in the part that
+    // was cut off.
     if (end < length && examples.targets(i, 0, end) == 0) continue;
     for (int64_t begin = 0; begin < end; begin += row_tokens) {
       parts.push_back({i, begin, std::min(row_tokens, end - begin)});
@@ -27,11 +27,11 @@ std::vector<ExamplePart> parts_of(const TokenExamples& examples, int64_t row_tok
   return parts;
 }
 
-// Returns the row of each part. Parts must be sorted by descending length.
+// Returns the index of the row for each part. Parts must be sorted by length, longest first.
 std::vector<int64_t> best_fit(const std::vector<ExamplePart>& parts, int64_t row_tokens) {
   std::vector<int64_t> rows;
   std::vector<std::vector<int64_t>> with_room(static_cast<size_t>(row_tokens) + 1);
-  std::set<int64_t> rooms;  // amounts of free space that some row has
+  std::set<int64_t> rooms;  // numbers of free tokens that occur among the rows
   int64_t count = 0;
   for (const ExamplePart& part : parts) {
     const auto fit = rooms.lower_bound(part.count);
@@ -112,7 +112,7 @@ class StreamDocuments final : public TokenExamples {
   }
 
   std::shared_ptr<const TokenStream> tokens_;
-  std::vector<int64_t> ends_;  // ends of the documents, in tokens
+  std::vector<int64_t> ends_;  // position after the last token of each document
 };
 
 }  // namespace
@@ -141,7 +141,7 @@ Packing pack(const TokenExamples& examples, int64_t row_tokens, PackingRule rule
   }
   for (const int64_t row : rows) ++packing.row_ends[static_cast<size_t>(row)];
   std::partial_sum(packing.row_ends.begin(), packing.row_ends.end(), packing.row_ends.begin());
-  // Restores the order of parts within each row.
+  // Sorts the parts by row. Within a row they keep their order.
   packing.parts.resize(parts.size());
   std::vector<int64_t> next(packing.row_ends.size());
   for (size_t row = 1; row < next.size(); ++row) next[row] = packing.row_ends[row - 1];

@@ -9,9 +9,9 @@
 namespace shale {
 namespace {
 
-// A constant trip count lets the compiler vectorise the inner loop at -O2.
+// Number of iterations of an inner loop. A constant lets the compiler vectorise the loop at -O2.
 constexpr int64_t kBlock = 1024;
-constexpr size_t kLongestName = 4096;  // limit of a file name's length in messages
+constexpr size_t kLongestName = 4096;  // maximum length of a file name in messages
 
 template <typename T>
 uint32_t max_of(const T* tokens, int64_t count) {
@@ -43,7 +43,7 @@ uint32_t token_at(const std::byte* data, TokenWidth width, int64_t i) {
   return 0;
 }
 
-// Returns the vocabulary size, limited by the type int32 of tokens.
+// Returns the vocabulary size, limited to 2^31 because tokens are int32.
 int64_t effective_bound(int64_t vocab_bound) {
   return std::min(vocab_bound, int64_t{1} << 31);
 }
@@ -118,7 +118,7 @@ void PieceStream::read(int64_t begin, std::span<int32_t> out) const {
   for (; done < count; ++index) {
     const TokenPiece& piece = pieces_[index];
     const int64_t first = begin + done - starts_[index];
-    // Reading may begin at the separator after the piece; then `first` is beyond the piece's end.
+    // If reading begins at the separator after the piece, `first` is beyond the end of the piece.
     const int64_t here = std::clamp(piece.tokens - first, int64_t{0}, count - done);
     if (here > 0) {
       copy_tokens(piece, first, out.subspan(static_cast<size_t>(done), static_cast<size_t>(here)));
@@ -150,7 +150,7 @@ void PieceStream::copy_tokens(const TokenPiece& piece, int64_t first,
                         ", which the file did not contain when it was opened"));
   }
   const auto count = static_cast<int64_t>(out.size());
-  // Checks the copy, not the file, which might change between check and use.
+  // Checks the copy and not the file, because the file could change after the check.
   const auto* copied = reinterpret_cast<const std::byte*>(out.data());
   if (max_token(copied, TokenWidth::k32, count) >= effective_bound(options_.vocab_bound) &&
       count > 0) {

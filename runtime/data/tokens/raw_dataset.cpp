@@ -16,14 +16,14 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kNumpyMagic = "\x93NUMPY";
 
-// Fields of a NumPy header (numpy/lib/format.py) that are needed to read tokens.
+// Those fields of a NumPy header (numpy/lib/format.py) that are needed to read tokens.
 struct NumpyHeader {
   TokenWidth width = TokenWidth::k16;
   int64_t offset = 0;  // byte offset of the first token
   int64_t tokens = 0;
 };
 
-// Returns the text after "'key':" in a header's dictionary, up to the end of the dictionary.
+// Returns the text after "'key':" in the header's dictionary, up to the end of the dictionary.
 std::string_view value_of(std::string_view dictionary, std::string_view key,
                           const std::string& path) {
   const size_t at = dictionary.find(cat("'", key, "':"));
@@ -45,7 +45,7 @@ TokenWidth width_of(std::string_view descr, const std::string& path) {
                       ", expected '<u2', '<u4', '<i4' or '|u1'"));
 }
 
-// Parses a vector's shape: "(123,)".
+// Parses the shape of a vector, such as "(123,)", and returns its length.
 int64_t length_of(std::string_view shape, const std::string& path) {
   int64_t length = 0;
   const char* const end = shape.data() + shape.size();
@@ -59,7 +59,8 @@ int64_t length_of(std::string_view shape, const std::string& path) {
 }
 
 NumpyHeader parse_numpy_header(std::string_view file, const std::string& path) {
-  // Sizes in bytes: magic number and version; the length field of version 1; that of version 2.
+  // Bytes of the magic number with the version, of the length field in version 1, and of the length
+  // field in later versions.
   constexpr size_t kFixed = 8, kShort = 2, kLong = 4;
   const bool is_short = file.size() > kFixed && file[6] == 1;
   const size_t begin = kFixed + (is_short ? kShort : kLong);
@@ -81,7 +82,7 @@ NumpyHeader parse_numpy_header(std::string_view file, const std::string& path) {
   return header;
 }
 
-// A token file, and where its tokens are.
+// A token file, and the position of its tokens.
 struct RawFile {
   MappedFile file;
   TokenWidth width;
@@ -107,7 +108,7 @@ RawFile open_headerless(MappedFile file, TokenWidth width) {
   return {.file = std::move(file), .width = width, .tokens = bytes / size};
 }
 
-// Opens a token file. A NumPy header, if there is one, gives the width of tokens.
+// Opens a token file. If it has a NumPy header, that says the width of tokens.
 RawFile open_raw_file(const std::string& path, const DataOptions& options) {
   MappedFile file = map_tokens(path, options.validate);
   if (file.text().starts_with(kNumpyMagic)) {
@@ -136,7 +137,8 @@ DatasetSplits open_nanogpt(const DataSource& source, const DataOptions& options)
   BinData data{.files = make_files(options), .width = width};
   std::vector<std::string> files = source.files;
   if (source.is_folder) {
-    // Only train.bin and files marked for validation or test are token files.
+    // In a folder, only train.bin and files that their names mark for validation or test are token
+    // files.
     const std::string train = (fs::path(source.path) / "train.bin").string();
     files = files_ending(source.path, ".bin", /*with_links=*/true);
     std::erase_if(files, [&](const std::string& file) {

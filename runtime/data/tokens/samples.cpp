@@ -10,7 +10,7 @@
 namespace shale {
 namespace {
 
-// Reads inputs from `begin` on, and targets: the same tokens shifted by one.
+// Reads inputs from token `begin` on, and targets, which are the same tokens shifted by one.
 void read_window(const TokenStream& tokens, int64_t begin, const TokenRow& row,
                  const std::optional<DocumentToken>& between) {
   tokens.read(begin, row.inputs);
@@ -98,7 +98,7 @@ class MixedRows final : public EvalRows {
 
  private:
   std::vector<std::shared_ptr<const EvalRows>> sources_;
-  std::vector<int64_t> ends_;  // index of the first row after those of each source
+  std::vector<int64_t> ends_;  // for each source, the index after its last row
 };
 
 }  // namespace
@@ -147,7 +147,8 @@ std::shared_ptr<const EvalRows> mixed_rows(std::vector<std::shared_ptr<const Eva
   for (const auto& source : sources) counts.push_back(source->size());
   const int64_t all = std::accumulate(counts.begin(), counts.end(), int64_t{0});
   if (most > 0 && most < all) {
-    // Begins with the sources that have too few rows for their share; other sources fill the gap.
+    // Starts with the sources that have too few rows for their share. The sources after them get
+    // more rows instead.
     std::vector<size_t> order(sources.size());
     std::iota(order.begin(), order.end(), size_t{0});
     std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
@@ -162,7 +163,7 @@ std::shared_ptr<const EvalRows> mixed_rows(std::vector<std::shared_ptr<const Eva
       left -= counts[i];
       left_shares -= shares[i];
     }
-    // Rounding may leave some rows, which the last source gets.
+    // Because of rounding some rows may be left; the last source gets them.
     counts[order.back()] += std::min(left, sources[order.back()]->size() - counts[order.back()]);
   }
   if (sources.size() == 1 && counts.front() == all) return sources.front();

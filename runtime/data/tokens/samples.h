@@ -12,17 +12,17 @@
 
 namespace shale {
 
-// Row of a batch that read() fills. All spans have seq_len values.
+// A row of a batch, to be filled by read(). All spans have seq_len values.
 struct TokenRow {
   std::span<int32_t> inputs;
-  std::span<int32_t> targets;  // kernels::kIgnoreTarget: no loss for this target
-  // For each input: its position in its document, and the index in the row where that document
-  // begins. Empty: not needed.
+  std::span<int32_t> targets;  // a target kernels::kIgnoreTarget has no loss
+  // positions: for each input, its position in its document. first_keys: for each input, the index
+  // in the row where its document begins. Empty spans are not filled.
   std::span<int32_t> positions = {}, first_keys = {};
 };
 
-// Endless sequence of training samples. Each is a pure function of its position, counted over all
-// ranks. Thread-safe.
+// Endless sequence of training samples of all ranks. Each sample is a pure function of its position
+// in the sequence. Thread-safe.
 class TrainSamples {
  public:
   virtual ~TrainSamples() = default;
@@ -41,37 +41,38 @@ class EvalRows {
   virtual void read(int64_t index, const TokenRow& row) const = 0;
 };
 
-// The token that separates documents in a stream.
+// A token that separates documents in a stream.
 struct DocumentToken {
   int32_t token = 0;
-  bool leads = false;  // true: first token of its document, as in llm.c's shards; false: last
+  // true: first token of each document, as in llm.c's shards; false: last token
+  bool leads = false;
 
-  // Sets `leads` to true if the stream begins with the token.
+  // Makes a DocumentToken, with `leads` true if the stream begins with the token.
   static DocumentToken of(const TokenStream& tokens, int32_t token);
 };
 
-// Writes positions and first_keys of a row whose inputs are set, unless they are empty. `between`
-// separates documents; without it the row is one document.
+// Writes positions and first_keys of a row, unless these spans are empty. The inputs must be set.
+// between: token that separates documents; nullopt: the row is one document.
 void mark_documents(const TokenRow& row, const std::optional<DocumentToken>& between);
 
-// Returns training samples that are windows of a stream, chosen by `sampler`. `between`: separator
-// of documents, if a row must mark them.
+// Returns training samples that are windows of a stream; `sampler` chooses the windows. between:
+// token that separates documents, if rows must mark them.
 std::shared_ptr<const TrainSamples> window_samples(std::shared_ptr<const TokenStream> tokens,
                                                    const TrainSampler& sampler,
                                                    std::optional<DocumentToken> between = {});
-// Returns evaluation rows that tile the stream from its start. Throws DataError if it is shorter
-// than one window.
+// Returns evaluation rows that cover the stream side by side from its start. Throws DataError if it
+// is shorter than one window.
 std::shared_ptr<const EvalRows> window_rows(std::shared_ptr<const TokenStream> tokens,
                                             int64_t seq_len,
                                             std::optional<DocumentToken> between = {});
 
-// Returns a mixture of several sources with equal row lengths. An epoch ends when the first source
-// is exhausted.
+// Returns training samples that are a mixture of sources. All sources must have the same row
+// length. An epoch ends when the first source is exhausted.
 std::shared_ptr<const TrainSamples> mixed_samples(
     std::vector<std::shared_ptr<const TrainSamples>> sources, Mixture mixture);
-// Returns at most `most` evaluation rows of several sources (0: all). Takes the first rows of each
-// source, in proportion to the shares, so that a short evaluation includes every source. A source
-// with too few rows contributes all of them.
+// Returns at most `most` evaluation rows of several sources; 0: all rows. Takes the first rows of
+// each source, in proportion to its share, so that a short evaluation includes every source. A
+// source with too few rows contributes all of them.
 std::shared_ptr<const EvalRows> mixed_rows(std::vector<std::shared_ptr<const EvalRows>> sources,
                                            std::span<const double> shares, int64_t most);
 

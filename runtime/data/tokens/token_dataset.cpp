@@ -39,7 +39,8 @@ bool is_llmc_magic(uint32_t magic) {
 
 uint32_t file_magic(const std::string& path) {
   std::error_code error;
-  if (!fs::is_regular_file(path, error)) return 0;  // opening a pipe would wait for a writer
+  // does not open pipes, because that would wait for a writer
+  if (!fs::is_regular_file(path, error)) return 0;
   const std::unique_ptr<FILE, int (*)(FILE*)> file(std::fopen(path.c_str(), "rb"), std::fclose);
   uint32_t magic = 0;
   if (!file || std::fread(&magic, sizeof magic, 1, file.get()) != 1) return 0;
@@ -91,7 +92,8 @@ std::string DataSource::name_of(const std::string& file) const {
   if (is_folder) return fs::path(file).lexically_relative(path).generic_string();
   const size_t star = path.find_first_of("*?[");
   if (star == path.npos || file == path) return {};
-  return file.substr(path.rfind('/', star) + 1);  // the whole name if there is no folder before it
+  // rfind() + 1 is 0 without a '/', which gives the whole name
+  return file.substr(path.rfind('/', star) + 1);
 }
 
 std::vector<TokenFile> divide_token_files(const DataSource& source,
@@ -166,7 +168,8 @@ namespace {
       cat(path, ": ", why, "; use --data-format text, llmc, nanogpt, megatron, u16 or u32"));
 }
 
-// Recognises NumPy arrays by name and JSON lines by content.
+// Detects the format of files without llm.c's magic number or an index: raw by the file name,
+// corpus by the contents, else text.
 DataFormat detect_text(const DataSource& source, const std::vector<std::string>& bins,
                        const DataOptions& options) {
   for (const std::string& file : bins) {
@@ -185,8 +188,8 @@ DataFormat detect_text(const DataSource& source, const std::vector<std::string>&
 DataFormat detect(const DataSource& source, const DataOptions& options) {
   std::vector<std::string> bins =
       source.is_folder ? files_ending(source.path, ".bin") : source.files;
-  // In a folder, evaluation files next to shards are ignored. A single evaluation file is detected
-  // as llm.c, whose reader reports what it is.
+  // In a folder, llm.c's evaluation files are ignored. An evaluation file that the user names
+  // counts as llm.c, because opening it in that format reports what it is.
   size_t shards = 0;
   std::erase_if(bins, [&](const std::string& file) {
     const uint32_t magic = file_magic(file);
@@ -233,7 +236,8 @@ DatasetSplits open_format(DataFormat format, const DataSource& source, const Dat
 
 namespace data_internal {
 
-// Tokens in memory travel whole, those in files as the file's number.
+// Packs or unpacks a piece. Tokens in memory are packed; for tokens in a file, the number of the
+// file is.
 static void exchange(PackedValues& all, TokenPiece& piece, TokenWidth width,
                      const std::shared_ptr<FileMaps>& files) {
   bool is_in_file = piece.files != nullptr;
@@ -270,7 +274,7 @@ static void exchange(PackedValues& all, std::shared_ptr<const TokenStream>& stre
   if (all.unpacks()) stream = std::make_shared<const PieceStream>(std::move(pieces), options);
 }
 
-// Returns the files of a dataset's pieces; none if all are in memory.
+// Returns the files of a dataset's pieces; null if all pieces are in memory.
 static std::shared_ptr<FileMaps> files_of(const DatasetSplits& splits) {
   for (const auto& stream : {splits.train, splits.val}) {
     if (stream == nullptr) continue;

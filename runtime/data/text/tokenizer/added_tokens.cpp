@@ -33,7 +33,8 @@ AddedTokens::AddedTokens(std::vector<AddedToken> tokens)
 const AddedToken* AddedTokens::longest_at(std::string_view text, size_t at, bool special) const {
   const AddedToken* longest = nullptr;
   auto first = tokens_.begin(), last = tokens_.end();
-  // Narrows [first, last), the sorted tokens that match the text so far, one byte at a time.
+  // [first, last) are the sorted tokens that match the text so far. Each iteration compares one
+  // more byte.
   for (size_t depth = 0; at + depth < text.size() && first != last; ++depth) {
     const auto byte = static_cast<unsigned char>(text[at + depth]);
     const auto byte_of = [depth](const AddedToken& token) {

@@ -8,7 +8,7 @@ namespace shale::tokenizer_internal {
 namespace {
 
 constexpr size_t kFew = 64;
-constexpr uint32_t kEnd = 0xffff'ffff;  // end of a list of nodes
+constexpr uint32_t kEnd = 0xffff'ffff;  // index that ends a list of nodes
 
 }  // namespace
 
@@ -22,7 +22,7 @@ void BpeMerger::append(std::span<const int32_t> symbols, std::vector<int32_t>& o
 
 void BpeMerger::append_few(std::span<const int32_t> symbols, std::vector<int32_t>& out) const {
   std::array<int32_t, kFew> tokens;
-  std::array<Merge, kFew> merges;  // merge of each token with the next one; the last has none
+  std::array<Merge, kFew> merges;  // merges[i] merges tokens i and i + 1; the last token has none
   size_t count = symbols.size();
   std::copy(symbols.begin(), symbols.end(), tokens.begin());
   for (size_t i = 0; i + 1 < count; ++i) merges[i] = merges_.find(tokens[i], tokens[i + 1]);
@@ -68,7 +68,8 @@ void BpeMerger::append_many(std::span<const int32_t> symbols, std::vector<int32_
     const auto rank = static_cast<uint32_t>(heap_.back() >> 32);
     heap_.pop_back();
     Node& node = nodes_[at];
-    // Skips outdated entries: their neighbours have been merged since, so the rank differs.
+    // Skips an outdated entry: a neighbour was merged after the entry was added, so the ranks
+    // differ.
     if (node.merge.rank != rank) continue;
     Node& eaten = nodes_[node.next];
     node.symbol = node.merge.result;

@@ -23,13 +23,13 @@ struct PairHash {
   }
 };
 
-// A pair that may be merged next, and the words that contained it when it was added to the queue.
+// A pair that may be merged next. `words` contained it when it was added to the queue.
 struct Candidate {
-  int64_t count = 0;  // count when the pair was added; may be lower by now
+  int64_t count = 0;  // count when the pair was added; the present count may be lower
   Pair pair;
-  std::vector<uint32_t> words;  // words that contain the pair, in ascending order
+  std::vector<uint32_t> words;  // indices of words that contain the pair, in ascending order
 
-  // Order of the heap: true if `other` is merged first.
+  // Order of the heap. Returns true if `other` must be merged first.
   bool operator<(const Candidate& other) const {
     return count != other.count ? count < other.count : other.pair < pair;
   }
@@ -71,7 +71,7 @@ class Trainer {
  private:
   int64_t size() const { return std::ssize(tokens_); }
 
-  // Returns the id of a token, which is added if it does not exist.
+  // Returns the id of a token. Adds the token if it does not exist.
   int32_t add(const std::string& token) {
     const auto [it, is_new] = ids_.try_emplace(token, static_cast<int32_t>(tokens_.size()));
     if (is_new) tokens_.push_back(token);
@@ -80,7 +80,7 @@ class Trainer {
 
   void add_first_tokens() {
     for (const std::string& token : options_.special) add(token);
-    // Bytes in the order of the characters that represent them in GPT-2's alphabet.
+    // Bytes and their characters in GPT-2's alphabet, sorted by character.
     std::vector<std::pair<std::string, char>> bytes;
     for (size_t b = 0; b < 256; ++b) bytes.emplace_back(byte_alphabet()[b], static_cast<char>(b));
     std::sort(bytes.begin(), bytes.end());
@@ -124,9 +124,9 @@ class Trainer {
     return top;
   }
 
-  // Merges the pair in the candidate's words, from left to right. If other merges already made the
-  // resulting token, it keeps its id; its pairs may then be in the queue several times, each time
-  // with other words. A pair's count is not reduced by its own merge.
+  // Merges the pair in the candidate's words, from left to right. Another merge may have made the
+  // resulting token before. Then the token keeps its id, and its pairs may be in the queue several
+  // times, each time with other words. A pair's count is not reduced by its own merge.
   void merge(const Candidate& top) {
     const auto [left, right] = top.pair;
     const int32_t merged =
@@ -140,7 +140,8 @@ class Trainer {
     put_all(places);
   }
 
-  // Returns the merges without repetitions: of several merges of the same pair only the last one.
+  // Returns the merges without repetitions. If a pair was merged several times, only its last merge
+  // counts.
   std::vector<MergeRule> distinct_merges() const {
     std::unordered_map<Pair, uint32_t, PairHash> last;
     for (const MergeRule& merge : merges_) last[{merge.left, merge.right}] = merge.rank;
@@ -180,14 +181,14 @@ class Trainer {
   }
 
   const BpeTrainerOptions& options_;
-  std::vector<std::string> tokens_;  // text by id
+  std::vector<std::string> tokens_;  // text of each token, by id
   std::unordered_map<std::string, int32_t> ids_;
   int32_t byte_ids_[256] = {};
   std::vector<MergeRule> merges_;
   std::vector<std::vector<int32_t>> words_;
   std::vector<int64_t> word_counts_;
   std::unordered_map<Pair, int64_t, PairHash> pair_counts_;
-  std::vector<Candidate> queue_;  // a heap
+  std::vector<Candidate> queue_;  // heap of candidates, the next merge first
 };
 
 void check(const BpeTrainerOptions& options) {

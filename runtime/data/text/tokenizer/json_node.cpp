@@ -7,7 +7,7 @@
 namespace shale::tokenizer_internal {
 
 void JsonNode::fail(std::string_view want) const {
-  // Describes a list or an object by its size instead of its contents.
+  // The message describes a list or an object by its size instead of its contents.
   const std::string found = value_.is_array()    ? cat("array of ", value_.size())
                             : value_.is_object() ? cat("object of ", value_.size())
                                                  : excerpt(value_.dump(), 60);

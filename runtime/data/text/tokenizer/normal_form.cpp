@@ -14,7 +14,7 @@ constexpr uint32_t kLead = 0x1100, kVowel = 0x1161, kTrail = 0x11a7, kSyllable =
 constexpr uint32_t kLeads = 19, kVowels = 21, kTrails = 28;
 constexpr uint32_t kSyllables = kLeads * kVowels * kTrails;
 
-// First of the code points that represent invalid UTF-8 bytes, which do not compose or decompose.
+// First of the code points that represent invalid UTF-8 bytes. They do not compose or decompose.
 constexpr uint32_t kRawByte = 0x110000;
 
 class NormalForm {
@@ -72,8 +72,7 @@ class NormalForm {
   std::unordered_map<uint32_t, std::pair<uint32_t, uint32_t>> parts_;
 };
 
-// Returns true if the text has only characters below U+0300, which do not change in the normal form
-// if only such characters are next to them.
+// Returns true if the text has only characters below U+0300. Such a text is its own normal form.
 bool is_simple(std::string_view text) {
   return std::all_of(text.begin(), text.end(),
                      [](char c) { return static_cast<unsigned char>(c) < 0xcc; });
@@ -84,7 +83,7 @@ struct Mark {
   uint8_t combining_class = 0;
 };
 
-// Decomposes the characters, and sorts the marks after each base in canonical order.
+// Returns the decomposed characters. The marks after each base character are in canonical order.
 std::vector<Mark> decomposed(std::string_view text, const NormalForm& form) {
   std::vector<uint32_t> codes;
   for (const char *at = text.data(), *end = at + text.size(); at != end;) {
@@ -119,10 +118,11 @@ void append_nfc(std::string_view text, std::string& out) {
   }
   const NormalForm& form = NormalForm::get();
   std::vector<Mark> chars = decomposed(text, form);
-  size_t kept = 0, base = chars.size();  // kept: number of characters; base: last base character
+  // number of characters kept so far; index of the last base character
+  size_t kept = 0, base = chars.size();
   for (size_t i = 0; i < chars.size(); ++i) {
     const Mark c = chars[i];
-    // Two characters compose only if no mark between them blocks it.
+    // A character composes with the base only if no mark between them blocks it.
     const bool reaches =
         base < kept && (kept == base + 1 || (chars[kept - 1].combining_class != 0 &&
                                              chars[kept - 1].combining_class < c.combining_class));

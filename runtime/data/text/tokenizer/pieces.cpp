@@ -25,13 +25,14 @@ struct Span {
   bool matches = false;
 };
 
-// Divides the text into matching and other spans. joined() then combines neighbouring spans.
+// Divides the text into spans that match and spans between them. joined() combines neighbours
+// later.
 template <typename Find>
 std::vector<Span> spans_of(std::string_view text, bool invert, const Find& find) {
   std::vector<Span> spans;
   size_t at = 0;
   while (at < text.size()) {
-    const Span match = find(at);  // at the end of the text if there is no match
+    const Span match = find(at);  // an empty span at the end of the text if there is no match
     if (match.begin > at) spans.push_back({at, match.begin, invert});
     if (match.end > match.begin) spans.push_back({match.begin, match.end, !invert});
     at = match.end;
@@ -39,7 +40,7 @@ std::vector<Span> spans_of(std::string_view text, bool invert, const Find& find)
   return spans;
 }
 
-// Combines matches with their neighbours, like each behaviour in tokenizers' normalized_string.rs.
+// Combines matches with their neighbours as `behavior` says, like tokenizers' normalized_string.rs.
 std::vector<Span> joined(const std::vector<Span>& spans, SplitBehavior behavior) {
   std::vector<Span> out;
   bool join_next = false;

@@ -10,21 +10,24 @@
 
 namespace shale::tokenizer_internal {
 
-// Appends the text after applying these steps.
+// Applies the steps to the text and appends the result.
 void append_normalized(std::span<const NormalizeStep> steps, std::string_view text,
                        std::string& out);
 
-// Splits text by steps, one after another. is_first: `text` is the beginning of the whole text.
+// Splits text by several steps; each splits the pieces of the previous one. is_first: true if
+// `text` is the beginning of the whole text.
 class Splitter {
  public:
   using OnPiece = std::function<void(std::string_view piece)>;
   explicit Splitter(std::span<const SplitStep> steps) : steps_(steps) {}
 
-  // Calls on_piece for each piece in order; pieces are not empty and valid only during the call.
+  // Calls on_piece for each piece, in order. Pieces are never empty. A piece is valid only during
+  // the call.
   void split(std::string_view text, bool is_first, const OnPiece& on_piece) const {
     split_from(0, text, is_first, on_piece);
   }
-  // Returns the pattern if it is the only step (callers can avoid a callback per piece), else null.
+  // Returns the pattern if it is the only step, else null. Callers can then avoid a callback per
+  // piece.
   const SplitPattern* only_pattern() const;
 
  private:

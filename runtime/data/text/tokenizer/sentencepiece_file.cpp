@@ -19,7 +19,7 @@ using tokenizer_internal::kMaxTokens;
 
 // U+2581, the character that represents a space.
 constexpr std::string_view kSpace = "\u2581";
-// Limit of a piece's length, because every way to divide it in two is tried.
+// Maximum bytes of a piece, because every way to divide it in two is tried.
 constexpr size_t kMaxPieceBytes = 4096;
 
 enum PieceType : uint64_t { kNormal = 1, kUnknown, kControl, kUserDefined, kUnused, kByte };
@@ -30,10 +30,10 @@ struct Piece {
   uint64_t type = kNormal;
 };
 
-// The fields of a model that are read, with the defaults of sentencepiece_model.proto.
+// Those fields of a model that are used, with the defaults of sentencepiece_model.proto.
 struct Model {
   std::vector<Piece> pieces;
-  uint64_t model_type = 1;  // unigram
+  uint64_t model_type = 1;  // model type; the default 1 is unigram
   bool byte_fallback = false;
   int64_t bos = 1;
   bool suffix_spaces = false;
@@ -120,14 +120,15 @@ void check_kind(const Model& model, const std::string& source) {
   require(!model.extra_whitespaces_removed,
           "that removes extra spaces, expected a model that keeps them");
   require(model.escapes, "that does not escape spaces, expected a model that does");
-  // SentencePiece adds the dummy prefix only at the start of a text, and not after user-defined
-  // pieces within it.
+  // SentencePiece adds the dummy prefix only at the start of a text, not after user-defined pieces
+  // inside the text.
   require(!model.has_user_defined || !model.dummy_prefix,
           "with a dummy prefix and user-defined pieces, expected at most one of the two");
   require(!model.suffix_spaces, "with spaces after words, expected spaces before words");
 }
 
-// Two pieces merge if their concatenation is a piece; the highest score of a result merges first.
+// Finds the merges: two pieces merge if their concatenation is a piece. The merge with the highest
+// score of the resulting piece comes first.
 void find_merges(const Model& model, TokenizerSpec& spec) {
   std::unordered_map<std::string_view, int32_t> ids;
   std::vector<float> scores;

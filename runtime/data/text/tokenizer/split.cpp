@@ -10,16 +10,18 @@ namespace {
 
 constexpr CharSet kCapitals = set_of(CharClass::kUpper);
 constexpr CharSet kCaseless = set_of(CharClass::kUncased) | set_of(CharClass::kMark);
-// Character class that begins a word in o200k's expression.
+// Classes that can begin a word in o200k's expression: capitals, and characters without case.
 constexpr CharSet kNotSmall = kCapitals | kCaseless;
-constexpr CharSet kNotCapital = set_of(CharClass::kLower) | kCaseless;  // continues a word in it
+// classes that can continue a word
+constexpr CharSet kNotCapital = set_of(CharClass::kLower) | kCaseless;
 
 struct Char {
-  CharSet set = 0;  // class of the character as a set; empty after the end of the text
+  CharSet set = 0;  // set with the class of the character; empty at the end of the text
   uint32_t bytes = 0;
 };
 
-// Alternatives of the regular expressions. Functions return where a match ends; kNone: no match.
+// Matches the alternatives of the regular expressions. Functions return the end of a match; kNone
+// if there is no match.
 class Scanner {
  public:
   explicit Scanner(std::string_view text) : text_(text), table_(CharTable::get()) {}
@@ -35,7 +37,8 @@ class Scanner {
   bool is(size_t i, char c) const { return i < text_.size() && text_[i] == c; }
   bool is_line_end(size_t i) const { return is(i, '\n') || is(i, '\r'); }
 
-  // Returns the end of the run of characters in these classes that begins at i.
+  // Returns the end of a run of characters in the classes `set` that begins at i and has at most
+  // `most` characters.
   size_t run(size_t i, CharSet set, size_t most = kNone) const {
     for (; most > 0; --most) {
       const Char c = at(i);
@@ -75,7 +78,8 @@ class Scanner {
     }
     return end == text_.size() || last == begin ? end : last;
   }
-  // Matches \s*[\r\n]+|\s+(?!\S)|\s+ : the first alternative ends after the run's last line end.
+  // Matches \s*[\r\n]+|\s+(?!\S)|\s+ : the first alternative ends after the last line end in the
+  // run of spaces.
   size_t lines_or_spaces(size_t begin) const {
     size_t last = begin, end = begin, lines = begin;
     for (Char c = at(end); (c.set & kSpaces) != 0; c = at(end)) {
@@ -87,7 +91,7 @@ class Scanner {
     return end == text_.size() || last == begin ? end : last;
   }
 
-  // Matches  ?[^\s\p{L}\p{N}]+ and then any number of characters in `closing`.
+  // Matches  ?[^\s\p{L}\p{N}]+ and then any number of characters that are in `closing`.
   size_t symbols(size_t i, std::string_view closing) const {
     const size_t begin = is(i, ' ') ? i + 1 : i;
     size_t end = run(begin, kSymbols);
@@ -96,8 +100,8 @@ class Scanner {
     return end;
   }
 
-  // Matches [first]*[second]+, where the first class contains capitals, the second small letters,
-  // and both contain characters without case.
+  // Matches [first]*[second]+. The class `first` contains capitals, `second` contains small
+  // letters, and both contain characters without case.
   size_t ends_small(size_t begin) const {
     size_t end = begin, caseless_end = kNone;
     for (Char c = at(end); (c.set & kNotSmall) != 0; c = at(end)) {
@@ -105,8 +109,8 @@ class Scanner {
       if ((c.set & kCaseless) != 0) caseless_end = end;
     }
     const size_t small_end = run(end, kNotCapital);
-    // Without a small letter, the first class must backtrack so that the second can match: to the
-    // last character without case.
+    // If no small letter follows, [first]* backtracks to the last character without case, so that
+    // [second]+ can match it.
     return small_end > end ? small_end : caseless_end;
   }
   // Matches [first]+[second]*

@@ -24,8 +24,9 @@ struct NamedId {
   const char* text;
 };
 
-// A vocabulary published as a tiktoken file, recognised by its number of tokens. The split pattern
-// and the special tokens are not in the file, but in the programs that use it.
+// A vocabulary that is published as a tiktoken file; the number of tokens identifies it. The file
+// contains neither the split pattern nor the special tokens. They come from the programs that use
+// the vocabulary.
 struct TiktokenKind {
   int64_t tokens;
   const char* name;
@@ -76,8 +77,8 @@ TokenizerSpec read_tiktoken(std::string_view text, const std::string& path) {
           lines, " lines, expected ", known));
 }
 
-// Finds the end-of-document token by name, only among special tokens, because an ordinary token may
-// have the same spelling.
+// Finds the end-of-document token by name. Searches only special tokens, because an ordinary token
+// may have the same spelling.
 std::optional<int32_t> find_end(const Tokenizer& tokenizer) {
   for (const std::string_view text : {"<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>"}) {
     for (const AddedToken& token : tokenizer.spec().added) {
@@ -87,7 +88,7 @@ std::optional<int32_t> find_end(const Tokenizer& tokenizer) {
   return {};
 }
 
-// Reads a JSON object; null if the file does not exist.
+// Reads a JSON object from a file. Returns null if the file does not exist.
 Json read_object(const fs::path& path) {
   constexpr JsonLimits kLimits{.max_bytes = int64_t{64} << 20};
   std::error_code error;
@@ -100,7 +101,7 @@ Json read_object(const fs::path& path) {
                       ", which is not a token of the tokenizer in the same folder"));
 }
 
-// Returns the end-of-document token that the tokenizer's files in the folder declare.
+// Returns the end-of-document token according to the tokenizer's configuration files in the folder.
 std::optional<int32_t> declared_end(const fs::path& folder, const Tokenizer& tokenizer) {
   for (const char* file : {kTokenizerConfigFile, "special_tokens_map.json"}) {
     const Json json = read_object(folder / file);
@@ -114,8 +115,8 @@ std::optional<int32_t> declared_end(const fs::path& folder, const Tokenizer& tok
   return {};
 }
 
-// Returns the end-of-document token of the model's files. transformers writes 2 if no token was
-// set.
+// Returns the end-of-document token according to the model's configuration files in the folder. It
+// is less reliable than that of the tokenizer's files: transformers writes 2 if no token was set.
 std::optional<int32_t> end_of_model(const fs::path& folder, const Tokenizer& tokenizer) {
   for (const char* file : {"config.json", "generation_config.json"}) {
     const Json json = read_object(folder / file);
@@ -133,7 +134,7 @@ std::optional<int32_t> end_of_model(const fs::path& folder, const Tokenizer& tok
 }
 
 // Returns the text of a special token, which may be an object, or of a chat template, which may be
-// in a list; null if there is none.
+// in a list. Returns null if there is none.
 Json text_in(const Json& value) {
   if (value.is_string()) return value;
   if (const Json* content = value.find("content")) return *content;
@@ -145,7 +146,7 @@ Json text_in(const Json& value) {
   return nullptr;
 }
 
-// Reads StoredTokenizer::chat from the files in a folder.
+// Returns StoredTokenizer::chat according to the files in a folder.
 Json chat_in(const fs::path& folder) {
   Json config = read_object(folder / kTokenizerConfigFile);
   const fs::path file = folder / kChatTemplateFile;
@@ -163,7 +164,7 @@ Json chat_in(const fs::path& folder) {
   return chat.contains("chat_template") ? chat : Json::object();
 }
 
-// folder: where further files may be; empty: none.
+// folder: where configuration files may be; empty: there are none.
 std::shared_ptr<const StoredTokenizer> store(TokenizerSpec spec, std::string json,
                                              const std::string& path, const fs::path& folder = {}) {
   if (json.empty()) json = to_tokenizer_json(spec);
@@ -193,7 +194,8 @@ namespace {
 
 std::shared_ptr<const StoredTokenizer> parse(std::string bytes, const std::string& path,
                                              const fs::path& folder) {
-  constexpr char kFirstPiece = '\x0a';  // tag of field 1 of a model
+  // tag of field 1 (pieces), with which a SentencePiece model begins
+  constexpr char kFirstPiece = '\x0a';
   const size_t first = bytes.find_first_not_of(" \t\r\n");
   const bool is_json = first != bytes.npos && bytes[first] == '{';
   const bool is_model = !bytes.empty() && bytes[0] == kFirstPiece;

@@ -9,7 +9,7 @@ namespace shale {
 namespace tokenizer_internal {
 
 // Returns true if cutting after a line's end does not change tokens. NFC does not combine a letter
-// with a line's end, but an added token that is not special could cross a line's end.
+// with a line's end. But an added token that is not special could contain a line's end.
 bool can_cut_at_lines(const TokenizerSpec& spec) {
   const auto is_nfc = [](const NormalizeStep& step) {
     return std::holds_alternative<NfcStep>(step);

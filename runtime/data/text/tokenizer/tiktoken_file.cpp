@@ -11,7 +11,7 @@ namespace {
 
 using tokenizer_internal::kMaxTokens;
 
-// Limit of a token's length, because every way to divide it in two is tried.
+// Maximum bytes of a token, because every way to divide it in two is tried.
 constexpr size_t kMaxTokenBytes = 4096;
 
 // Returns the value of a base64 digit (RFC 4648, section 4); -1: not a digit.
@@ -32,7 +32,7 @@ std::optional<std::string> decode_base64(std::string_view text) {
     const int value = digit(text[i]);
     if (value < 0) return {};
     bits = bits << 6 | static_cast<uint32_t>(value);
-    // Digits 2, 3 and 4 in each group of four complete a byte.
+    // In each group of four digits, digits 2, 3 and 4 each complete a byte.
     if (i % 4 != 0) out += static_cast<char>(bits >> (6 - 2 * (i % 4)));
   }
   return out;
@@ -59,7 +59,8 @@ void read_line(std::string_view line, const std::string& place, TokenizerSpec& s
   spec.tokens[id] = std::move(*token);
 }
 
-// Two tokens merge if their concatenation is a token; its rank is the rank of the merge.
+// Finds the merges: two tokens merge if their concatenation is a token. The rank of that token is
+// the rank of the merge.
 void find_merges(TokenizerSpec& spec) {
   const tokenizer_internal::Vocabulary vocabulary(spec.tokens);
   for (size_t id = 0; id < spec.tokens.size(); ++id) {

@@ -15,7 +15,7 @@ using tokenizer_internal::Vocabulary;
 
 namespace {
 
-// Cache of merged pieces, with one entry per hash, which holds the newest piece.
+// Cache of pieces and their tokens. For each hash it holds the newest piece.
 class PieceCache {
  public:
   PieceCache() : entries_(kEntries) {}
@@ -38,7 +38,7 @@ class PieceCache {
 
  private:
   static constexpr size_t kEntries = size_t{1} << 14;
-  struct Entry {  // fits into one cache line
+  struct Entry {  // 64 bytes, one cache line
     std::array<int32_t, 8> ids;
     std::array<char, 30> text;
     uint8_t bytes = 0;
@@ -67,7 +67,7 @@ class TokenEncoder::Impl {
   }
 
  private:
-  // Appends the added tokens in a text, and calls on_part for the text between them.
+  // Finds the added tokens in a text and appends them. Calls on_part for the text between them.
   template <typename OnPart>
   static void cut(const AddedTokens& added, std::string_view text, bool special,
                   std::vector<int32_t>& out, const OnPart& on_part) {

@@ -10,7 +10,8 @@
 namespace shale {
 namespace {
 
-// Returns true if the bytes are the beginning of a UTF-8 character that more bytes could complete.
+// Returns true if the bytes are the beginning of a UTF-8 character and more bytes could complete
+// it.
 bool is_incomplete(std::string_view bytes) {
   const auto lead = static_cast<unsigned char>(bytes[0]);
   const size_t whole = lead >= 0xc2 && lead < 0xe0   ? 2
@@ -18,7 +19,8 @@ bool is_incomplete(std::string_view bytes) {
                        : lead >= 0xf0 && lead < 0xf5 ? 4
                                                      : 1;
   if (bytes.size() >= whole) return false;
-  // Completes the character; its second byte must not make it overlong, a surrogate, or too large.
+  // Completes the character with bytes that make it valid. The second byte must not make it
+  // overlong, a surrogate, or too large.
   std::string filled(bytes);
   if (filled.size() == 1) filled += lead == 0xe0 ? '\xa0' : lead == 0xf0 ? '\x90' : '\x80';
   filled.resize(whole, '\x80');
@@ -39,7 +41,8 @@ bool is_there(const Tokenizer::State& state, int32_t id) {
   return id >= 0 && i < state.exists.size() && state.exists[i];
 }
 
-// Returns true if decoded text contains the token.
+// Returns true if the decoded text must contain the token. Throws DataError for an id without a
+// token.
 bool is_shown(const Tokenizer::State& state, int32_t id, bool show_special) {
   if (!is_there(state, id)) {
     throw DataError(cat("no token has the id ", id, ", expected one below ", state.exists.size()));
@@ -47,7 +50,7 @@ bool is_shown(const Tokenizer::State& state, int32_t id, bool show_special) {
   return show_special || !state.is_special[static_cast<size_t>(id)];
 }
 
-// Removes spec.strip from the start of a text, at most `left` times.
+// Removes spec.strip from the start of a text, repeatedly, but at most `left` times.
 void strip_start(const TokenizerSpec& spec, int64_t& left, std::string& text) {
   if (spec.strip.empty()) left = 0;
   for (; left > 0 && text.starts_with(spec.strip); --left) text.erase(0, spec.strip.size());

@@ -12,11 +12,11 @@
 
 namespace shale {
 
-// Converts text to tokens and back. Thread-safe, with one encoder per thread.
+// Converts text to tokens and back. Thread-safe if each thread has its own TokenEncoder.
 class Tokenizer {
  public:
-  // Throws DataError, which begins with the spec's source, if tokens are missing: the token of a
-  // byte, or one that a merge refers to.
+  // Throws DataError, which begins with the spec's source, if a token is missing: that of a byte,
+  // or one that a merge needs.
   explicit Tokenizer(TokenizerSpec spec);
   // Reads a tokenizer.json. Throws MissingInputError, DataError.
   static Tokenizer load(const std::string& path);
@@ -25,22 +25,24 @@ class Tokenizer {
 
   const TokenizerSpec& spec() const;
   int64_t vocab_size() const;  // highest id + 1
-  // Returns the token with this text: an added token, else one of the model; nullopt: none.
+  // Returns the id of the token with this text: an added token, else a token of the model. nullopt:
+  // there is none.
   std::optional<int32_t> find(std::string_view text) const;
 
   bool has(int32_t id) const;  // true if a token has this id
 
-  // Returns the bytes of the tokens; a character that was divided between tokens is whole again.
-  // show_special: includes special tokens. Throws DataError for an id without a token.
+  // Returns the text of the tokens as bytes. If a character is divided between tokens, it is whole
+  // in the result. show_special: includes special tokens. Throws DataError for an id without a
+  // token.
   std::string decode(std::span<const int32_t> ids, bool show_special = true) const;
 
-  // Inserts the tokens that belong before a text at the beginning of `ids`, unless they are already
-  // there. Returns the number of inserted tokens.
+  // Puts the tokens that belong before a text at the beginning of `ids`, unless they are there.
+  // Returns the number of inserted tokens.
   size_t begin_text(std::vector<int32_t>& ids) const;
 
   // Returns the first position at or after `from` where text can be cut without changing its
-  // tokens, if special tokens are not encoded. Returns the text's size if there is none, as for
-  // tokenizers whose tokens cross lines.
+  // tokens, if special tokens are not encoded. Returns the text's size if there is none. For
+  // tokenizers whose tokens may contain line ends, there is none.
   size_t find_cut(std::string_view text, size_t from) const;
 
   struct State;
@@ -54,11 +56,13 @@ struct EncodeOptions {
   // True: text that spells a special token is encoded as that token. False: it is encoded as
   // ordinary text, so that text cannot contain, for example, an end-of-document token.
   bool special_tokens = false;
-  bool add_around = false;  // add the begin and end tokens that tokenizer.json puts around a text
-  bool is_first = true;  // true: the text begins the whole text; false: it follows a special token
+  // true: adds the begin and end tokens that tokenizer.json puts around a text
+  bool add_around = false;
+  // true: this is the beginning of the whole text; false: it follows a special token
+  bool is_first = true;
 };
 
-// Encodes text with reusable memory; use one per thread.
+// Encodes text, with memory that it reuses. Each thread needs its own object.
 class TokenEncoder {
  public:
   // The tokenizer must outlive the encoder.
@@ -68,7 +72,7 @@ class TokenEncoder {
 
   // Appends the tokens of a text. Byte-level tokenizers, and those with byte fallback, preserve
   // bytes that are not UTF-8. Throws DataError for a character without a token if the tokenizer has
-  // no fallback; DataError for 2^31 bytes or more.
+  // no fallback, and for 2^31 bytes or more.
   void append(std::string_view text, const EncodeOptions& options, std::vector<int32_t>& out);
   std::vector<int32_t> encode(std::string_view text, const EncodeOptions& options = {});
 
@@ -92,7 +96,8 @@ class StreamDecoder {
  private:
   const Tokenizer& tokenizer_;
   bool show_special_;
-  int64_t strips_;  // how often spec.strip may still be removed from the text's start
+  // number of times that spec.strip may still be removed from the start of the text
+  int64_t strips_;
   std::string pending_;
 };
 

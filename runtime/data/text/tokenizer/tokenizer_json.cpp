@@ -21,7 +21,7 @@ int32_t read_id(const JsonNode& node) {
   return static_cast<int32_t>(node.integer(0, kMaxTokens - 1));
 }
 
-// Reads the section "model": tokens by id, and merges, which refer to tokens by their spelling.
+// Reads the section "model": the tokens by id, and the merges, which spell out their tokens.
 class BpeReader {
  public:
   BpeReader(const JsonNode& model, TokenizerSpec& spec) : model_(model), spec_(spec) {

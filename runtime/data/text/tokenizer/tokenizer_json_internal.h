@@ -11,8 +11,8 @@
 
 namespace shale::tokenizer_internal {
 
-// A value in a tokenizer.json, with its path for messages. Reading it as another type than it has
-// throws DataError. A member with the value null counts as absent.
+// A value in a tokenizer.json, with its path for messages. Reading it as a wrong type throws
+// DataError. A member with the value null counts as absent.
 class JsonNode {
  public:
   JsonNode(const Json& value, std::string_view source, std::string place)
@@ -20,14 +20,15 @@ class JsonNode {
 
   bool has(const char* key) const;
   JsonNode operator[](const char* key) const;
-  void each(const std::function<void(const JsonNode& item)>& fn) const;  // items of a list
+  // calls fn for each item of a list
+  void each(const std::function<void(const JsonNode& item)>& fn) const;
   void each_member(
       const std::function<void(const std::string& key, const JsonNode& value)>& fn) const;
 
   std::string text() const;
   int64_t integer(int64_t least, int64_t most) const;
   double real() const;
-  bool flag(const char* key, bool fallback) const;  // a boolean member
+  bool flag(const char* key, bool fallback) const;  // returns a boolean member
   // Reads ["a", "b"], or "a b" as written by tokenizers before 0.20.
   std::pair<std::string, std::string> pair() const;
 

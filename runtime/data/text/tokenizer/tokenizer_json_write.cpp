@@ -120,7 +120,8 @@ std::string spelled(const TokenizerSpec& spec, int32_t id) {
   return text;
 }
 
-// Limits the file's size: merges are spelled in full, so a few long tokens could need gigabytes.
+// Throws if the file would be too large. Merges spell out their tokens, so a few long tokens could
+// need gigabytes.
 void check_size(const TokenizerSpec& spec) {
   size_t bytes = 0;
   for (const std::string& token : spec.tokens) bytes += token.size();

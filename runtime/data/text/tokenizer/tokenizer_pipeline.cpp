@@ -13,7 +13,8 @@ namespace {
   node["type"].fail(cat("one of ", known));
 }
 
-// Calls fn for the members of a node of type Sequence, else for the node itself.
+// Calls fn for the node. If the node has the type Sequence, calls it for each of its members
+// instead.
 template <typename Fn>
 void each_of(const JsonNode& node, const char* list, const Fn& fn) {
   if (node["type"].text() == "Sequence") {
@@ -70,7 +71,7 @@ void read_split(const JsonNode& node, TokenizerSpec& spec) {
   const JsonNode regex = pattern["Regex"];
   const std::optional<SplitPattern> known = find_pattern(regex.text());
   if (!known) regex.fail("the regular expression of GPT-2, cl100k, Llama 3, Qwen or o200k");
-  // The known patterns match all text, so the pieces are the matches.
+  // All known patterns match the whole text, so pieces are simply the matches.
   const bool keeps_matches =
       behavior == SplitBehavior::kIsolated || (behavior == SplitBehavior::kRemoved && invert);
   if (!keeps_matches) node["behavior"].fail("Isolated, or Removed with invert");
@@ -81,7 +82,8 @@ MetaspaceSplit read_metaspace(const JsonNode& node) {
   using Prepend = MetaspaceSplit::Prepend;
   MetaspaceSplit split{.replacement = node["replacement"].text()};
   if (split.replacement.empty()) node["replacement"].fail("a character");
-  // Named add_prefix_space before tokenizers 0.15.
+  // Before tokenizers 0.15 the key was add_prefix_space. If there is a prepend_scheme, it has
+  // priority.
   split.prepend = node.flag("add_prefix_space", true) ? Prepend::kAlways : Prepend::kNever;
   if (node.has("prepend_scheme")) {
     const std::string scheme = node["prepend_scheme"].text();
@@ -135,7 +137,7 @@ void read_template(const JsonNode& node, TokenizerSpec& spec) {
 
 void read_post_processor(const JsonNode& node, TokenizerSpec& spec) {
   const std::string type = node["type"].text();
-  if (type == "ByteLevel") return;  // a step of type ByteLevel affects only offsets
+  if (type == "ByteLevel") return;  // no effect on text, only on offsets
   if (type != "TemplateProcessing") fail_type(node, "ByteLevel, TemplateProcessing, Sequence");
   if (!spec.before.empty() || !spec.behind.empty()) node.fail("one template");
   read_template(node, spec);
@@ -188,10 +190,12 @@ class DecoderReader {
 
 // ---- Growth ----
 
-// Limit of the growth of a text by all steps, each of which lengthens the previous result.
-// Published tokenizers lengthen text less than 100 times, with fewer than 10 steps.
+// Maximum factor by which all steps together may lengthen a text; each step lengthens the result of
+// the previous one. Published tokenizers lengthen text less than 100 times, with fewer than 10
+// steps.
 constexpr double kMostGrowth = 1024;
-constexpr size_t kMostSteps = 64;  // split steps call each other recursively
+// maximum number of steps, because split steps call each other recursively
+constexpr size_t kMostSteps = 64;
 
 // Returns the maximum factor by which a step lengthens a non-empty text.
 double growth_of(const NormalizeStep& step) {

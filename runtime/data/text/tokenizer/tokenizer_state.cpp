@@ -15,7 +15,8 @@ using namespace tokenizer_internal;
 
 constexpr int32_t kNone = Vocabulary::kNone;
 
-// Returns the added tokens to find in normalized or in original text, spelled as they occur there.
+// Returns the added tokens that are searched in normalized text, or those that are searched in the
+// original text, spelled as they occur there.
 std::vector<AddedToken> added_of(const TokenizerSpec& spec, bool normalized) {
   std::vector<AddedToken> tokens;
   for (AddedToken token : spec.added) {
@@ -81,7 +82,7 @@ void Tokenizer::State::fill_merges() {
         throw DataError(cat(spec.source, ": a merge has the id ", id, ", which no token has"));
       }
     }
-    // Keeps the first rule of a pair that has several.
+    // If a pair has several rules, the first one counts.
     merges.add(rule.left, rule.right, {rule.rank, rule.result});
   }
 }
@@ -95,7 +96,8 @@ void Tokenizer::State::fill_whole() {
     if (vocabulary.find(spec.tokens[id]) != static_cast<int32_t>(id)) continue;
     symbols.clear();
     merged.clear();
-    // A token with characters that are not tokens themselves may still be an added token.
+    // Skips a token whose characters are not all tokens. Merges cannot make it, but it may be an
+    // added token.
     try {
       append_symbols(spec.tokens[id], symbols);
     } catch (const DataError&) {

@@ -17,7 +17,7 @@ uint64_t mix(uint64_t a, uint64_t b) {
   return static_cast<uint64_t>(product) ^ static_cast<uint64_t>(product >> 64);
 }
 
-// Returns the size of a hash table in which at most half of the slots are used.
+// Returns the size of a hash table that is at most half full with `entries` entries.
 size_t slots_for(size_t entries) {
   return std::bit_ceil(2 * entries + 2);
 }
@@ -32,7 +32,7 @@ uint64_t hash_bytes(std::string_view bytes) {
   for (; left > 16; left -= 16, at += 16) {
     hash = mix(load(at, 8) ^ kSecond, load(at + 8, 8) ^ hash);
   }
-  // Loads the last bytes, at most 16, as two overlapping halves.
+  // Loads the remaining bytes, at most 16, as two halves that may overlap.
   uint64_t a = 0, b = 0;
   if (left >= 8) {
     a = load(at, 8);

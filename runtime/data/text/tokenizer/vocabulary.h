@@ -7,10 +7,11 @@
 
 namespace shale::tokenizer_internal {
 
-// Limit of token ids, far above real vocabularies: a small file must not request gigabytes.
+// Maximum number of token ids, far above real vocabularies. Without it, a small file could request
+// gigabytes.
 inline constexpr int32_t kMaxTokens = 1 << 22;
 
-// Hash of short byte strings; not collision-resistant against attackers.
+// Hash of short byte strings. An attacker can find collisions.
 uint64_t hash_bytes(std::string_view bytes);
 
 // Maps ids to the bytes of tokens, and bytes to ids. Ids may have gaps.
@@ -18,11 +19,12 @@ class Vocabulary {
  public:
   static constexpr int32_t kNone = -1;
 
-  // tokens: bytes by id; empty: a gap. Of equal tokens, find() returns the lowest id.
+  // tokens: bytes of each token, by id; empty: no token has this id. If several tokens are equal,
+  // find() returns the lowest id.
   explicit Vocabulary(const std::vector<std::string>& tokens);
 
   int64_t size() const { return static_cast<int64_t>(ends_.size()); }  // highest id + 1
-  // Returns kNone if no token has these bytes.
+  // Returns the id of the token with these bytes; kNone if there is none.
   int32_t find(std::string_view bytes) const { return find(bytes, hash_bytes(bytes)); }
   int32_t find(std::string_view bytes, uint64_t hash) const;
   std::string_view bytes(int32_t id) const {
@@ -33,12 +35,13 @@ class Vocabulary {
 
  private:
   struct Slot {
-    uint32_t tag = 0;  // upper half of the bytes' hash
+    uint32_t tag = 0;  // upper half of the hash of the token's bytes
     int32_t id = kNone;
   };
   std::string pool_;            // bytes of all tokens
-  std::vector<uint64_t> ends_;  // end of each token's bytes in pool_, by id
-  std::vector<Slot> slots_;     // open addressing; power-of-two size; at most half full
+  std::vector<uint64_t> ends_;  // by id: end of the token's bytes in pool_
+  // hash table with open addressing; its size is a power of two, and it is at most half full
+  std::vector<Slot> slots_;
 };
 
 // Result of merging two neighbouring tokens.
@@ -48,7 +51,7 @@ struct Merge {
   static constexpr uint32_t kNoRank = 0xffff'ffff;
 };
 
-// Hash table of the pairs of tokens that merge.
+// Hash table of the pairs of tokens that can be merged.
 class MergeTable {
  public:
   explicit MergeTable(size_t pairs);
