@@ -2,7 +2,8 @@
 
 #include <cstddef>
 
-// Tells AddressSanitizer which parts of Shale's own memory may be accessed. No-op in other builds.
+// Tells AddressSanitizer which parts of Shale's own memory may be accessed. Does nothing in other
+// builds.
 #if defined(__SANITIZE_ADDRESS__)
 #define SHALE_HAVE_ASAN 1
 #elif defined(__has_feature)

@@ -99,7 +99,8 @@ class CommandLine {
       return;
     }
     const bool is_bool = argument == "true" || argument == "false";
-    const bool takes_many = state_.program.ends_with("...");  // as in "shale report RUN..."
+    // a program such as "shale report RUN..."
+    const bool takes_many = state_.program.ends_with("...");
     ConfigField* const data = state_.find("data");
     throw ConfigError(cat("unexpected argument '", excerpt(argument), "'",
                           is_bool && !previous_flag_.empty()
@@ -166,15 +167,15 @@ std::optional<std::string_view> help_topic(std::span<const char* const> argument
   return {};
 }
 
-// Returns whether the field has the value `wanted` or, if `wanted` is empty, any value but its
-// default, 0, "none" and an empty one.
+// Returns whether the field has the value `wanted`. If `wanted` is empty: whether it has any value
+// but its default, 0, "none" and the empty string.
 bool has(const ConfigField& field, std::string_view wanted) {
   const std::string value = field.value_text();
   if (!wanted.empty()) return value == wanted;
   return value != field.default_value && !value.empty() && value != "0" && value != "none";
 }
 
-// Throws ConfigError for an option that is set without the options it needs.
+// Throws ConfigError if an option is set without the options that it needs.
 void check_needs(const ConfigState& state) {
   for (const auto& [names, wanted] : state.needs) {
     std::string missing;

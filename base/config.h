@@ -13,10 +13,13 @@
 
 namespace shale {
 
-// Options of a program. They are declared once for a plain struct, read from the command line and a
-// JSON file, and printed by --help and --print-config.
+// Options of a program. They are declared once, for the fields of a plain struct. Then they are
+// read from the command line and a JSON file, and printed by --help and --print-config.
 //
-//   struct TrainConfig { int64_t steps = 1000; float lr = 3e-4f; };
+//   struct TrainConfig {
+//     int64_t steps = 1000;
+//     float lr = 3e-4f;
+//   };
 //   void describe(ConfigSpec& spec, TrainConfig& c) {
 //     spec.section("Optimizer");
 //     spec.add("steps", c.steps, "optimizer steps", {.min = 1});
@@ -30,8 +33,8 @@ namespace shale {
 struct HelpText {
   std::string metavar = "";  // placeholder for the value: "N", "SECONDS", "PATH"
   std::string unit = "";     // unit of the default: "s", "steps"
-  // Text in place of a default that is found at run time: "all cores". The field's initial value
-  // then only marks that no value is set: it may be outside the limits, and JSON has null for it.
+  // Text that --help shows if the default is found at run time: "all cores". The field's initial
+  // value then only means that no value is set: it may be outside the limits, and is null in JSON.
   std::string default_text = "";
 };
 
@@ -65,7 +68,7 @@ class ConfigOption {
   ConfigOption(ConfigField& field) : field_(field) {}
   // Allows a resumed run to have another value than the run before.
   ConfigOption& may_change();
-  // Shows the option in the short --help, with `brief` in place of its full text.
+  // Makes --help without a topic show the option, with `brief` instead of its full text.
   ConfigOption& basic(std::string brief);
 
  private:
@@ -108,11 +111,11 @@ class ConfigSpec {
                           HelpText text = {});
   // Declares that the options `names` (separated by spaces) have no effect without one of `wanted`,
   // such as "--zero 3 or --offload". A flag without a value in `wanted` stands for any value but
-  // its default, 0 and none. parse_config() throws if one of `names` is set to another value than
-  // its default while all of `wanted` are missing. Flags in `wanted` that the program does not have
-  // are ignored.
+  // its default, 0 and none. parse_config() throws if an option in `names` is set to a value other
+  // than its default, and nothing in `wanted` is set. Ignores flags in `wanted` that the program
+  // does not have.
   void needs(std::string names, std::string wanted);
-  // Adds a positional argument, after those added before. Its JSON key is the name.
+  // Adds a positional argument after the earlier ones. Its JSON key is the name.
   void add_positional(std::string name, std::string& field, std::string help,
                       TextLimits limits = {});
 
@@ -120,10 +123,14 @@ class ConfigSpec {
   bool was_set(std::string_view name) const;
 
   std::string help(int columns = 80) const;  // help text of all options, wrapped to this width
-  // Returns what "--help TOPIC" prints. An empty topic gives all options if they fit into 60 lines,
-  // else the basic ones and the names of the groups, which come from the section titles. "all"
-  // gives all options; a group's name, or a unique prefix of it, gives that group; "table" gives
-  // option_table(). Throws ConfigError, which lists the groups, for another topic.
+  // Returns what "--help TOPIC" prints:
+  // - an empty topic: all options if they fit into 60 lines, otherwise the basic ones and the names
+  //   of the groups, which come from the section titles;
+  // - "all": all options;
+  // - a group's name, or a unique prefix of it: that group;
+  // - "table": option_table().
+  //
+  // Throws ConfigError, which lists the groups, for another topic.
   std::string help_about(std::string_view topic) const;
   std::string to_json() const;  // all fields, as JSON that --config reads back to the same values
   // Sets fields from the text of a --config file; `source` names it in error messages. Throws the
@@ -149,9 +156,9 @@ struct ParseResult {
   std::string output;
 };
 
-// Sets the described fields, first from --config FILE.json, then from the flags; the last of
-// several equal flags wins. Skips argv[0]. Throws ConfigError, which names flag or key, what was
-// expected and what was found, and MissingInputError if FILE.json does not exist.
+// Sets the described fields, first from --config FILE.json, then from the flags. If a flag is given
+// several times, the last one counts. Skips argv[0]. Throws ConfigError, which names the flag or
+// key, what was expected and what was found; MissingInputError if FILE.json does not exist.
 ParseResult parse_config(ConfigSpec& spec, int argc, const char* const* argv);
 
 template <ChoiceValue Value>

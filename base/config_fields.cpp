@@ -228,7 +228,8 @@ class TextField : public ConfigField {
     const auto* value = std::get_if<std::string>(&json.value);
     // The operating system would end a path at its first NUL.
     if (value == nullptr || value->find('\0') != value->npos) return false;
-    // The empty string that --print-config writes for a field without a value must read back.
+    // --print-config writes an empty string for a field without a value, so this string must be
+    // valid.
     if (value->empty() && default_value.empty()) return true;
     return assign_text(*value);
   }

@@ -23,8 +23,8 @@ std::string unbroken(std::string text) {
 
 constexpr size_t kMostJoined = 44;
 
-// Returns the end of the first word and the flags that follow it: a line that begins with a flag
-// would look like the description of that flag.
+// Returns the end of the first word of a line, including flags that follow it. A line that begins
+// with a flag would look like the description of that flag.
 size_t end_of_word(std::string_view text) {
   size_t end = std::min(text.find(' '), text.size());
   while (text.substr(end).starts_with(" --")) {
@@ -59,7 +59,7 @@ std::string left_column(const ConfigField& field) {
   return cat("  ", field.spelled(), " ", field.metavar());
 }
 
-// Text of the right column. With `brief`, the short help text without the possible values.
+// Text of the right column. brief: the short help text, without the possible values.
 std::string right_column(const ConfigField& field, bool brief = false) {
   std::string notes = brief ? "" : unbroken(field.range_text());
   const std::string shown =

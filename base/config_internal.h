@@ -35,12 +35,12 @@ class ConfigField {
   virtual std::string value_text() const = 0;  // value as printed by --help; empty: not shown
   virtual std::string range_text() const { return ""; }
   virtual std::string default_metavar() const = 0;
-  // Completions for a shell: words separated by spaces, "FILE" for paths, empty if there are none.
+  // Completions that a shell offers: words separated by spaces, "FILE" for paths, or empty.
   virtual std::string offered() const { return ""; }
   virtual bool is_bool() const { return false; }
   virtual bool in_limits() const { return true; }  // checks the field's current value
 
-  // True for an option whose default is found at run time and has no value yet (null in JSON).
+  // True if the default is found at run time and no value is set yet (null in JSON).
   bool is_open() const { return !is_set && !text.default_text.empty(); }
   std::string metavar() const { return text.metavar.empty() ? default_metavar() : text.metavar; }
   std::string key() const;      // name with '_' for '-'
@@ -50,7 +50,7 @@ class ConfigField {
   const std::string help;
   const HelpText text;
   std::string default_value;  // value_text() before parsing
-  std::string open_json;      // to_json() before parsing, for is_open() options
+  std::string open_json;      // to_json() before parsing, only for options with is_open()
   bool positional = false;
   bool required = false;
   bool is_set = false;
@@ -114,7 +114,8 @@ std::string synonym_advice(const ConfigState& state, std::string_view name);
 // Returns a table of all options, one a line, from which shell completions and manual pages are
 // generated. Columns are separated by tabs: the command; "flag", "value" or "argument"; the
 // spelling; the placeholder of the value; offered(); the help text as in --help; the section. The
-// first line has the command, "summary" as its second column and the summary as its sixth.
+// first line is different: its columns are the command, "summary", and as the sixth column the
+// summary.
 std::string option_table(const ConfigState& state);
 
 }  // namespace shale

@@ -20,8 +20,8 @@ JsonValue scalar_of(const Json& value) {
   return {{}, "null"};
 }
 
-// Finds the field of a key. Returns null for a removed option that the run of the file did not use:
-// its value is null or the default that --print-config wrote.
+// Finds the field of a key. Returns null for a removed option that the run of this file did not
+// use. Its value is then null, or the default that --print-config wrote.
 ConfigField* field_of(const ConfigState& state, const std::string& source, const std::string& key,
                       const Json& value) {
   std::vector<std::string> keys;
@@ -55,7 +55,8 @@ ConfigError not_assigned(const ConfigState& state, const ConfigField& field,
   return ConfigError(cat(mismatch(where, field, scalar.found), advice.empty() ? "" : "; ", advice));
 }
 
-// Calls fn and turns its errors into ConfigError: the file is a configuration, not data.
+// Calls fn and converts its errors to ConfigError, because the file is a configuration and not
+// data.
 template <typename Fn>
 auto as_config_error(Fn&& fn) {
   try {

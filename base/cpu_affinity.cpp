@@ -59,7 +59,8 @@ class CpuMask {
 CpuCounts cpu_counts() {
   CpuMask before = CpuMask::of_this_thread();
   CpuCounts counts = {.bound = before.count(), .node = before.count()};
-  // A sandbox may forbid changing the mask. `node` is then the number of CPUs in the mask, too.
+  // A sandbox may forbid changing the mask. Then `node` is the number of CPUs in the mask, like
+  // `bound`.
   if (!CpuMask::all().apply()) return counts;
   counts.node = CpuMask::of_this_thread().count();
   if (!before.apply()) {

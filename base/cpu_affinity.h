@@ -20,15 +20,15 @@ struct ThreadPlan {
 };
 
 // Returns the number of CPU threads of a rank. `requested` is --threads. 0, the default, gives the
-// CPUs of the mask, but at most the rank's share of the node, because ranks that are not bound, or
-// are bound to one socket, have the same mask. A request above the mask is granted up to the share
-// of the node. A larger one throws ConfigError, which suggests --bind-to none.
+// CPUs of the mask, but at most the rank's part of the node: ranks that are not bound, or are bound
+// to the same socket, have the same mask. More threads than CPUs in the mask are allowed up to the
+// rank's part of the node. For more than that, throws ConfigError, which suggests --bind-to none.
 ThreadPlan plan_threads(int requested, int local_ranks, const CpuCounts& cpus);
 
-// Restricts the calling thread's mask to those of its CPUs that are in `cpus`. `ranks_beside` is
-// the number of ranks whose GPU is near `cpus`, of `local_ranks` on this host. Changes nothing if
-// no CPU remains, or if each of these ranks would get fewer CPUs than its share of the mask.
-// Returns whether it changed the mask.
+// Restricts the calling thread's mask to those of its CPUs that are in `cpus`. There are
+// `local_ranks` ranks on this host, and `ranks_beside` of them have a GPU near `cpus`. Changes
+// nothing if no CPU would remain, or if each of these ranks would get fewer CPUs than its part of
+// the mask. Returns whether it changed the mask.
 bool bind_to_cpus(const std::vector<int>& cpus, int ranks_beside, int local_ranks);
 
 // Calls plan_threads() for this process and widens the mask if the plan says so. Must be called on

@@ -25,9 +25,9 @@ f16::f16(float value) {
   const uint32_t magnitude = u & 0x7fffffffu;
   if (magnitude > 0x7f800000u) {
     bits = static_cast<uint16_t>(sign | 0x7e00u);
-  } else if (magnitude >= 0x477ff000u) {  // would round to 65536 or more
+  } else if (magnitude >= 0x477ff000u) {  // rounds to 65536 or more
     bits = static_cast<uint16_t>(sign | 0x7c00u);
-  } else if (magnitude < 0x38800000u) {  // the result is subnormal: a multiple of 2^-24
+  } else if (magnitude < 0x38800000u) {  // subnormal result, a multiple of 2^-24
     const float scaled = std::bit_cast<float>(magnitude) * 0x1p24f;
     bits = static_cast<uint16_t>(sign | static_cast<uint32_t>(std::nearbyintf(scaled)));
   } else {

@@ -33,12 +33,13 @@ struct f16 {
 
   constexpr f16() = default;
   explicit f16(float value);        // rounds to nearest, ties to even; overflows to infinity
-  explicit operator float() const;  // exact
+  explicit operator float() const;  // without rounding
 };
 
 static_assert(sizeof(bf16) == 2 && sizeof(f16) == 2);
 
-constexpr float to_f32(float x) {  // exact, as are the two overloads below
+// Converts to f32 without rounding, like the overloads for bf16 and f16.
+constexpr float to_f32(float x) {
   return x;
 }
 constexpr float to_f32(bf16 x) {
@@ -108,7 +109,7 @@ constexpr int64_t dtype_size(DType dtype) {
 // Name in flags and messages: "fp32", "bf16", ...
 std::string_view dtype_name(DType dtype);
 
-constexpr bool is_float(DType dtype) {  // floating-point element type
+constexpr bool is_float(DType dtype) {  // true for floating-point element types
   return dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF16 ||
          dtype == DType::kF64;
 }

@@ -47,7 +47,7 @@ class Stack {
   void* base_;
 };
 
-// The C++ runtime keeps two things per thread: the exceptions being handled, and the number of
+// State that the C++ runtime keeps per thread: the exceptions being handled, and the number of
 // exceptions that unwind (Itanium C++ ABI, Exception Handling, section 2.2.2).
 struct ExceptionState {
   void* caught = nullptr;
@@ -145,7 +145,8 @@ void Fibers::main() {
   switch_context(self.context, run.outside, /*last=*/true);
 }
 
-// Returns the next fiber, in order, that can continue. After an error every waiting fiber can.
+// Returns the next fiber, in order, that can continue. After an error every waiting fiber can
+// continue.
 Fibers::Fiber* Fibers::next() {
   for (int i = 1; i <= count(); ++i) {
     Fiber& fiber = *run_->fibers[static_cast<size_t>((run_->last + i) % count())];

@@ -12,10 +12,10 @@
 namespace shale {
 namespace {
 
-// Smallest request that is checked. For smaller ones, reading /proc and /sys takes too long.
+// Smallest request that is checked. Reading /proc and /sys would take too long for smaller ones.
 constexpr int64_t kLeastChecked = 64 << 20;
 
-// Returns the number that the file begins with, or that follows `key` in it.
+// Returns the number at the beginning of the file or, with `key`, the number after that key.
 std::optional<int64_t> number_in(const std::string& path, std::string_view key = "") {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {

@@ -21,9 +21,8 @@ class EventForwarder {
 
   bool null() { return value(nullptr); }
   bool boolean(bool value_read) { return value(value_read); }
-  bool number_integer(int64_t number) {  // begins with '-'; -0 is not an integer
-    return number == 0 ? value(-0.0) : value(number);
-  }
+  // a number that begins with '-'; -0 becomes the real number -0.0
+  bool number_integer(int64_t number) { return number == 0 ? value(-0.0) : value(number); }
   bool number_unsigned(uint64_t number) { return value(number); }
   bool number_float(double number, const std::string&) { return value(number); }
   bool string(std::string& text) { return value(std::move(text)); }

@@ -48,14 +48,15 @@ class Json {
   Json(Object members) : value_(std::move(members)) {}
   template <typename T>
   Json(const std::vector<T>& items) : value_(Array(items.begin(), items.end())) {}
-  // An object if each item is a pair of a string and a value, else an array: {{"a", 1}, {"b", 2}}.
+  // Makes an object if each item is a pair of a string and a value, as in {{"a", 1}, {"b", 2}};
+  // otherwise an array.
   Json(std::initializer_list<Json> items);
   static Json array(std::initializer_list<Json> items = {}) { return Array(items); }
   static Json object() { return Object(); }
 
-  // Parses one JSON document: valid UTF-8, no duplicate key in an object, no trailing text, no
-  // number out of double's range. Throws DataError, whose message begins with `source` (a path),
-  // for invalid documents and documents beyond the limits.
+  // Parses one JSON document. It must be valid UTF-8, without duplicate keys in an object, text
+  // after the document, or numbers that a double cannot represent. Throws DataError, whose message
+  // begins with `source` (a path), for invalid documents and documents beyond the limits.
   static Json parse(std::string_view text, const JsonLimits& limits, std::string_view source);
   // Serialises to one line, or with `indent` spaces for each level. Bytes that are not UTF-8 become
   // U+FFFD, numbers that are not finite become null.

@@ -37,8 +37,9 @@ LogLevel lowest_level(const LogOptions& options) {
   return few ? std::max(options.level, LogLevel::kWarning) : options.level;
 }
 
-// Open MPI gives every rank a pseudo-terminal, even if its own output goes to a file. So the output
-// of the parent process, the launcher, decides. If it cannot be read, the log has no status line.
+// Open MPI gives every rank a pseudo-terminal, even if mpirun's own output goes to a file.
+// Therefore the output of the parent process, the launcher, decides. If it cannot be read, the log
+// has no status line.
 bool launcher_is_on_terminal(int fd) {
   struct stat status {};
   const std::string path = cat("/proc/", getppid(), "/fd/", fd);

@@ -11,7 +11,7 @@
 
 namespace shale {
 
-enum class LogLevel { kDebug, kInfo, kWarning, kError };  // ascending
+enum class LogLevel { kDebug, kInfo, kWarning, kError };  // least severe first
 
 struct LogOptions {                  // identity and output of a Logger
   std::optional<int> rank = {};      // nullopt: keep the logger's rank, which is 0 at first
@@ -36,7 +36,8 @@ class Logger {
   // Changes only the rank. Returns the previous rank.
   int set_rank(int rank);
 
-  // `text` has no newline at its end. None of these throws: a line that cannot be written is lost.
+  // Each logs a line. `text` must not end with a newline. None of them throws: a line that cannot
+  // be written is lost.
   void debug(std::string_view text) noexcept;
   void info(std::string_view text) noexcept;
   void warning(std::string_view text) noexcept;
@@ -44,15 +45,16 @@ class Logger {
 
   bool enabled(LogLevel level) const;
 
-  // Called with each warning and error after it is printed. There is one listener; an empty one
-  // removes it, and no call is in progress when listen() returns. The listener must not log.
+  // Called with each warning and error after it is printed. Must not log. There is only one
+  // listener; an empty one removes it. When listen() returns, no call of the previous listener is
+  // running.
   using Listener = std::function<void(LogLevel, std::string_view)>;
   void listen(Listener listener);
 
   // Returns whether the status line is shown: `out` is a terminal and info is enabled.
   bool has_status_line() const;
   // Replaces the status line, which stays below all other lines and is cut to the terminal's width.
-  // An empty text removes it. Does nothing without has_status_line().
+  // An empty text removes it. Does nothing unless has_status_line().
   void status(std::string_view text) noexcept;
 
  private:

@@ -14,8 +14,8 @@ namespace {
 
 #ifdef SHALE_HAVE_ASAN
 
-// For AddressSanitizer: after a switch, the resumed context (t_arriving) reports its arrival and
-// receives the bounds of the stack of the suspended context (t_left).
+// For AddressSanitizer. After a switch, the resumed context (t_arriving) reports that it has
+// arrived. It then receives the bounds of the stack of the context that was suspended (t_left).
 constinit thread_local MachineContext* t_left = nullptr;
 constinit thread_local MachineContext* t_arriving = nullptr;
 
@@ -93,8 +93,9 @@ void make_context(MachineContext& context, std::byte* stack, size_t stack_bytes,
   context.stack_bottom = stack;
   context.stack_bytes = stack_bytes;
   context.fake_stack = nullptr;
-  // From the top of the stack: a null return address, which ends backtraces; the address for `ret`;
-  // six registers. After `ret`, rsp is 8 below a multiple of 16, as after a call.
+  // Contents from the top of the stack down: a null return address, which ends backtraces; the
+  // address for `ret`; six registers. After `ret`, rsp is 8 below a multiple of 16, as after a
+  // call.
   auto* top = reinterpret_cast<uintptr_t*>(stack + stack_bytes);
   top[-1] = 0;
   top[-2] = reinterpret_cast<uintptr_t>(&shale_start_stack);

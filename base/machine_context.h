@@ -8,8 +8,8 @@
 
 namespace shale {
 
-// A suspended execution context. On x86-64 the registers are saved on its stack and a switch takes
-// a few nanoseconds; other platforms use ucontext, with a system call per switch.
+// A suspended execution context. On x86-64 its registers are on its stack, and a switch takes a few
+// nanoseconds. Other platforms use ucontext, with a system call per switch.
 struct MachineContext {
 #if defined(__x86_64__)
   void* stack_pointer = nullptr;

@@ -9,7 +9,7 @@ namespace {
 // Names that other trainers have for an option, or for a value of one.
 struct OptionSynonym {
   std::string_view names;  // names separated by blanks; "device=gpu" is a value of --device
-  std::string_view flag;   // programs without this flag skip the row
+  std::string_view flag;   // flag of this program; a program without it ignores the row
   std::string_view use;    // advice for messages; empty: "use --FLAG"
 };
 

@@ -8,6 +8,7 @@ struct Overloaded : Functions... {
   using Functions::operator()...;
 };
 template <typename... Functions>
-Overloaded(Functions...) -> Overloaded<Functions...>;  // Clang before 17 does not deduce aggregates
+// Clang before 17 cannot deduce the arguments of an aggregate
+Overloaded(Functions...)->Overloaded<Functions...>;
 
 }  // namespace shale

@@ -30,7 +30,7 @@ bool read_exponent(std::string_view text, int64_t& exponent) {
   if (!text.empty() && text[0] == '+') text.remove_prefix(1);
   const char* end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(text.data(), end, exponent);
-  // kBound prevents overflow in arithmetic on exponents; sensible exponents are far below it.
+  // Bound of exponents, far above sensible ones. It prevents overflow in their arithmetic.
   constexpr int64_t kBound = 1'000'000;
   return error == std::errc{} && stop == end && -kBound < exponent && exponent < kBound;
 }
@@ -97,7 +97,8 @@ std::string shortest(T value) {
   return std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf";
 }
 
-// Appends the first character of `text`, escaped if it is not printable. Returns the bytes read.
+// Appends the first character of `text`, escaped if it is not printable. Returns the number of
+// bytes read.
 size_t append_printable(std::string_view text, std::string& out) {
   const Utf8Start start = utf8_start(text);
   const std::string_view all = text.substr(0, start.bytes);
@@ -226,7 +227,7 @@ std::string printable(std::string_view text, std::string_view kept) {
 
 std::string excerpt(std::string_view text, size_t longest) {
   std::string out;
-  size_t cut = 0;  // length to which `out` is cut if "..." must follow
+  size_t cut = 0;  // length of `out` before "...", if `text` is too long
   while (!text.empty()) {
     text.remove_prefix(append_printable(text, out));
     if (out.size() > longest) return out.substr(0, cut) + "...";
@@ -242,10 +243,11 @@ bool names_a_path(std::string_view text) {
 
 std::optional<std::string> nearest_name(std::string_view text, std::span<const std::string> names) {
   const std::string* nearest = nullptr;
-  size_t fewest = std::max<size_t>(2, text.size() / 2) + 1;  // more errors: the guess would mislead
+  size_t fewest = std::max<size_t>(2, text.size() / 2) + 1;  // more errors would mislead
   for (const std::string& name : names) {
     if (text.size() >= 2 && name.starts_with(text)) return name;
-    // The difference in length is a lower bound of the edit distance, and is cheap for long texts.
+    // The edit distance is at least the difference in length, which is cheap to compute for long
+    // texts.
     const auto [shorter, longer] = std::minmax({name.size(), text.size()});
     if (longer - shorter >= fewest) continue;
     const size_t slips = typing_slips(text, name);

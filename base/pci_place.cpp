@@ -17,7 +17,7 @@ namespace {
 constexpr int kMostCpus = 16384;
 constexpr size_t kLongestLine = 4096;
 
-// First line of a file in /sys; empty if the file cannot be read or the line has no end.
+// First line of a file in /sys. Empty if the file cannot be read or the line has no end.
 std::string line_of(const std::filesystem::path& file) {
   std::array<char, kLongestLine> text{};
   std::ifstream stream(file);
@@ -26,7 +26,7 @@ std::string line_of(const std::filesystem::path& file) {
   return std::string(read.substr(0, read.find('\n')));
 }
 
-// Integer in [least, most] from the file, or `otherwise`.
+// Returns the integer in the file if it is in [least, most], and `otherwise` if not.
 int number_of(const std::filesystem::path& file, int least, int most, int otherwise) {
   const auto value = parse_int(line_of(file));
   return value && *value >= least && *value <= most ? static_cast<int>(*value) : otherwise;
@@ -54,7 +54,8 @@ bool is_address(std::string_view text) {
          all_hex(text.substr(n - 4, 2)) && all_hex(text.substr(n - 1));
 }
 
-// Path from the host bridge to the device. Empty if `device` is not a path of PCI devices.
+// Names of the components from the host bridge to the device. Empty if `device` is not a path of
+// PCI devices.
 std::vector<std::string> bridges(const std::filesystem::path& device) {
   std::vector<std::string> path;
   for (const auto& part : device) {
@@ -83,7 +84,8 @@ size_t common_parts(const std::vector<std::string>& a, const std::vector<std::st
 
 }  // namespace
 
-// Line encoding of the PCI Express Base Specification: 8 of 10 bits up to 5 GT/s, then 128 of 130.
+// Subtracts the line encoding (PCI Express Base Specification). Up to 5 GT/s, 8 of 10 bits are
+// data; at higher rates, 128 of 130.
 double PciLink::bytes_per_second() const {
   const double coding = gigatransfers <= 5 ? 0.8 : 128.0 / 130;
   return gigatransfers * 1e9 * width * coding / 8;
@@ -122,7 +124,7 @@ PciPlace read_pci_place(std::string_view address, const std::string& sys) {
   place.path = bridges(device);
   std::filesystem::path folder = device;
   for (size_t part = place.path.size(); part-- > 2; folder = folder.parent_path()) {
-    if (part % 2 != 0) continue;  // a switch port: this link is inside the switch
+    if (part % 2 != 0) continue;  // the link between the two ports of a switch is inside it
     place.links.insert(place.links.begin(), read_link(folder.parent_path(), folder));
   }
   return place;

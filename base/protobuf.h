@@ -21,7 +21,8 @@ class ProtoMessage {
   // Appends a string or bytes.
   ProtoMessage& text(uint32_t field, std::string_view bytes);
   ProtoMessage& message(uint32_t field, const ProtoMessage& value);
-  // Appends the head of a string, bytes or message of `size` bytes, which the caller writes next.
+  // Appends the tag and length of a string, bytes or message of `size` bytes. The caller writes the
+  // contents next.
   ProtoMessage& head(uint32_t field, size_t size);
 
   const std::string& bytes() const { return bytes_; }

@@ -10,8 +10,8 @@ struct RemovedOption {
   std::string_view name;     // flag without dashes
   std::string_view value;    // removed value; empty: the whole option was removed
   std::string_view instead;  // what the error message suggests: "use --optimizer 1bit-adam"
-  // If the whole option was removed: its JSON value in checkpoints and --print-config files of runs
-  // that did not use it. Such values are accepted silently.
+  // If the whole option was removed: the JSON value that checkpoints and --print-config files have
+  // if a run did not use it. Such values are accepted silently.
   std::string_view unused = {};
   // If the whole option was removed: runs may resume without it (ConfigOption::may_change()).
   bool may_change = false;
@@ -21,7 +21,8 @@ struct RemovedOption {
 // lines and config files that still have it get an error with `instead`.
 std::span<const RemovedOption> removed_options();
 
-// Returns the row of a removed option, or of a removed value of an option; null if there is none.
+// Returns the row of a removed option, or of a removed value of an option. Null if nothing was
+// removed.
 const RemovedOption* find_removed_option(std::string_view name, std::string_view value = {});
 
 }  // namespace shale

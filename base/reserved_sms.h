@@ -9,18 +9,18 @@
 namespace shale {
 
 // Multiprocessors of a GPU, and how many of them collectives reserve. Kernels of the compute stream
-// that would fill the GPU leave these free: otherwise a block without a free multiprocessor would
+// that would fill the GPU leave these free. Otherwise a block without a free multiprocessor would
 // run after all other blocks have ended. Thread-safe.
 class ReservedSms {
  public:
   // Reservation of one collective. It lasts from the call of the collective until the host makes
-  // the compute stream wait for it. Both are points in the host's order of calls, which both
-  // streams follow.
+  // the compute stream wait for it. Both streams follow the order of the host's calls.
   class Hold {
    public:
     Hold() = default;
     // Collectives of one `stream` run one after another, so only their largest `count` matters;
-    // counts of several streams are added. `planned`: counts for planned() instead of for most().
+    // counts of several streams are added. `planned`: the reservation counts for planned() instead
+    // of most().
     Hold(ReservedSms& all, int count, const void* stream = nullptr, bool planned = false)
         : all_(&all), counts_(planned ? &all.planned_ : &all.now_), stream_(stream), count_(count) {
       const std::lock_guard lock(all.mutex_);
@@ -47,13 +47,13 @@ class ReservedSms {
     int count_ = 0;
   };
 
-  // Maximum number of SMs that the collectives now in flight reserve, added over all streams.
+  // Number of SMs that the collectives in flight reserve at most.
   int most() const { return sum_of(now_); }
-  // Maximum number of SMs that collectives of this run will reserve; plans of kernels leave them
+  // Number of SMs that collectives of this run will reserve at most. Plans of kernels leave them
   // free. It changes only when groups and links are made.
   int planned() const { return sum_of(planned_); }
 
-  // Minimum number of SMs over all ranks' GPUs; 0: not set, use the number of the GPU model.
+  // Number of SMs of the smallest GPU of all ranks; 0: not set, use the number of the GPU model.
   int total() const {
     const std::lock_guard lock(mutex_);
     return total_;
@@ -64,7 +64,7 @@ class ReservedSms {
   }
 
  private:
-  using Counts = std::map<const void*, std::multiset<int>>;  // by stream
+  using Counts = std::map<const void*, std::multiset<int>>;  // key: stream
   int sum_of(const Counts& counts) const {
     const std::lock_guard lock(mutex_);
     int sum = 0;

@@ -14,7 +14,8 @@ namespace shale {
 
 void stream_copy(std::byte* to, const std::byte* from, size_t bytes) {
   constexpr size_t kLine = 64;
-  // Bytes before the next cache line of the destination: only whole lines are written in one piece.
+  // Copy the bytes before the destination's next cache line separately, because only whole lines
+  // are written with one store.
   const size_t head = std::min(bytes, (kLine - reinterpret_cast<uintptr_t>(to) % kLine) % kLine);
   std::memcpy(to, from, head);
   to += head, from += head, bytes -= head;

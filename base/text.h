@@ -39,7 +39,8 @@ std::string cat(const Args&... args) {
   return out;
 }
 
-// Six significant digits, "0.333333": for people, not for reading back.
+// Formats a number with six significant digits, "0.333333". For people, because it does not read
+// back exactly.
 std::string format_number(double value);
 // Size for people: "1.5 GiB", "512 MiB", "17 B".
 std::string format_bytes(double bytes);

@@ -20,7 +20,7 @@
 namespace shale {
 namespace {
 
-// A signal handler can only access globals.
+// Results of the signal handler, which can only access globals.
 constexpr int kMaxFrames = 48;
 std::array<void*, kMaxFrames> frames;
 std::atomic<int> frame_count{0};  // -1: a sample is requested
@@ -32,8 +32,8 @@ int sample_signal() {
   return SIGRTMAX - 3;
 }
 
-// The handler neither allocates nor takes a lock: the constructor has run backtrace()'s one-time
-// initialisation, and glibc finds shared objects without a lock since 2.35.
+// Signal handler. It neither allocates nor takes a lock: the constructor has run backtrace()'s
+// one-time initialisation, and glibc finds shared objects without a lock since 2.35.
 void take_sample(int) {
   const int saved = errno;
   if (frame_count.load(std::memory_order_acquire) == -1) {
@@ -83,7 +83,7 @@ ThreadStack::ThreadStack() : thread_(pthread_self()) {
 }
 
 ThreadStack::~ThreadStack() {
-  signal(sample_signal(), SIG_IGN);  // a signal still in flight must not end the process
+  signal(sample_signal(), SIG_IGN);  // a signal that arrives later must not end the process
   const stack_t none{.ss_sp = nullptr, .ss_flags = SS_DISABLE, .ss_size = 0};
   if (owns_signal_stack_ && pthread_equal(pthread_self(), thread_) != 0) {
     sigaltstack(&none, nullptr);

@@ -56,8 +56,8 @@ void Timeline::end_top() noexcept {
     if (top.mark == StreamMarks::kNone) return;
     of_scopes_.push_back({.begin = top.mark, .end = mark(device_.stream), .name = top.name});
   } catch (const std::exception&) {
-    // The trace then lacks this slice. Recording continues; if the device has failed, another call
-    // reports its error.
+    // This slice is then missing in the trace. Recording continues; if the device has failed,
+    // another call reports its error.
   }
 }
 

@@ -21,7 +21,7 @@ namespace shale {
 struct TraceRecord {
   // Details of a slice besides its name.
   struct About {
-    uint64_t flow = 0;         // slices with the same flow belong together, across ranks; 0: none
+    uint64_t flow = 0;         // connects slices with the same number, across ranks; 0: none
     bool starts_flow = false;  // no other slice of the flow ends before this one begins
     std::vector<std::pair<std::string, int64_t>> numbers = {};
     std::vector<std::pair<std::string, std::string>> texts = {};
@@ -47,14 +47,15 @@ struct TraceRecord {
   std::string host = {};
   std::vector<std::string> names = {};
   std::vector<About> about = {};
-  // Slices by track name. Those of a track are disjoint or nested; they never overlap partly.
+  // Slices by track name. Slices of a track are disjoint or nested; they never overlap partly.
   std::map<std::string, std::vector<Slice>> tracks = {};
-  std::map<std::string, std::vector<Point>> counters = {};  // by name, which ends with the unit
+  // values by counter; a counter's name ends with its unit
+  std::map<std::string, std::vector<Point>> counters = {};
 
   friend bool operator==(const TraceRecord&, const TraceRecord&) = default;
 };
 
-// Creates numbered marks in the streams of a device, which reaches them later. Thread-safe.
+// Puts numbered marks into the streams of a device, which reaches them later. Thread-safe.
 class StreamMarks {
  public:
   static constexpr size_t kNone = static_cast<size_t>(-1);
@@ -64,21 +65,22 @@ class StreamMarks {
   virtual size_t mark(void* stream) = 0;
 };
 
-// Records the begin and end of scopes between start() and stop(); outside of that a scope costs one
-// branch. Trace scopes of the thread that called start() become slices of the track "host", nested
-// as they are; scopes of other threads are not recorded. Any thread may add completed slices.
+// Records the begin and end of scopes between start() and stop(); at other times a scope costs one
+// branch. Scopes of the thread that called start() become slices of the track "host", nested as
+// they are. Scopes of other threads are not recorded. Any thread may add completed slices.
 //
-// On an asynchronous device, scopes are also slices of the track "device": from the time when the
-// stream reached the work queued in the scope until it finished that work, by the device's clock.
+// On an asynchronous device, scopes are also slices of the track "device". Such a slice begins when
+// the stream reaches the work that was queued in the scope, and ends when it has finished that
+// work, by the device's clock.
 class Timeline final : public Tracer {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // Sources of further records besides the host's times. They must outlive the recording.
+  // Other sources of records than the host's clock. They must outlive the recording.
   struct Device {
     StreamMarks* marks = nullptr;  // null: the device runs synchronously with the host
     void* stream = nullptr;        // stream in which scopes queue their work
-    Tracer* ranges = nullptr;      // also receives the scopes, such as the device's profiler
+    Tracer* ranges = nullptr;      // told of each scope too; for example a profiler of the device
   };
   // start() and stop() must be called on one thread, outside of all scopes.
   void start(const Device& device);
@@ -89,8 +91,8 @@ class Timeline final : public Tracer {
   void enter(std::string_view name) override;
   void leave() noexcept override;
 
-  // A scope that need not end in order, or at all: close() also ends all scopes that were opened
-  // after it. To be called on the thread that called start().
+  // Begins a scope that may end in any order, or never. close() also ends all scopes that were
+  // opened after it. Call both on the thread that called start().
   size_t open(std::string_view name);
   void close(size_t opened) noexcept;
 
@@ -99,8 +101,8 @@ class Timeline final : public Tracer {
                  Clock::time_point end, TraceRecord::About about = {});
   // Marks a point in a stream's work for add_device_slice(); kNone if Device::marks is null.
   size_t mark(void* stream);
-  // Adds a slice to another track between two marks of one stream, which the device need not have
-  // reached yet. Dropped if a mark is kNone.
+  // Adds a slice between two marks of one stream to another track. The device need not have reached
+  // the marks yet. Drops the slice if a mark is kNone.
   void add_device_slice(const std::string& track, std::string_view name, size_t begin, size_t end,
                         TraceRecord::About about = {});
   // Records the current value of a counter.
@@ -126,7 +128,7 @@ class Timeline final : public Tracer {
     uint32_t name = 0;
     int32_t about = -1;
   };
-  uint32_t place_of(std::string_view name);  // this and keep() are called with the mutex held
+  uint32_t place_of(std::string_view name);  // called, as is keep(), with the mutex held
   int32_t keep(TraceRecord::About about);
   void end_top() noexcept;
 
@@ -137,7 +139,7 @@ class Timeline final : public Tracer {
   Device device_;
   std::map<std::string, std::vector<Marked>> marked_;  // device slices, by track
   std::vector<TraceRecord::Slice> host_;               // scopes of the thread that called start()
-  std::vector<Marked> of_scopes_;                      // slices of the same scopes on the device
+  std::vector<Marked> of_scopes_;  // slices of the scopes in host_, on the device
   std::deque<std::string> kept_names_;                 // owns the names that `places_` refers to
   std::unordered_map<std::string_view, uint32_t> places_;
   std::vector<Open> open_;

@@ -10,7 +10,7 @@
 
 namespace shale {
 
-// Adds up the time per name: kernel slots and phases of a step ("forward", "comm/wait").
+// Adds up times by name. Names are kernel slots and phases of a step ("forward", "comm/wait").
 // Thread-safe.
 class Tracer {
  public:

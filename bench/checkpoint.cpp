@@ -1,6 +1,6 @@
-// Compares the cost of checkpoints with plain transfers of the same bytes in one run: the pause of
-// training with a copy of the state in memory; the duration of a complete save and of loading with
-// plain sequential writing and reading of one file per rank on the same disk, through the page
+// Compares the cost of checkpoints with plain transfers of the same bytes in one run. Compares the
+// pause of training with a copy of the state in memory. Compares a complete save, and loading, with
+// plain sequential writing and reading of one file per rank on the same disk, both through the page
 // cache and with direct I/O:
 // mpirun -np 2 --bind-to none bench_checkpoint --out /where/checkpoints/go
 // With --weights, compares what --export and --init do with plain copies of the same file.

@@ -1,7 +1,7 @@
 // Compares collectives of a process group with equivalent MPI calls in one run:
 // mpirun -np 2 --bind-to none bench_collectives
-// With --axes: measures the collectives of every axis of a mesh, on all its groups at the same
-// time, and fits the link parameters for plans.
+// With --axes, measures the collectives of every axis of a mesh instead, on all groups of the axis
+// at the same time, and fits the link parameters for plans.
 #include <mpi.h>
 
 #include <algorithm>
@@ -79,7 +79,7 @@ void describe(ConfigSpec& spec, BenchConfig& c) {
       "--cluster deploy/clusters/cpu_host.json --cluster-out here.json");
 }
 
-// A measured collective of one size. `bytes` is the whole buffer: each rank's buffer for
+// A collective and its size. `bytes` is the size of the whole buffer: each rank's buffer for
 // all-reduce, broadcast and reduce, the input for reduce-scatter and all-to-all, the output for
 // all-gather, the root's output for gather.
 struct Case {
@@ -88,8 +88,8 @@ struct Case {
   int64_t count(int ranks) const { return bytes / 4 / ranks * ranks; }  // number of f32 elements
 };
 
-// Returns the minimum traffic on a rank's link, relative to the buffer, as nccl-tests does; this
-// makes numbers of ranks comparable.
+// Returns the minimum traffic on a rank's link, relative to the buffer. Multiplied by it, speeds on
+// different numbers of ranks can be compared, as in nccl-tests.
 double bus_factor(const std::string& op, int ranks) {
   const double n = ranks;
   if (op == "all_reduce_sum") return 2 * (n - 1) / n;
@@ -99,7 +99,7 @@ double bus_factor(const std::string& op, int ranks) {
 
 struct Memory {
   float* whole = nullptr;
-  float* other = nullptr;  // as long as `whole`
+  float* other = nullptr;  // buffer as long as `whole`
   float* slice = nullptr;
 };
 
@@ -156,8 +156,8 @@ struct Side {
   Samples samples;
 };
 
-// Each owner of a buffer writes it before every run, as backward does. Otherwise other cores would
-// still have parts of the buffer in their caches from the previous run.
+// Writes the buffers before every run, as backward does. Each owner writes its own buffer.
+// Otherwise other cores would still have parts of it in their caches from the previous run.
 void refill(const Memory& memory, int64_t count, int ranks) {
   std::fill_n(memory.whole, count, 1.f);
   std::fill_n(memory.slice, count / ranks, 1.f);

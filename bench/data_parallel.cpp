@@ -39,7 +39,7 @@ struct BenchConfig {
 
 struct Way {
   const char* name;
-  std::optional<int> zero;  // empty: data parallelism with an owner
+  std::optional<int> zero;  // nullopt: data parallelism with an owner
 };
 constexpr Way kWays[] = {{"owner", {}}, {"DDP", 0}, {"ZeRO-1", 1}, {"ZeRO-2", 2}, {"ZeRO-3", 3}};
 
@@ -72,10 +72,10 @@ TrainWork small_language_work(const BenchConfig& config) {
   return language_work("gpt2-6x384", sizes, {}, config.seq_len, /*seed=*/3);
 }
 
-// Resources that a step used on a rank.
+// What a step used on a rank.
 struct Used {
   double sent = 0, received = 0;  // bytes that this rank sent and received
-  // Bytes over a link: in both directions for a star, in one for a ring.
+  // Bytes over one link: the sum of both directions for a star, one direction for a ring.
   double link = 0;
   double memory = 0;  // peak bytes in use
   double cpu_s = 0;
@@ -85,7 +85,7 @@ struct Used {
 
 models::RunConfig run_config(int zero) {
   models::RunConfig run;
-  run.seed = 0;  // the same initial values as with an owner
+  run.seed = 0;  // seed of the initial values, as with an owner
   run.zero = zero;
   run.clip = 0;
   run.loss_scale = 0;

@@ -73,7 +73,7 @@ class Report {
  public:
   Report(const BenchDevice& device, const Peaks& peaks, size_t name_width)
       : vendor_(device.vendor_name()),
-        // On a GPU the units are TFLOP/s and TB/s, else GFLOP/s and GB/s.
+        // On a GPU the units are TFLOP/s and TB/s, otherwise GFLOP/s and GB/s.
         tera_(device.device().type == DeviceType::kCuda),
         peaks_(peaks),
         width_(int(name_width)) {
@@ -85,7 +85,8 @@ class Report {
   const std::vector<JsonText>& rows() const { return rows_; }
   int errors() const { return errors_; }
 
-  // foreign: name of the kernel that is compared; difference: ForeignKernel::compare().
+  // foreign: name of the user's kernel in the comparison. difference: result of
+  // ForeignKernel::compare().
   void add(const KernelCase& kernel, const kernels::Cost& cost, const Measured& measured,
            const std::string& foreign, double difference) {
     JsonText row;
@@ -268,8 +269,8 @@ void drop_missing(std::vector<KernelCase>& cases, BenchDevice& device) {
   std::fflush(stdout);
 }
 
-// Returns the compiled function of --foreign; none without the flag. The function is not told the
-// dtype, nor the kernel that it is compared with.
+// Returns the compiled function of --foreign, nullopt without the flag. The function gets neither
+// the dtype nor the name of the kernel to compare with.
 std::optional<ForeignKernel> foreign_kernel(const BenchConfig& config,
                                             const std::vector<KernelCase>& cases) {
   if (config.foreign.empty()) return {};

@@ -24,7 +24,7 @@ Json read_json(const std::filesystem::path& path) {
   return document;
 }
 
-// Reads all .json files of the folder, by name.
+// Reads all .json files of the folder, in the order of their names.
 std::vector<Json> read_folder(const std::string& folder) {
   if (!std::filesystem::is_directory(folder)) {
     throw MissingInputError(cat("--rows: ", folder, " is no folder"));

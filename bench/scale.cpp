@@ -1,6 +1,7 @@
-// Counts the requests of a rank of a large job to its peers and the file system, per step, save,
-// resume, export and load. One process runs the real code for one rank at a time over a simulated
-// group. bench_scale --ranks 4096 --out /dev/shm/scale
+// Counts the requests of one rank of a large job to its peers and to the file system, per step,
+// save, resume, export and load. One process runs the real code for one rank at a time over a
+// simulated group.
+// bench_scale --ranks 4096 --out /dev/shm/scale
 #include <unistd.h>
 
 #include <algorithm>
@@ -96,7 +97,7 @@ Table own_work(int ranks, const std::string& folder) {
          << '\n';
   }
   rows.close();
-  sync();  // the rows of a run are on the disk when it ends
+  sync();  // writes the run's rows to disk before it ends
   add("resuming 10 million rows of metrics, 100 of them dropped",
       [&] { drop_metrics_after(metrics, kRows - 100); });
   return table;

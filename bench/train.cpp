@@ -1,6 +1,7 @@
-// Times whole training steps and their phases, compared with their GEMMs and convolutions alone:
+// Times whole training steps and their phases, and compares them with their GEMMs and convolutions
+// alone:
 // bench_train --model gpt2-124m --dtype bf16 --threads 2
-// or gives a breakdown of a step's time: bench_train --breakdown
+// Or breaks down the time of a step: bench_train --breakdown
 #include <omp.h>
 
 #include <cstdio>
@@ -39,7 +40,7 @@ struct BenchConfig {
   bool no_overlap = false;
   bool memory = false;
   bool breakdown = false;
-  int64_t generate = 0;  // tokens; 0: measures training steps
+  int64_t generate = 0;  // number of tokens to generate; 0: measure training steps
   std::string json;
 };
 
@@ -116,14 +117,14 @@ void describe(ConfigSpec& spec, BenchConfig& c) {
 // Results of the measured steps on this rank.
 struct Measured {
   Samples step, exposed, floor;
-  Samples optimizer, optimizer_floor;        // the optimizer's part of the step and of the floor
-  double wall_seconds = 0, cpu_seconds = 0;  // time of the steps only
+  Samples optimizer, optimizer_floor;        // times of the optimizer in the step and in the floor
+  double wall_seconds = 0, cpu_seconds = 0;  // time of the steps alone
   float loss = 0;
   std::string floor_missing;  // why there is no floor
 };
 
-// Floors (ProductFloor) of all GEMMs of a step, and of the optimizer's GEMMs; null: there are no
-// GEMMs, or they cannot be timed.
+// Floors (ProductFloor) of all GEMMs of a step, and of the optimizer's GEMMs. Null: there are no
+// such GEMMs, or they cannot be timed.
 struct Floors {
   std::unique_ptr<ProductFloor> step, optimizer;
 };
@@ -146,7 +147,7 @@ Floors make_floors(const KernelRecorder& recorder, Measured& measured) {
   return floors;
 }
 
-// Runs steps and their floors alternately, so that disturbances affect both.
+// Runs steps and their floors in turn, so that disturbances affect both.
 void measure(const BenchConfig& config, TrainLoop& loop, KernelRecorder& recorder,
              const Floors& floors, Measured& measured) {
   ProductFloor* const floor = floors.step.get();
@@ -214,7 +215,7 @@ Json step_row(const BenchConfig& config, int ranks, const TrainLoop& loop, const
   row["optimizer_ms"] = m.optimizer.median() * 1e3;
   row["exposed_comm_ms"] = m.exposed.median() * 1e3;
   row["cpu_share"] = m.cpu_seconds / m.step.sum() / config.train.threads;
-  // With a CUDA graph, kernels were observed only during its capture.
+  // With a CUDA graph, kernels are observed only during the capture.
   if (!config.train.cuda_graph) {
     row["gemm_gflop"] = flops_of(parts, "gemm") / 1e9;
     row["conv_gflop"] = flops_of(parts, "conv") / 1e9;
@@ -280,7 +281,8 @@ void print_summary(const Json& row, const TrainLoop& loop, const Measured& m) {
 
 void report(const BenchConfig& config, int ranks, const Machine& machine, const TrainLoop& loop,
             const KernelRecorder& recorder, const ProductFloor* floor, const Measured& m) {
-  // On other devices the host's clock measures the launch of a kernel only; use --breakdown there.
+  // On other devices, the host's clock would measure only the launch of a kernel. Use --breakdown
+  // for them.
   const bool on_cpu = loop.device().type == DeviceType::kCpu;
   const double mean = m.step.sum() / double(config.steps);
   const auto parts = step_rows(loop, recorder, config.steps);
@@ -328,9 +330,10 @@ void report_breakdown(const BenchConfig& config, int ranks, const Machine& machi
                 {{"steps", config.steps}, {"warmup", config.warmup}, {"breakdown", true}}, rows);
 }
 
-// Times greedy generation with random weights, in turns with the GEMMs of a generation alone.
+// Times greedy generation with random weights. Between generations, times the GEMMs of a generation
+// alone.
 int run_generation(const BenchConfig& config, const Machine& machine, bool with_floor) {
-  omp_set_num_threads(config.train.threads);  // of oneDNN
+  omp_set_num_threads(config.train.threads);  // oneDNN's threads
   TrainOptions longer = config.train;
   longer.seq_len += config.generate;
   Tracer tracer;
@@ -479,7 +482,7 @@ int run(comm::World& world, int argc, char** argv) {
   check(config, world.size());
   const bool with_floor =
       !config.no_floor && !config.breakdown && config.train.device.type == DeviceType::kCpu;
-  // This runs before the benchmark starts work, so the machine's load is that of other programs.
+  // Runs before the benchmark starts work, so the machine's load is that of other programs.
   Machine machine = describe_machine();
   machine.onednn = onednn_version();
   if (config.memory) return run_memory(config, machine, world);

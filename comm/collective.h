@@ -43,7 +43,7 @@ std::string_view op_name(CollectiveOp op);  // "all_reduce_sum"
 // One collective as passed to a backend. Views are contiguous vectors.
 struct CollectiveCall {
   CollectiveOp op = CollectiveOp::kBarrier;
-  View in;   // this rank's input; for operations in place the same as out
+  View in;   // this rank's input; the same as `out` for operations in place
   View out;  // this rank's output
   int root = 0;
   std::string tag;
@@ -56,9 +56,9 @@ struct CollectiveCall {
   uint64_t balance = 0;  // kAllToAllV only: pair_balance()
   int64_t step = -1;     // see CollectiveOptions
 
-  // Number of elements of the smaller view, `in` or `out`; for a gather of `in`, because only
-  // the root has an output. Must be equal on all ranks. 0 for kAllToAllV, where ranks' counts
-  // differ.
+  // Number of elements of the smaller view, `in` or `out`. For a gather it is that of `in`, because
+  // only the root has an output. Must be equal on all ranks. 0 for kAllToAllV, whose counts differ
+  // between ranks.
   int64_t count() const {
     if (op == CollectiveOp::kAllToAllV) return 0;
     return op == CollectiveOp::kGather ? in.numel() : std::min(in.numel(), out.numel());

@@ -20,7 +20,7 @@ namespace shale::comm {
 // queued before it, because two thread switches take longer than a small collective.
 class CommQueue {
  public:
-  // blocking: nothing else computes on this core during the job.
+  // blocking: the caller waits, so nothing else computes on this core during the job.
   using Job = std::function<void(bool blocking)>;
 
   CommQueue() = default;

@@ -28,8 +28,7 @@ std::unique_ptr<HostGroup> make_host_group(std::shared_ptr<WorldContext> context
 
 namespace {
 
-// All ranks plan kernels for as many SMs as the smallest of their GPUs has, so that they add up in
-// the same order.
+// Plans kernels for the smallest GPU of all ranks. Otherwise ranks would add in different orders.
 void agree_on_sms(HostGroup& host, ReservedSms& sms) {
   for (const std::string& count : host.all_gather_bytes(cat(sms.total()), "SMs")) {
     sms.limit(std::stoi(count));

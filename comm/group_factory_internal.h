@@ -12,13 +12,13 @@ class DeviceBackend;
 
 namespace shale::comm {
 
-// A group over `comm`, for host memory: `self` if it has one rank, else `mpi`. Collective.
+// Makes a group over `comm` for host memory: "self" for one rank, otherwise "mpi". Collective.
 std::unique_ptr<HostGroup> make_host_group(std::shared_ptr<WorldContext> context, MpiComm comm,
                                            const GroupOptions& options);
 
-// A group of the same ranks for tensors of `device`: `host` itself on the CPU, else `nccl` or
-// `staged`, according to its options. Throws UnavailableError if that transport is unavailable.
-// Collective.
+// Makes a group of the same ranks for tensors of `device`. On the CPU it is `host` itself, on a GPU
+// "nccl" or "staged", according to the options of `host`. Throws UnavailableError if that backend
+// is unavailable. Collective.
 std::unique_ptr<ProcessGroup> make_device_group(std::shared_ptr<WorldContext> context,
                                                 std::unique_ptr<HostGroup> host,
                                                 DeviceBackend& device);

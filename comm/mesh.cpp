@@ -144,7 +144,7 @@ std::vector<int> MeshLayout::lowest_peers(const std::vector<std::string_view>& a
 }
 
 std::vector<MeshAxis> hybrid_axes(ProcessGroup& group, int local_rank, int local_size) {
-  // A node's ranks count from 0 up; all nodes must have the same number of ranks.
+  // On each node the local ranks must be 0, 1, 2, ..., and all nodes must have equally many.
   const auto nodes = group.all_gather_bytes(cat(local_rank, " of ", local_size), "hybrid_axes");
   for (size_t r = 0; r < nodes.size(); ++r) {
     const std::string want = cat(r % static_cast<size_t>(local_size), " of ", local_size);
@@ -171,7 +171,7 @@ ProcessGroup& Mesh::flatten(const std::vector<std::string_view>& axes) {
       if (layout_.size(axis) > 1) name += cat(name.empty() ? "" : "+", axis);
     }
     if (name.empty()) name = axes.empty() ? "self" : axes.front();
-    group = group_.split(layout_.lowest_peers(axes), name);  // the lowest peers identify the groups
+    group = group_.split(layout_.lowest_peers(axes), name);  // same lowest peer: same group
   }
   return *group;
 }

@@ -10,9 +10,9 @@
 
 namespace shale::comm {
 
-// Throws CommError unless `result` is success. MPI's default handler ends the job on an error,
-// which is intended: with a handler that returns, one rank was seen to get an error while its peer
-// continued. check_mpi() is for calls that return errors with any handler.
+// Throws CommError unless `result` is success. MPI's default error handler ends the job instead of
+// returning an error, which is intended: with a handler that returns, one rank was seen to get an
+// error while its peer continued. The check is for calls that return errors with any handler.
 inline void check_mpi(int result, const char* call) {
   if (result == MPI_SUCCESS) return;
   char text[MPI_MAX_ERROR_STRING] = {};
@@ -31,9 +31,9 @@ inline bool mpi_running() {
 // Throws an error unless a World can be a guest in this communicator (see World).
 void check_for_guest(MPI_Comm comm);
 
-// Round of a dissemination all-gather, which takes log2(ranks) rounds. Each rank has the values of
-// `held` ranks, beginning with its own, and gets `count` more from rank `from`, `held` places after
-// it.
+// One round of a dissemination all-gather, which takes log2(ranks) rounds. Before the round, each
+// rank has the values of `held` consecutive ranks, of which it is the first. In the round it
+// receives the next `count` values from the rank `from`, which is `held` ranks after it.
 struct GatherRound {
   GatherRound(int rank, int ranks, int held)
       : count(std::min(held, ranks - held)),

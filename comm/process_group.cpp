@@ -13,7 +13,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Returns `view` as a vector. Throws ShapeError naming the argument.
+// Returns `view` as a vector. Throws ShapeError that names the argument.
 View as_vector(CollectiveOp op, const char* argument, const View& view) {
   if (!view.contiguous()) {
     throw ShapeError(cat(op_name(op), ": ", argument, " is ", view, " and not contiguous"));
@@ -42,7 +42,8 @@ void check_slices(CollectiveOp op, const View& whole, const View& slice, int ran
   }
 }
 
-// Checks that `slice` overlaps only this rank's slice of `whole`: transfers run at the same time.
+// Checks that `slice` overlaps no slice of `whole` but that of this rank, because transfers of all
+// slices run at the same time.
 void check_overlap(CollectiveOp op, const View& whole, const View& slice, int rank) {
   if (slice.bytes() == 0) return;
   const auto* begin = static_cast<const std::byte*>(whole.data);
@@ -58,7 +59,7 @@ void check_root(CollectiveOp op, int root, int ranks) {
   throw ShapeError(cat(op_name(op), ": root is ", root, ", expected 0 to ", ranks - 1));
 }
 
-// Checks that in and out do not overlap: transfers of all slices overlap in time.
+// Checks that in and out do not overlap, because transfers of all slices run at the same time.
 void check_apart(CollectiveOp op, const View& in, const View& out) {
   const auto* given = static_cast<const std::byte*>(in.data);
   const auto* received = static_cast<const std::byte*>(out.data);
@@ -84,7 +85,7 @@ void check_counts(const char* argument, const View& view, std::span<const int64_
                        ", the elements of ", argument));
 }
 
-// Packs texts for a gather into slices of one length; each text follows its own length.
+// A gather needs slices of equal length. Each slice has the length of its text, then the text.
 constexpr size_t kLengthBytes = sizeof(int64_t);
 
 std::vector<uint8_t> with_length(std::string_view text, int64_t longest) {

@@ -6,7 +6,7 @@
 
 namespace shale::comm {
 
-// Compares a description of something that must be equal on all ranks, such as the input data.
+// Checks that something is equal on all ranks, such as the input data. mine: its description.
 // Throws CommError on every rank, naming `what` and the ranks that differ from rank 0. Collective,
 // blocking.
 void require_same_on_all(ProcessGroup& group, std::string_view what, std::string_view mine);

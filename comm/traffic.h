@@ -17,18 +17,18 @@ std::string_view traffic_name(Traffic traffic);  // "gradients"
 
 struct TrafficTotals {
   int64_t calls = 0;
-  double sent_bytes = 0;       // sent by this rank, see ring_bytes()
-  double exposed_seconds = 0;  // time for which the program was blocked, in wait() and in blocking
-                               // calls
-  // Host memory only: bytes really sent to other hosts or NUMA nodes (comm/hosts/topology.h).
+  double sent_bytes = 0;  // bytes sent by this rank, see ring_bytes()
+  double exposed_seconds = 0;  // time for which wait() and blocking calls blocked the program
+  // Only for host memory: bytes that were really sent to other hosts or NUMA nodes
+  // (comm/hosts/topology.h).
   double crossing_bytes = 0;
 };
 
-// Bytes that one of `ranks` ranks sends when a collective uses a ring, the algorithm that sends
-// least: all-reduce 2 (N-1)/N of the buffer; reduce-scatter and all-gather (N-1)/N of the whole. As
-// means over the ranks: broadcast and reduce (N-1)/N of the buffer, gather (N-1)/N of a slice, an
-// all-to-all (N-1)/N of a rank's input. A backend may really send another amount (ranks of one node
-// share memory and send nothing). These numbers are for comparing plans.
+// Bytes that one of N = `ranks` ranks sends if a collective uses a ring, the algorithm that sends
+// the fewest bytes. All-reduce: 2 (N-1)/N of the buffer. Reduce-scatter and all-gather: (N-1)/N of
+// the whole. Broadcast and reduce: (N-1)/N of the buffer, as a mean over the ranks. Gather: (N-1)/N
+// of a slice, as a mean. All-to-all: (N-1)/N of a rank's input. Use the result to compare plans. A
+// backend may send another amount: ranks of one node share memory and send nothing.
 double ring_bytes(const CollectiveCall& call, int ranks);
 
 // Traffic statistics of a group and of the groups split from it. Thread-safe.
@@ -40,7 +40,7 @@ class TrafficMeter {
   // Mark the start and end of a collective. Called by backends on host memory.
   void begin_flight();
   void end_flight();
-  // Everything that is added here is from now on added to `parent` too.
+  // From now on, also adds everything to `parent`.
   void set_parent(std::shared_ptr<TrafficMeter> parent) { parent_ = std::move(parent); }
 
   TrafficTotals totals(Traffic traffic) const;

@@ -30,19 +30,19 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Time for which a failed rank waits for other ranks to fail too, before it ends the job. Wrong
-// flags and missing files make all ranks fail within milliseconds.
+// A failed rank waits this long for other ranks to fail too, before it ends the job. Wrong flags
+// and missing files make all ranks fail within milliseconds.
 constexpr std::chrono::milliseconds kTogether{200};
-// Time for the reports of ranks that failed because of the first failure. Enough to collect a
-// stack, with some reserve; the launcher kills the ranks afterwards.
+// Time for the reports of ranks that failed because of the first failure. It is enough to collect a
+// stack. Afterwards the launcher kills the ranks.
 constexpr std::chrono::milliseconds kReports{700};
-// Time for which other ranks wait for the responsible rank to end the job.
+// Other ranks wait this long for the responsible rank to end the job.
 constexpr std::chrono::milliseconds kPatience{1500};
-// Time limit of MPI_Abort: it asks a daemon on this host, which may ask one on an unreachable host.
+// Time limit of MPI_Abort. It asks a daemon on this host, which may ask one on an unreachable host.
 constexpr std::chrono::milliseconds kAbortPatience{2000};
 
-// torchrun and similar launchers set rank numbers but start no MPI: each process would be the only
-// rank of its own run, and all would write to the same files.
+// Refuses launchers such as torchrun, which set rank numbers but start no MPI. Each process would
+// be the only rank of its own run, and all would write to the same files.
 void refuse_other_launchers() {
   const char *rank = std::getenv("RANK"), *size = std::getenv("WORLD_SIZE");
   if (rank == nullptr || size == nullptr || std::string_view(size) == "1") return;
@@ -75,7 +75,8 @@ void print_failure(std::string_view message, int rank, int size) {
   _exit(code);
 }
 
-// True if two messages report the same failure. Times without a heartbeat may differ between ranks.
+// True if two messages report the same failure. Messages about missing heartbeats may differ in
+// their times.
 bool tell_the_same(std::string_view one, std::string_view other) {
   return one == other || (one.starts_with(kNoHeartbeat) && other.starts_with(kNoHeartbeat));
 }
@@ -115,11 +116,12 @@ struct World::Impl {
   void become_guest(MPI_Comm comm);
   void join();         // connects this rank with the other ranks of `all`
   void leave_mpi();    // collective
-  void leave_alone();  // leaves a failed guest: other ranks no longer wait
+  void leave_alone();  // ends a failed World in a program that started MPI itself
   std::unique_ptr<HostGroup> host_group(const GroupOptions& options);
   // caused: another rank failed first and reports the failure itself.
   int fail(ExitCode code, std::string_view message, bool caused);
-  // Runs on the watchdog's thread: does not return unless the main thread already ends the run.
+  // Runs on the watchdog's thread. Returns only in a guest, or if the main thread is already ending
+  // the run.
   void fail_from_watchdog(const std::string& message, bool caused);
   int end_run(ExitCode code, std::string_view message, bool caused);
   std::vector<FailureBoard::Report> wait_for_others();
@@ -155,7 +157,7 @@ void World::Impl::become_guest(MPI_Comm comm) {
   MPI_Comm copy = MPI_COMM_NULL;
   check_mpi(MPI_Comm_dup(comm, &copy), "MPI_Comm_dup");
   duplicate = MpiComm(copy);
-  // Makes calls return errors: MPI's default handler would end the program's processes.
+  // Make calls return errors. MPI's default handler would end the program's processes.
   check_mpi(MPI_Comm_set_errhandler(copy, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
   guest = true;
   all = copy;
@@ -200,7 +202,7 @@ World::World(const MpiCommunicator& communicator) : impl_(std::make_unique<Impl>
 }
 
 World::~World() {
-  // Tensors that outlive the World free their memory there.
+  // Tensors may outlive the World, and free their memory in the context.
   if (impl_->context->memory.allocated_bytes() > 0) kept_until_exit().push_back(impl_->context);
   if (!impl_->context->mpi) return;
   if (!mpi_running()) {
@@ -209,7 +211,7 @@ World::~World() {
     return;
   }
   if (std::uncaught_exceptions() > 0) {
-    // MPI_Finalize would wait for ranks that wait for this one.
+    // Other ranks may wait for this one, so MPI_Finalize would never return.
     fail(ExitCode::kInternal, "an exception left the scope of the World");
   }
   const bool lost = impl_->guest && impl_->failing;
@@ -236,13 +238,13 @@ void World::Impl::leave_mpi() {
   if (!guest) MPI_Finalize();
 }
 
-// Keeps a failed guest's shared memory until the process ends: peers may still write to it, and
-// freeing an MPI window is collective.
+// Ends a World that has failed in a program that started MPI itself. Keeps its shared memory until
+// the process ends: peers may still write to it, and freeing an MPI window is collective.
 void World::Impl::leave_alone() {
   std::vector<std::shared_ptr<void>>& kept = kept_until_exit();
   for (CommQueue& queue : context->queues) queue.cancel();
   watchdog.reset();
-  if (mpi_running() && context->size > 1) meet_soon();  // ranks that have not failed wait for all
+  if (mpi_running() && context->size > 1) meet_soon();  // other ranks wait for this one
   kept.insert(kept.end(), context->kept.begin(), context->kept.end());
   kept.push_back(std::shared_ptr<NodeMemory>(std::move(board_memory)));
   kept.push_back(std::make_shared<MpiComm>(std::move(node)));
@@ -314,7 +316,7 @@ Device World::device(const DeviceWish& wish) {
 }
 
 Device World::device(const DeviceWish& wish, const GpuList& gpus) {
-  // Lines: the host, its identity, the reason for having no GPU, then the GPUs.
+  // Lines of this text: the host, its identity, the reason for having no GPU, then the GPUs.
   std::string mine = cat(host_name(), '\n', host_identity(), '\n', gpus.why_none, '\n');
   for (const std::string& id : gpus.ids) mine += id + '\n';
   std::vector<RankGpus> ranks;
@@ -348,7 +350,7 @@ void World::finish() {
 
 bool World::Impl::meet() {
   if (finished) return true;
-  // Enters the barrier once: a rank that was at the end when another failed is already in it.
+  // Enter the barrier only once. If a rank was at the end when another failed, it is already in it.
   if (meeting == MPI_REQUEST_NULL) {
     check_mpi(MPI_Ibarrier(all, &meeting), "MPI_Ibarrier");
   }
@@ -367,8 +369,8 @@ bool World::Impl::meet_soon() {
   return true;
 }
 
-// Waits for the failures on this node: of all ranks, or of those that fail soon after the first
-// failed rank.
+// Waits for failures on this node: until all ranks have failed, or until kTogether after the first
+// failure.
 std::vector<FailureBoard::Report> World::Impl::wait_for_others() {
   for (;;) {
     auto reports = context->board.reports();
@@ -385,7 +387,7 @@ int World::Impl::fail(ExitCode code, std::string_view message, bool caused) {
   if (watchdog != nullptr) watchdog->main_is_failing();
   if (failing.exchange(true)) {
     if (guest) return static_cast<int>(code);
-    // The watchdog ends this process before the sleep is over.
+    // The other thread, which is ending the run, ends this process before the sleep is over.
     std::this_thread::sleep_for(kTogether + kPatience + 2 * kAbortPatience);
     _exit(static_cast<int>(code));
   }
@@ -395,7 +397,7 @@ int World::Impl::fail(ExitCode code, std::string_view message, bool caused) {
 void World::Impl::fail_from_watchdog(const std::string& message, bool caused) {
   if (failing.exchange(true)) return;
   const int code = end_run(ExitCode::kComm, message, caused);
-  if (!guest) abort_job(code);  // else the board informs the main thread, when it waits for others
+  if (!guest) abort_job(code);  // otherwise the board tells the main thread when it waits
 }
 
 int World::Impl::end_run(ExitCode code, std::string_view message, bool caused) {
@@ -419,8 +421,8 @@ int World::Impl::end_run(ExitCode code, std::string_view message, bool caused) {
                           (report.code == static_cast<int>(code) && code == ExitCode::kUsage);
     silent = silent || (report.rank < context->local_rank && tells_it);
   }
-  // If several hosts fail at once, as after a time-out, only the one with the lowest rank prints
-  // why.
+  // Several hosts may fail at once, for example after a time-out. Then only the one with the lowest
+  // rank prints why.
   if (code == ExitCode::kComm && watchdog != nullptr) {
     silent = silent || watchdog->lower_rank_fails();
   }
@@ -456,7 +458,8 @@ std::string mpi_version() {
 
 namespace {
 
-// Sets the rank in process_log() during its lifetime. A guest's program may have its own ranks.
+// Sets the rank in process_log() during its lifetime. Not used in a program that started MPI
+// itself, which may have its own ranks.
 class LogRank {
  public:
   explicit LogRank(int rank) : before_(process_log().set_rank(rank)) {}
@@ -481,7 +484,7 @@ int run_in(const std::function<std::unique_ptr<World>()>& make,
     return code;
   } catch (...) {
     if (world != nullptr) return world->fail(std::current_exception());
-    // A World that could not be made has no fail(): this reports the error instead.
+    // If the World could not be made, World::fail() is not available, so report the error here.
     const Failure failure = failure_of(std::current_exception());
     print_failure(failure.message, 0, 1);
     return static_cast<int>(failure.code);

@@ -26,15 +26,15 @@ struct WorldContext {
   int local_size = 1;
   bool mpi = false;
   bool peers_can_map = true;      // processes of this node may map each other's memory
-  bool requests_pending = false;  // true: MPI_Finalize could hang
+  bool requests_pending = false;  // true: requests are unfinished, and MPI_Finalize could hang
   bool crowded = false;           // more ranks on this node than cores
-  std::vector<int> numa_nodes;    // by rank of the World; empty: not set
+  std::vector<int> numa_nodes;    // NUMA node of each rank of the World; empty: not set
   SharedMemory memory;
   FailureBoard board;
   RecentCollectives recent;
   RankPlaces places;
   Heartbeats signs;
-  std::atomic<Timeline*> timeline = nullptr;  // recorder of device activity of groups, or null
+  std::atomic<Timeline*> timeline = nullptr;  // records device activity of groups; may be null
   // Memory of failed groups, to which peers and MPI may still write. Freed after MPI_Finalize.
   std::vector<std::shared_ptr<void>> kept;
   CommQueue& queue(Lane lane) { return queues[static_cast<size_t>(lane)]; }

@@ -1,4 +1,5 @@
-// For builds without a JSON library (SHALE_KERNELS_ONLY): reading a configuration file is an error.
+// For builds without a JSON library (SHALE_KERNELS_ONLY). Reading a configuration file throws an
+// error.
 #include "shale/base/config_internal.h"
 #include "shale/base/error.h"
 

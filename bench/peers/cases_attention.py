@@ -26,8 +26,8 @@ class Shape:
     ragged: bool = False  # sequence b has T - b T / (2 B) tokens
     window: bool = False  # each query sees T / 8 keys
     documents: bool = False  # 8 documents of T / 8 tokens in each sequence
-    softcap: float = 0.0  # 0: no softcap
-    deterministic: bool = False  # backward without atomics; forward is the same
+    softcap: float = 0.0  # 0: without softcap
+    deterministic: bool = False  # backward must not use atomics; forward is the same
 
     @property
     def variant(self):
@@ -144,7 +144,7 @@ class AttentionCases:
     def __init__(self, cases, shape, backward):
         self.cases, self.shape, self.backward = cases, shape, backward
         self.name = f"attention_{'bwd' if backward else 'fwd'}/{shape.variant}/{shape.label}"
-        heads = shape.H * (8 if backward else 4) / 2  # half of the tensors have q's heads, half k's
+        heads = shape.H * (8 if backward else 4) / 2  # half have q's heads, half k's
         heads += heads / shape.shared
         rows = shape.B * shape.T
         gbytes = (rows * heads * shape.D * cases.size + rows * shape.H * 4) * 1e-9
@@ -172,9 +172,9 @@ class AttentionCases:
             if self.shape.hides_keys or self.shape.softcap:
                 break  # PyTorch's fused attention supports no such mask, and no softcap
             if backend == "math" and self.shape.T > 2048:
-                continue  # it stores the T x T matrix
+                continue  # "math" stores the T x T matrix
             if backend in ("cuDNN", "flash") and self.cases.name == "fp32":
-                continue  # it supports only 16-bit dtypes
+                continue  # cuDNN and flash support only 16-bit dtypes
             self.cases.add(self.name, f"PyTorch SDPA, {backend}", self.cost, lambda which=which:
                            self.maker(scaled_dot_product(self.shape, which), heads_first=True))
         impl = f"PyTorch FlexAttention ({self.cases.language})"

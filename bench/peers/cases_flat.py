@@ -27,7 +27,7 @@ def add_loss(cases, label, tokens, vocab, padded):
     name, tensor_bytes = f"cross_entropy/grad/{label}", 2 * tokens * padded * cases.size
     cost = (0, (tensor_bytes + 8 * tokens) * 1e-9)
 
-    # The libraries' kernels treat all `padded` columns as logits; they move the same bytes.
+    # The libraries' kernels treat all `padded` columns as logits, but move as many bytes.
     def maker(loss):
         def make():
             logits = cases.randn(tokens, padded, grad=True)

@@ -22,7 +22,7 @@ def add_layer(cases, name, edge, inner, outer, kernel, stride):
     out_edge = (edge + 2 * padding - kernel) // stride + 1
     weight = outer * inner * kernel * kernel
     x_count, y_count = n * inner * edge * edge, n * outer * out_edge * out_edge
-    # This counts the multiplications of all windows, including those in the padding.
+    # Counts the multiplications of all windows, including those in the padding.
     gflop = 2e-9 * n * out_edge * out_edge * weight
     tensor_bytes = (x_count + y_count + weight) * cases.size
     impl = f"PyTorch ({cases.convolutions})"

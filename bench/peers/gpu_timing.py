@@ -20,8 +20,8 @@ class Times:
 
     seconds: list  # seconds of each call, sorted
     launch: str = "stream"  # "graph": calls were captured as a CUDA graph and replayed
-    host_bound: bool = False  # launching a call in Python took about as long as running it
-    graph_error: str = ""  # why calls that the host limits could not be captured
+    host_bound: bool = False  # launching a call from Python took about as long as running it
+    graph_error: str = ""  # why calls with a slow launch could not be captured
 
 
 class Clock:
@@ -39,7 +39,7 @@ class Clock:
     def rotation_bytes(self):
         """Returns the bytes of operands to use in turn: four times the cache."""
         if not self.on_gpu:
-            return 1  # the CPU is only for trials of this script
+            return 1  # a CPU is used only to try this script out
         cache = torch.cuda.get_device_properties(self.device).L2_cache_size
         return min(max(4 * cache, 128 << 20), 1 << 30)
 

@@ -91,7 +91,7 @@ def usage_error(message):
 
 def set_up_pytorch():
     torch.manual_seed(0)
-    # As in the f32 GEMMs of bench_kernels by cuBLASLt: no tf32.
+    # Without tf32, like the f32 GEMMs of bench_kernels with cuBLASLt.
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
     torch.backends.cudnn.benchmark = True  # cuDNN times its algorithms for each new shape
@@ -118,14 +118,14 @@ class Measurer:
     def __init__(self, args, reporter, there):
         self.device, self.reporter, self.there = args.device, reporter, there
         self.clock = Clock(args.device, args.min_time)
-        self.has = {}  # whether a library can be imported, by library
+        self.has = {}  # for each library: whether it can be imported
 
     def check(self, library):
         """Adds one row if the library cannot be imported."""
         if library in self.has:
             return self.has[library]
         row = {"name": library.modules[0], "impl": library.impl}
-        # Importing it may have crashed the previous worker.
+        # The import may have crashed the previous worker.
         if (row["name"], row["impl"]) in self.there:
             self.has[library] = False
             return False
@@ -144,7 +144,8 @@ class Measurer:
         """Measures one row. Returns whether the GPU is still usable."""
         row = case.fields()
         self.reporter.say(begin=row)
-        # This makes torch.compile compile for the sizes of this case, independent of earlier cases.
+        # Makes torch.compile compile for the sizes of this case alone, whatever earlier cases
+        # compiled.
         torch.compiler.reset()
         try:
             times = self.clock.measure(case.prepare())

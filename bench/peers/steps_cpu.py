@@ -81,7 +81,7 @@ TEXT = {
         rope_theta=1e4, tie_word_embeddings=False)),
 }
 LORA_RANK = 16
-PROMPT = 16  # tokens before those that a step of NAME-generate makes
+PROMPT = 16  # tokens of the prompt in a step of NAME-generate
 
 
 def language_model(name, args):
@@ -141,8 +141,8 @@ def generation(name, args):
 
     model = language_model(name, args).eval()
     model.to(torch.bfloat16 if args.dtype == "bf16" else torch.float32)
-    model.generation_config.eos_token_id = None  # a text ends by its length only
-    # generate() compiles the steps after the prompt by itself, on a CPU only if told so.
+    model.generation_config.eos_token_id = None  # all texts have the same length
+    # generate() compiles the steps after the prompt itself, but on a CPU only if told so.
     config = transformers.CompileConfig(mode=compile_mode(args) or "default")
     config._compile_all_devices = True
     torch._inductor.config.freezing = args.mode == "best"
@@ -226,13 +226,13 @@ def diffusion(layers, width, heads, args):
             return pixels.reshape(-1, 4, args.latents, args.latents)
 
     model = Dit()
-    # The initial values of training.
+    # These layers are zero at the start of training.
     for layer in [model.linear, model.modulation, *(block.modulation for block in model.blocks)]:
         nn.init.zeros_(layer.weight)
         nn.init.zeros_(layer.bias)
     images, noise = torch.randn(2, args.micro_batch, 4, args.latents, args.latents)
     times = torch.rand(args.micro_batch, 1, 1, 1)
-    features = torch.randn(args.micro_batch, 256)  # sinusoids, which the data loader makes
+    features = torch.randn(args.micro_batch, 256)  # sinusoids of the data loader
     labels = torch.randint(0, 1000, (args.micro_batch,))
 
     def loss():
@@ -301,7 +301,7 @@ def ours(args):
         sizes |= {"--seq-len": PROMPT, "--generate": args.seq_len}
     with tempfile.TemporaryDirectory() as folder:
         file = pathlib.Path(folder) / "ours.json"
-        # OMP_PROC_BIND and the allocator are PyTorch's; ours runs as users start it.
+        # LD_PRELOAD (the allocator) and OMP_PROC_BIND are for PyTorch only; users do not set them.
         env = {k: v for k, v in os.environ.items() if k not in ("LD_PRELOAD", "OMP_PROC_BIND")}
         subprocess.run([args.beside, "--model", name, "--dtype", args.dtype, "--micro-batch",
                         str(args.micro_batch), "--threads", str(args.threads), "--warmup", "2",

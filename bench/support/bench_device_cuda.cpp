@@ -31,7 +31,7 @@ class CudaBench final : public BenchDevice {
     return end_.seconds_since(start_) / calls;
   }
   // Events have a resolution of about half a microsecond, and the first launch on an idle device
-  // waits for the host; neither matters in samples of two milliseconds.
+  // waits for the host. In a sample of two milliseconds neither matters.
   double shortest_sample_s() const override { return 2e-3; }
 
   int64_t rotation_bytes() const override { return several_caches(properties_.l2CacheSize); }

@@ -17,7 +17,7 @@ Buffer::Buffer(size_t bytes) : bytes_(bytes) {
     throw OutOfMemoryError(
         cat("memory: cannot allocate ", format_bytes(double(bytes)), ": ", std::strerror(errno)));
   }
-  madvise(memory, bytes, MADV_HUGEPAGE);  // if the system refuses, the memory is only slower
+  madvise(memory, bytes, MADV_HUGEPAGE);  // only a hint: without huge pages the memory is slower
   data_ = static_cast<std::byte*>(memory);
 }
 

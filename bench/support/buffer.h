@@ -8,8 +8,8 @@ namespace shale::bench {
 
 using namespace kernel_check;
 
-// Zeroed memory, in huge pages if available, like Shale's own, so that comparisons do not depend on
-// page tables.
+// Zeroed memory, in huge pages if available, like Shale's own memory. Comparisons therefore do not
+// depend on page tables.
 class Buffer {
  public:
   Buffer() = default;

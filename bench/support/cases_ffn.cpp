@@ -11,10 +11,11 @@ namespace {
 using kernels::Epilogue;
 using kernels::GemmArgs;
 
-// Arguments for y = gelu(x w1^T + b1) w2^T + b2 and its backward, given dy. T tokens, d columns, 4
-// d hidden columns. Weight gradients have the weights' dtype, as in other frameworks.
+// Arguments of y = gelu(x w1^T + b1) w2^T + b2, and of its backward from dy. x has T tokens and d
+// columns; there are 4 d hidden columns. Weight gradients have the weights' dtype, as in other
+// frameworks.
 struct FfnArgs {
-  // The GEMMs compute: h and its pre-activation; y; d_pre with db1; dw2; dx; dw1.
+  // The six GEMMs compute, in order: h and its pre-activation; y; d_pre and db1; dw2; dx; dw1.
   std::array<GemmArgs, 6> products{};
   static constexpr size_t kDPre = 2;  // index of the GEMM that is fused with GELU's derivative
   kernels::ColumnSumArgs db2{};
@@ -60,8 +61,8 @@ void run_fused(const Exec& exec, const FfnArgs& args) {
   kernels::column_sum(exec, args.db2);
 }
 
-// The library has no GELU derivative that rounds like the slot, so separate kernels compute it and
-// the bias gradient.
+// The library has no derivative of GELU that rounds like the slot. Separate kernels therefore
+// compute it, and the bias gradient.
 void run_separate(const Exec& exec, const FfnArgs& args) {
   for (size_t i = 0; i < args.products.size(); ++i) {
     GemmArgs product = args.products[i];
@@ -95,8 +96,8 @@ VendorCall<FfnArgs> vendor_call(KernelDevice& device, const FfnArgs&) {
 
 void add_ffn(const FfnSize& size, DType dtype, DeviceType device, std::vector<KernelCase>& out) {
   const auto add = [&](const std::string& name, KernelFamily family) {
-    // All copies of the operands use these plans. The closure that makes the arguments, a part of
-    // the case, owns the plans.
+    // All copies of the operands use the same plans. The closure that makes the arguments is a part
+    // of the case, and owns the plans.
     const auto plans = std::make_shared<std::array<kernels::GemmPlan, 6>>();
     const auto make = [=](Operands& o) {
       FfnArgs args = make_args(o, size, dtype);
@@ -118,7 +119,7 @@ void add_ffn(const FfnSize& size, DType dtype, DeviceType device, std::vector<Ke
   for (const KernelFamily family : {KernelFamily::kPortable, KernelFamily::kHopper}) {
     add(cat(family_name(family), "_ffn"), family);
   }
-  // The library with these epilogues, cuBLASLt, exists on GPUs only.
+  // Only cuBLASLt has these epilogues, and it exists only on GPUs.
   if (device == DeviceType::kCuda) add("vendor_ffn", KernelFamily::kVendor);
 }
 

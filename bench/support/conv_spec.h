@@ -32,8 +32,8 @@ struct ConvSpec {
 // because each library has its own layout.
 struct ConvCall {
   ConvSpec spec;
-  const void* in = nullptr;  // x; for an input gradient dy
-  const void* dy = nullptr;  // set for a weight gradient, else null
+  const void* in = nullptr;  // x; dy for an input gradient
+  const void* dy = nullptr;  // only for a weight gradient
   void* out = nullptr;       // y or dx; null for a weight gradient
 };
 std::optional<ConvCall> conv_call(const kernels::SlotCall& call);

@@ -19,8 +19,8 @@ namespace {
 constexpr size_t kStreamBytes = size_t{64} << 20;
 constexpr int kFewestRuns = 3;
 
-// Returns the shortest time of fn() within `seconds`; the first run, which maps memory, does not
-// count.
+// Returns the shortest time of fn() among the runs in `seconds`. Does not count the first run,
+// which maps memory.
 template <typename Fn>
 double best_seconds(double seconds, Fn fn) {
   fn();
@@ -32,7 +32,7 @@ double best_seconds(double seconds, Fn fn) {
   return samples.min();
 }
 
-// Calls fn(begin, end) on every thread, with its share of [0, count).
+// Calls fn(begin, end) on every thread, with the thread's part of [0, count).
 template <typename Fn>
 void on_all_threads(int64_t count, Fn fn) {
 #pragma omp parallel
@@ -89,8 +89,8 @@ void measure_streams(double seconds, Peaks& peaks) {
       });
 }
 
-// Tries two shapes, because oneDNN has no single best one: a square one, and a wide one with a
-// transposed operand as in a linear layer.
+// Returns the best of two GEMM shapes, because oneDNN has no single best one: a square one, and a
+// wide one with a transposed operand as in a linear layer.
 double measure_gemm(DType dtype, double seconds) {
   const std::vector<MatmulSpec> specs = {
       {.m = 2048, .n = 2048, .k = 2048, .lda = 2048, .ldb = 2048, .ldc = 2048},

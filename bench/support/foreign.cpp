@@ -59,7 +59,7 @@ fs::path compile(const fs::path& file, const fs::path& folder) {
   const bool cuda = file.extension() == ".cu";
   const char* const cxx = std::getenv("CXX");
   const std::string compiler = cuda ? "nvcc" : cxx != nullptr && *cxx != 0 ? cxx : "c++";
-  // -arch=native: the GPUs of this machine; without one, nvcc's default.
+  // -arch=native compiles for the GPUs of this machine or, if there are none, for nvcc's default.
   const std::string flags =
       cuda ? " -O3 -arch=native -Xcompiler -fPIC" : " -O3 -march=native -fopenmp -fPIC";
   fs::path object = folder / "foreign.so", log = folder / "log";
@@ -166,7 +166,7 @@ double ForeignKernel::compare(const KernelBench& bench, const PreparedCase& prep
         "runtime/kernel_check/plain_operands.h lists the kernels that can");
   }
   KernelDevice& device = bench.device();
-  const PlainOperands& operands = prepared.plain.front();  // of the first run
+  const PlainOperands& operands = prepared.plain.front();  // operands of the first call
   prepared.run();
   std::vector<std::vector<float>> ours;
   for (const View& view : operands.out) ours.push_back(read(device, view));

@@ -12,15 +12,16 @@ namespace shale::bench {
 
 using namespace kernel_check;
 
-// A user's kernel, which bench_kernels compares with Shale's: a function in a source file,
+// A user's kernel, which bench_kernels compares with Shale's. It is a function in a source file:
 //   extern "C" void FUNCTION(const void* const* in, void* const* out, const int64_t* shape,
 //                            cudaStream_t stream);
 // It queues its work on `stream` and does not wait. in, out, shape: see plain_operands().
 class ForeignKernel {
  public:
-  // place: "FILE:FUNCTION". Compiles the file and loads it: .cu files with nvcc for kCuda, other
-  // files with the C++ compiler for kCpu, where `stream` has no use. Throws MissingInputError
-  // without the file, UnavailableError without the compiler, and ConfigError for anything else.
+  // Compiles and loads a kernel. place: "FILE:FUNCTION". .cu files are compiled with nvcc, for
+  // kCuda; other files with the C++ compiler, for kCpu, which does not use `stream`. Throws
+  // MissingInputError if there is no such file, UnavailableError if there is no compiler, and
+  // ConfigError for other errors.
   ForeignKernel(const std::string& place, DeviceType device);
   ~ForeignKernel();
   ForeignKernel(const ForeignKernel&) = delete;
@@ -28,9 +29,9 @@ class ForeignKernel {
 
   const std::string& name() const { return name_; }  // "my_kernel.cu:launch", without the folder
 
-  // Calls both kernels on the same operands. Returns the largest difference of a result, relative
-  // to the largest result. Throws DataError if it is above foreign_tolerance(), ConfigError for
-  // a case without plain operands.
+  // Calls both kernels on the same operands. Returns the largest difference between results,
+  // relative to the largest result. Throws DataError if it is above foreign_tolerance(),
+  // ConfigError for a case without plain operands.
   double compare(const KernelBench& bench, const PreparedCase& prepared) const;
   // Returns a function that queues one call on the next copy of the operands.
   std::function<void()> calls(const KernelBench& bench, const PreparedCase& prepared) const;
@@ -43,8 +44,8 @@ class ForeignKernel {
   Launch launch_ = nullptr;
 };
 
-// Largest difference that ForeignKernel::compare() allows in results of this dtype: 4 roundings,
-// and for f32 those of TF32 GEMMs.
+// Largest relative difference that ForeignKernel::compare() allows in results of this dtype: 4
+// roundings of it, for f32 4 roundings of TF32.
 double foreign_tolerance(DType dtype);
 
 }  // namespace shale::bench

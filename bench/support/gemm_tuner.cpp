@@ -20,7 +20,7 @@ using kernels::GemmTile;
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
-// Returns the middle size of the class of sizes with this many bits: 768 for 512 to 1023 (10 bits).
+// Returns the middle of all sizes with this many bits: 768 for 10 bits, 512 to 1023.
 int64_t middle(int bits) {
   return bits < 2 ? 1 : int64_t{3} << (bits - 2);
 }
@@ -30,8 +30,8 @@ View stored(Operands& operands, DType dtype, int64_t rows, int64_t cols, bool is
                        : operands.floats(dtype, {rows, cols});
 }
 
-// Makes the arguments of a GEMM. A transposed a means a weight gradient, which is accumulated in
-// f32.
+// Makes the arguments of a GEMM. If a is transposed, it is that of a weight gradient, which is
+// accumulated in f32.
 GemmArgs make_args(Operands& operands, const GemmClass& c, bool gelu) {
   const int64_t m = middle(c.m_bits), n = middle(c.n_bits), k = middle(c.k_bits);
   GemmArgs args;
@@ -56,7 +56,7 @@ double time_of(const KernelBench& bench, const GemmClass& c, bool gelu, const Ge
     return args;
   });
   try {
-    // tune_gemm() made `bench` of a BenchDevice.
+    // bench.device() is a BenchDevice, because tune_gemm() made `bench`.
     auto& device = static_cast<BenchDevice&>(bench.device());
     return measure(device, timed.prepare(bench), seconds).ours.median();
   } catch (const UnavailableError&) {
@@ -82,8 +82,8 @@ Timed best_own(const KernelBench& bench, const GemmClass& c, double seconds) {
                               GemmTile::kHopper128x256, GemmTile::kHopperPingPong128x128}) {
     if (!can_run(tile, kernels::gemm_means(bench.exec().device))) continue;
     for (const int splits : {1, 2, 3, 4, 5, 6, 8, 12, 16}) {
-      // More splits are not tried if a part of k is too short to fill the pipeline, or if there are
-      // more partial results than gemm_plan() accepts.
+      // Stop if a part of k would be too short to fill the pipeline, or if there would be more
+      // partial results than gemm_plan() accepts.
       if (splits > 1 && (k / splits < 256 || m * n * splits > int64_t{8} << 20)) break;
       if (!has_kernel(product, tile, splits)) continue;
       const int blocks = kernels::best_cluster(product, tile);

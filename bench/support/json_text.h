@@ -7,15 +7,15 @@
 
 namespace shale::bench {
 
-// Writes a JSON object, with fields in the order in which they are added. bench_kernels uses this
-// class, because it is also built without the JSON library.
+// Writes a JSON object, with fields in the order in which they are added. bench_kernels uses it,
+// because that program is also built without the JSON library.
 class JsonText {
  public:
   JsonText& add(std::string_view key, std::string_view value);
   JsonText& add(std::string_view key, const char* value) {
     return add(key, std::string_view(value));
   }
-  JsonText& add(std::string_view key, double value);  // seven digits; null if not finite
+  JsonText& add(std::string_view key, double value);  // with seven digits; null if not finite
   JsonText& add(std::string_view key, int64_t value);
   JsonText& add(std::string_view key, int value) { return add(key, int64_t{value}); }
   JsonText& add(std::string_view key, const JsonText& object);

@@ -6,8 +6,8 @@
 namespace shale::bench {
 namespace {
 
-// Sizes of the cases for one device type. The models are GPT-2 124M, named by their number of
-// tokens, and small ones.
+// Sizes of the cases for one device type: several numbers of tokens for GPT-2 124M, and small
+// models.
 struct Sizes {
   std::vector<Size> models;
   int64_t flat;  // elements of a flat buffer of parameters
@@ -44,8 +44,7 @@ void add_gpu_cases(DType dtype, std::vector<KernelCase>& out) {
       cases.add_attention();
       if (dtype != DType::kF32) cases.add_attention_families();
       if (seq == 4096) cases.add_attention_variants(DeviceType::kCuda);
-      // These cases show the tile that fwd_tile() should choose for heads of 128 (`--filter
-      // tile_`).
+      // These cases show which tile fwd_tile() should choose for heads of 128 (`--filter tile_`).
       const bool compares_tiles = head_dim == 128 && seq >= 4096 && dtype != DType::kF32;
       if (compares_tiles) cases.add_attention_tiles();
     }

@@ -8,9 +8,10 @@
 
 namespace shale::bench {
 
-// Returns cases of every slot for each dtype, at the sizes of GPT-2 124M (on the CPU 1024 and 2048
-// tokens, and the small model "nano"; on a GPU 16384 tokens, and the sizes at which GPU libraries
-// are compared; tiny ones on the emulator). A test checks that every slot has a case.
+// Returns cases of every slot for each dtype. On the CPU they have the sizes of GPT-2 124M with
+// 1024 and 2048 tokens, and of the small model "nano". On a GPU they have 16384 tokens; there are
+// also sizes at which GPU libraries are compared. On the emulator they are tiny. A test checks that
+// every slot has a case.
 std::vector<KernelCase> kernel_cases(DeviceType type, const std::vector<DType>& dtypes);
 
 // Returns why the device has no kernels of that family; empty if it has some.
@@ -22,9 +23,9 @@ std::vector<std::string> drop_missing_families(std::vector<KernelCase>& cases, B
 // Removes cases of slots without a kernel for the device. Returns the names of those slots.
 std::vector<std::string> drop_unfilled(std::vector<KernelCase>& cases, DeviceType type);
 
-// Adds feed-forward layers of width d, forward and backward in one: six GEMMs and the bias gradient
-// sums, by each kernel family, and by the vendor's library with its own epilogues. dtype: bf16 or
-// f16.
+// Adds cases of feed-forward layers of width d, with forward and backward in one case: six GEMMs,
+// and the sums of the bias gradients. There is a case for each kernel family, and one for the
+// vendor's library with its own epilogues. dtype: bf16 or f16.
 struct FfnSize {
   int64_t tokens = 0, width = 0;
 };

@@ -27,18 +27,19 @@ using ProductSpec = std::variant<MatmulSpec, ConvSpec>;
 struct ProductCall {
   std::string name;  // gemm_name() or ConvSpec::name()
   ProductSpec spec;
-  const void* a = nullptr;  // for a convolution: ConvCall's in, dy and out, of which one is null
+  // operands of a GEMM; for a convolution ConvCall's in, dy and out, one of which is null
+  const void* a = nullptr;
   const void* b = nullptr;
   void* c = nullptr;
-  std::string phase = {};  // phase of the call
+  std::string phase = {};  // phase of the step
 };
 
-// Returns product_shape() of a specification.
+// Returns product_shape() of the specification's GEMM.
 std::string shape_name(const MatmulSpec& spec);
 
-// Counts observed kernel calls: their work, and the time of each GEMM and convolution shape on the
-// CPU. Calls may come from several threads. Read and configure it between steps, when there are no
-// calls.
+// Counts the work of observed kernel calls, and on the CPU the time of each GEMM and convolution
+// shape. Calls may come from several threads. Read and configure it between steps, when there are
+// no calls.
 class KernelRecorder final : public kernels::CallObserver {
  public:
   // Assigns later calls to this phase.

@@ -1,5 +1,5 @@
-// Interposes functions of the C library. This is a separate library, because it slows down
-// programs that link it.
+// Counts locked mutexes: defines functions that replace those of the C library. This is a separate
+// library, because it slows down programs that link it.
 #include "shale/bench/support/lock_count.h"
 
 #include <dlfcn.h>
@@ -52,7 +52,7 @@ int pthread_mutex_unlock(pthread_mutex_t* mutex) {
   using namespace shale::bench;
   static MutexFunction* const real = next("pthread_mutex_unlock");
   const int result = real(mutex);
-  // Mutexes that were locked by try_lock, or again after a wait for a condition, do not count.
+  // Mutexes that try_lock locked, or a wait for a condition locked again, do not count.
   if (held > 0 && --held == 0) nanoseconds += now() - since;
   return result;
 }

@@ -7,16 +7,16 @@ namespace shale::bench {
 // Mutexes locked by one thread, as totals.
 struct LockTotals {
   int64_t taken = 0;
-  // From each lock request until the thread holds no mutex, including waits for conditions.
+  // Time from a request for a lock until the thread holds no mutex; includes waits for conditions.
   double seconds = 0;
 };
 
-// Returns the totals of the calling thread. Calls from the program's functions count; calls inside
-// the C library do not.
+// Returns the totals of the calling thread. Counts mutexes that the program locks, but not those
+// that the C library locks itself.
 LockTotals locks_of_this_thread();
 
-// Returns false in builds with a sanitizer, which interposes these functions itself: totals are
-// then zero.
+// Returns false in builds with a sanitizer, which replaces the same functions. Totals are then
+// zero.
 bool counts_locks();
 
 }  // namespace shale::bench

@@ -19,7 +19,7 @@ struct Machine {
   std::string compiler;
   std::string onednn{};  // version of oneDNN; empty: not used
   std::string cudnn{};   // value of SHALE_CUDNN: "off" or a library; empty: default
-  std::string date;      // date in UTC, such as 2024-05-01T12:00:00Z
+  std::string date;      // date and time in UTC, such as 2024-05-01T12:00:00Z
   double load = 0;       // runnable processes over the last minute; 0 on an idle machine
 };
 

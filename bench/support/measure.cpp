@@ -24,7 +24,7 @@ Measured measure(BenchDevice& device, const PreparedCase& prepared, double min_t
   const Clock::time_point begin = Clock::now();
   while (measured.ours.seconds.size() < kFewestSamples || seconds_since(begin) < min_time_s) {
     measured.ours.add(device.seconds_per_call(calls, prepared.run));
-    // The kernels take turns, so that disturbances affect all of them.
+    // The kernels run in turn, so that disturbances affect all of them.
     if (prepared.vendor) measured.vendor.add(device.seconds_per_call(calls, prepared.vendor));
     if (prepared.foreign) measured.foreign.add(device.seconds_per_call(calls, prepared.foreign));
   }

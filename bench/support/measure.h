@@ -6,14 +6,14 @@
 
 namespace shale::bench {
 
-// Times of Shale's kernel, the vendor's kernel and a foreign kernel, run alternately: equal numbers
-// of runs of each kernel that exists.
+// Times of Shale's kernel, the vendor's kernel and a user's kernel. They run in turn, so each
+// kernel that exists runs equally often.
 struct Measured {
   Samples ours, vendor, foreign;
 };
 
 // Warms up, then measures for at least min_time_s seconds. A sample is the mean of several calls in
-// a row, enough for the resolution of the device's clock.
+// a row, so many that the resolution of the device's clock suffices.
 Measured measure(BenchDevice& device, const PreparedCase& prepared, double min_time_s);
 
 }  // namespace shale::bench

@@ -12,8 +12,8 @@ namespace shale::bench {
 struct MemoryCase {
   TrainOptions options;
   int64_t parameters = 0;   // parameters of the model
-  int64_t device_peak = 0;  // bytes in use on the device, of the rank with the most
-  int64_t host_peak = 0;    // bytes offloaded, of the rank with the most
+  int64_t device_peak = 0;  // maximum over the ranks of bytes in use on the device
+  int64_t host_peak = 0;    // maximum over the ranks of offloaded bytes
   double step_seconds = 0;
   float loss = 0;
 };

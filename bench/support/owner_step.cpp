@@ -30,7 +30,7 @@ OwnerStep::OwnerStep(Module& model, const std::vector<Module*>& units, Context& 
       group_(group),
       parallel_(model, units, context, alone, {.seed = seed}) {
   std::vector<OptimShard> shards = parallel_.shards();
-  // Ranks other than the owner update no parameters: their optimizer has no states and only clears
+  // Only the owner updates parameters. The optimizer of another rank has no states and only clears
   // gradients.
   optimizer_ = group.rank() == kOwner ? make(std::move(shards))
                                       : std::make_unique<optim::Sgd>(

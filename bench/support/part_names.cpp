@@ -98,8 +98,9 @@ std::string PartNames::of(const kernels::KernelCall& call) const {
   return found == std::end(kSlotLabels) ? call.slot : found->part;
 }
 
-// y = x w^T is [tokens, in] times a transposed [out, in]; dx = dy w is [tokens, out] times [out,
-// in]; dw = dy^T x is a transposed [tokens, out] times [tokens, in].
+// A GEMM's operands tell what it computes. y = x w^T: [tokens, in] times a transposed [out, in].
+// dx = dy w: [tokens, out] times [out, in]. dw = dy^T x: a transposed [tokens, out] times
+// [tokens, in].
 std::string PartNames::of_product(const kernels::GemmArgs& args) const {
   const MatmulSpec s = matmul_spec(args);
   const bool is_forward = !s.a_transposed && s.b_transposed;

@@ -8,9 +8,9 @@
 
 namespace shale::bench {
 
-// Maps kernel calls of a language model's step to named parts: GEMMs are named by layer, direction
-// and epilogue, other kernels by the slot's purpose. Unknown GEMMs are named by their shape,
-// unknown slots by their own name.
+// Assigns the kernel calls of a language model's step to named parts. GEMMs are named by layer,
+// direction and epilogue, other kernels by the slot's purpose. Unknown GEMMs are named by their
+// shape, unknown slots by their own name.
 class PartNames {
  public:
   explicit PartNames(std::vector<models::NamedProduct> products) : products_(std::move(products)) {}

@@ -22,7 +22,7 @@ double Peaks::bound_seconds(const kernels::Cost& cost, DType dtype) const {
 }
 
 int64_t last_level_cache_bytes() {
-  // sysconf() counts the whole chip, but a virtual machine may have only a part of it.
+  // sysconf() reports the whole chip's cache, but a virtual machine may have only a part of it.
   std::ifstream file("/sys/devices/system/cpu/cpu0/cache/index3/size");
   std::string text;  // a text such as "32768K"
   if (!(file >> text) || text.back() != 'K') return 0;

@@ -14,11 +14,11 @@ struct Peaks {
   double triad = 0;              // a = b + s c as in STREAM, bytes/s: two read, one written
   double update = 0;             // a += s b in place, bytes/s: two read, one written
   double read = 0;               // sum of a, bytes/s
-  std::map<DType, double> gemm;  // the vendor's best large GEMM, FLOP/s; absent: not supported
+  std::map<DType, double> gemm;  // the vendor's best large GEMM, FLOP/s, if supported
 
   double read_write() const { return std::max({copy, triad, update}); }
-  // Returns the time of the work at the peak that limits it; 0 if there is no work, or the peak was
-  // not measured.
+  // Returns the time that the work takes at the peak that limits it. 0 if there is no work, or if
+  // the peak was not measured.
   double bound_seconds(const kernels::Cost& cost, DType dtype) const;
   // Returns true if the work is bound by arithmetic rather than memory.
   bool compute_bound(const kernels::Cost& cost, DType dtype) const;

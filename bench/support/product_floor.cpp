@@ -96,7 +96,7 @@ void ProductFloor::make_regions(const std::vector<ProductCall>& calls) {
     if (bytes.c > 0) ranges.push_back(range_of(call.c, bytes.c));
   }
   for (const Range& range : joined(std::move(ranges))) {
-    // The new memory has the same offset within a page, because alignment affects speed.
+    // New memory must have the same offset within a page, because alignment affects speed.
     const uintptr_t begin = range.begin / kPage * kPage;
     regions_.push_back({begin, range.end, Buffer(range.end - begin)});
   }
@@ -112,8 +112,9 @@ void* ProductFloor::here(const void* there) const {
   return region.buffer.data() + (address - region.begin);
 }
 
-// Chooses realistic input values: small enough that no chain of GEMMs overflows, and large enough
-// to avoid denormal numbers, which are slow. The second operand of most GEMMs is a weight.
+// Chooses realistic values for inputs. They must be so small that no chain of GEMMs overflows, and
+// so large that no number is denormal, because these are slow. The second operand of most GEMMs is
+// a weight.
 void ProductFloor::plan_inputs() {
   std::set<std::pair<const void*, int64_t>> seen;
   std::vector<Range> written;

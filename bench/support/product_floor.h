@@ -11,10 +11,10 @@
 
 namespace shale::bench {
 
-// Runs the GEMMs and convolutions of a step directly by oneDNN. Their time is the floor of the
-// step: its time if all other work took no time. These GEMMs and convolutions have
-// the shapes and the order of a real step's. Their operands share and reuse memory as in the step,
-// for the same cache behaviour; the memory is this object's own.
+// Runs the GEMMs and convolutions of a step directly with oneDNN. Their time is the floor of the
+// step: what it would take if all other work took no time. They have the shapes and the order of a
+// real step. Their operands are in this object's own memory, but share and reuse it as in the step,
+// so that the caches behave in the same way.
 class ProductFloor {
  public:
   // Throws UnavailableError if oneDNN does not support one of the GEMMs or convolutions.
@@ -34,7 +34,7 @@ class ProductFloor {
     ProductCall call;  // the call, with addresses in this object's memory
     const VendorPrimitive* vendor = nullptr;
   };
-  // A range of the step's memory that has overlapping operands, and the buffer that replaces it.
+  // A range of the step's memory in which operands overlap, and the buffer that replaces it.
   struct Region {
     uintptr_t begin = 0, end = 0;
     Buffer buffer;

@@ -91,7 +91,7 @@ std::string machine_section(const std::vector<Json>& documents, const ReportFact
   for (const Json& document : documents) {
     if (document.contains("machine")) load = std::max(load, number(document["machine"], "load"));
   }
-  // Earlier programs of the same session leave a load of one per thread they used.
+  // Earlier programs may have left a load of one for each thread that they used.
   add("highest load before a program", fixed(load, 1));
   return table.markdown();
 }
@@ -110,7 +110,7 @@ double memory_ratio(const Json& step) {
   return number(step["memory"], "peak_reserved") / number(step["memory"], "sum");
 }
 
-// Returns the rows of whole steps of bench_train --breakdown.
+// Returns the rows of bench_train --breakdown for whole steps.
 std::vector<Json> broken_down_steps(const std::vector<Json>& documents) {
   std::vector<Json> steps;
   for (const Json& document : documents) {
@@ -148,7 +148,7 @@ std::string targets_section(const std::vector<TrainRun>& runs, const std::vector
   for (const int zero : {1, 2, 3}) {
     const auto sharded = find_run(runs, "fp32", 2, 1, 8, zero);
     if (!two || !sharded) continue;
-    // ZeRO-1 and 2 communicate as much as ZeRO-0, ZeRO-3 1.5 times as much.
+    // ZeRO-1 and 2 send as much as ZeRO-0, ZeRO-3 sends 1.5 times as much.
     add(cat("2 ranks, zero ", zero, ": step time / that of zero 0"), zero == 3 ? 1.05 : 1.0,
         number(sharded->step, "step_ms") / number(two->step, "step_ms"), true);
     add(cat("2 ranks, zero ", zero, ": exposed communication / step"), 0.05,
@@ -320,7 +320,7 @@ std::string kernels_section(const std::vector<Json>& documents) {
   return out;
 }
 
-// Formats a line per operation and size: Shale on shared memory ("group") and on other memory.
+// Makes a line per collective and size, for Shale on shared memory ("group") and on other memory.
 std::string collectives_section(const std::vector<Json>& documents) {
   struct Line {
     std::string name;

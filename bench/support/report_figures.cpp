@@ -60,7 +60,7 @@ std::string name_for_rivals(const std::string& name) {
     const size_t at = name.find(family);
     if (at == std::string::npos) continue;
     const std::string rest = name.substr(at + std::string_view(family).size());
-    // The name "square" of other programs is the GEMM with a transposed second operand, "nt".
+    // "nt" is a GEMM with a transposed second operand. Other programs call it "square".
     return name.substr(0, at + 1) + (rest.starts_with("nt/") ? "square" + rest.substr(2) : rest);
   }
   return name;
@@ -75,16 +75,16 @@ struct Side {
   std::string speed{};
 };
 
-// Keeps the shorter time; a missing measurement is never the shorter one.
+// Keeps the shorter time. Ignores a missing measurement.
 void take_faster(std::optional<Side>& best, const Side& other) {
   if (other.time > 0 && (!best || other.time < best->time)) best = other;
 }
 
-// A figure of a kernel: Shale's first case that was measured, and the cases of other programs.
+// One row of the table of figures. It takes the first of Shale's cases that was measured.
 struct KernelFigure {
   std::string what;
   std::vector<std::string> ours;
-  std::vector<std::string> rivals;  // cases to compare with: other programs', or Shale's own
+  std::vector<std::string> rivals;  // cases of other programs, or of Shale, to compare with
 };
 
 std::vector<KernelFigure> kernel_figures() {
@@ -161,8 +161,8 @@ void add_kernels(Table& table, const std::map<std::string, Json>& cases,
   }
 }
 
-// A training step that both Shale and PyTorch ran: `batch` sequences or images of `size` tokens or
-// pixels.
+// A training step that both Shale and PyTorch ran. It has `batch` sequences of `size` tokens, or
+// images with an edge of `size` pixels.
 struct StepFigure {
   const char* model;
   const char* what;

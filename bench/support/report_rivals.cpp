@@ -7,7 +7,7 @@
 namespace shale::bench {
 namespace {
 
-// Results of another library's cases, over all tries.
+// Results of another library's cases. A case may have been tried several times.
 struct Rival {
   std::string impl, version;
   std::map<std::string, double> times_us;     // microseconds by case

@@ -7,7 +7,8 @@
 
 namespace shale::bench {
 
-// Writes an object {"program", "machine", "options", "rows"} to a file, if path is not empty.
+// Writes an object {"program", "machine", "options", "rows"} to the file `path`. Does nothing if
+// `path` is empty.
 void write_results(const std::string& path, const std::string& program, const Machine& machine,
                    const Json& options, const Json& rows);
 

@@ -101,8 +101,8 @@ SimulatedCost SimulatedRank::save(const std::string& folder) {
     const auto parts = comm::training_state(step_->parallel(), step_->optimizer());
     comm::CheckpointSaver saver(group_, context_, folder, {});
     saver.save({.step = steps_}, share_to_write(parts, step_->parallel().shared().groups));
-    // The other ranks learn of the save's progress by a step's exchange. finish() would poll them
-    // every millisecond, so the count would depend on the speed of the disk.
+    // In a real run the ranks learn of a save's progress once per step. finish() would poll every
+    // millisecond, so the count would depend on the speed of the disk.
     while (saver.in_flight()) {
       saver.advance(saver.progress());
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -190,14 +190,14 @@ SimulatedCheckpoint write_checkpoint(const SimulatedJob& job, const std::string&
   const std::string text = to_json(manifest);
   result.join_s = seconds_since(start);
   result.manifest_bytes = static_cast<int64_t>(text.size());
-  // Each value in the manifest is an item of a list or object.
+  // Each value in the manifest is an item of a list or object, and follows one of these characters.
   for (const char c : text) result.manifest_values += c == ',' || c == '[' || c == '{' ? 1 : 0;
   folder.commit(manifest, nonce);
   return result;
 }
 
 OpenCount::OpenCount(const std::string& folder) : fd_(::inotify_init1(IN_NONBLOCK | IN_CLOEXEC)) {
-  // Closes are watched too, because inotify merges consecutive equal events.
+  // Watch closes too, because inotify merges consecutive equal events.
   if (fd_ >= 0 && ::inotify_add_watch(fd_, folder.c_str(), IN_OPEN | IN_CLOSE) >= 0) return;
   const int error = errno;
   if (fd_ >= 0) ::close(fd_);

@@ -13,8 +13,8 @@
 
 namespace shale::bench {
 
-// A simulated job of `ranks` ranks, of which one runs at a time. The model is a GPT-2 with blocks
-// large enough that each of 4,096 ranks has a shard of every block.
+// A simulated job of `ranks` ranks, of which one runs at a time. The model is a GPT-2. Its blocks
+// are so large that even each of 4,096 ranks has a shard of every block.
 struct SimulatedJob {
   int ranks = 1024;
   int stage = 3;
@@ -50,8 +50,8 @@ class SimulatedRank {
   // Writes this rank's file of a new checkpoint. Returns the rank's record for add_shard().
   std::string write_file(const std::string& folder);
 
-  // gathered_elements() returns the elements of the parameter buffers when gathered,
-  // model_elements() those of the model.
+  // gathered_elements(): number of elements in the gathered parameter buffers. model_elements():
+  // number of elements of the model.
   int64_t gathered_elements() const;
   int64_t model_elements() const;
 
@@ -68,19 +68,19 @@ class SimulatedRank {
   int64_t steps_ = 0;
 };
 
-// A checkpoint, and the work of rank 0 for it.
+// A checkpoint, and the work that rank 0 did for it.
 struct SimulatedCheckpoint {
   std::string path;
   int64_t record_bytes = 0;  // bytes of records that rank 0 received
   int64_t manifest_bytes = 0;
   int64_t manifest_values = 0;  // number of JSON values
-  double join_s = 0;            // seconds in which rank 0 made the manifest's text from the records
+  double join_s = 0;  // seconds that rank 0 took to make the manifest's text from the records
 };
 
 // Writes a committed checkpoint of the job, as its ranks would.
 SimulatedCheckpoint write_checkpoint(const SimulatedJob& job, const std::string& checkpoints);
 
-// Counts opens of files in a folder; consecutive opens of one file count once.
+// Counts how often files in a folder are opened. Consecutive opens of the same file count once.
 class OpenCount {
  public:
   explicit OpenCount(const std::string& folder);  // throws DiskError if not supported

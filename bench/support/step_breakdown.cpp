@@ -8,8 +8,8 @@
 namespace shale::bench {
 namespace {
 
-// Number of additional calls after the real one: enough for the mean to be dominated by the kernel
-// rather than by the resolution of the clock.
+// Number of calls after the real one. With them, the kernel dominates the mean, and not the
+// resolution of the clock.
 constexpr int kRepeats = 4;
 
 std::string ms(double seconds) {

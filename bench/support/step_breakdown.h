@@ -21,20 +21,20 @@ struct PartTime {
   std::string name;
   double calls = 0;
   double in_step_seconds = 0;
-  double alone_seconds = 0;  // time of its calls, each repeated several times in a row
+  double alone_seconds = 0;  // time of its calls if each is repeated several times in a row
   double floor_seconds = 0;  // time of its FLOP or bytes at the measured peak; 0: peak unknown
   kernels::Cost cost{};
 };
 
 // Breakdown of the time of a step.
 struct StepBreakdown {
-  std::vector<PartTime> parts;  // in the order of a step
+  std::vector<PartTime> parts;  // parts in the order of a step
   double step_seconds = 0;
   double exposed_comm_seconds = 0;
 
   PartTime all_parts() const;
-  // Returns the time that no part accounts for: host time between kernels, the device waiting for
-  // the host, disturbances. It may be slightly negative, because steps differ.
+  // Returns the time that no part accounts for: host time between kernels, waits of the device for
+  // the host, and disturbances. It may be slightly negative, because steps differ.
   double gap_seconds() const;
   // Returns the step's time relative to the sum of the parts' alone_seconds.
   double ratio() const { return step_seconds / all_parts().alone_seconds; }
@@ -48,10 +48,10 @@ class CallTimer final : public kernels::CallObserver {
       : names_(names), peaks_(peaks), clock_(clock) {}
 
   // Selects whether each call of the following steps is repeated. A repeated call overwrites its
-  // own output, so results are meaningless, and small operands are in caches.
+  // own output, so results are meaningless; and small operands are in caches, so it is faster.
   void repeat_calls(bool repeat) { repeat_ = repeat; }
   void around(const kernels::SlotCall& call) override;
-  void end_step();  // to be called after the device has finished
+  void end_step();  // call it after the device has finished the step
 
   std::vector<PartTime> parts() const;  // returns medians over the steps
 
@@ -77,12 +77,13 @@ class CallTimer final : public kernels::CallObserver {
   const Peaks& peaks_;
   StreamClock& clock_;
   bool repeat_ = false;
-  std::deque<Part> parts_;  // in order of first calls; a deque, so that elements never move
+  std::deque<Part> parts_;  // in the order of their first calls; in a deque, elements never move
   std::vector<Timed> timed_;
 };
 
-// Runs `rounds` times a normal step, a step that times each kernel call, and a step that repeats
-// kernel calls. `peaks` gives the roofline limit of each part of the step. All ranks must call it.
+// Repeats `rounds` times: a normal step, a step that times each kernel call, and a step that
+// repeats kernel calls. `peaks` gives the roofline limit of each part of the step. All ranks must
+// call it.
 StepBreakdown measure_breakdown(TrainLoop& loop, KernelRecorder& recorder, const Peaks& peaks,
                                 StreamClock& clock, int64_t rounds);
 

@@ -13,8 +13,8 @@ class Table {
   void add(std::vector<std::string> cells);  // throws InternalError for a wrong number of cells
   bool empty() const { return rows_.empty(); }
 
-  std::string text() const;      // pads columns with blanks, one line per row
-  std::string markdown() const;  // escapes '|' in cells
+  std::string text() const;      // one line per row, with columns padded by blanks
+  std::string markdown() const;  // Markdown, with '|' in cells escaped
 
  private:
   std::vector<std::string> titles_;

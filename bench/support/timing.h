@@ -24,14 +24,14 @@ struct Samples {
 
   void add(double value) { seconds.push_back(value); }
   bool empty() const { return seconds.empty(); }
-  double median() const;  // the mean of the middle two for an even number; 0 for no runs
-  double min() const;     // 0 for no runs
+  double median() const;  // mean of the middle two if their number is even; 0 for no runs
+  double min() const;     // shortest time; 0 for no runs
   double sum() const;
 };
 
-// Returns the median of a[i] / b[i] for alternating runs. Disturbances slow down both kinds of
-// runs, so this is more stable than the ratio of the medians. Throws InternalError unless a and b
-// have the same number of runs.
+// Returns the median of a[i] / b[i], for runs in turn. Disturbances slow down both kinds of runs,
+// so it is more stable than the ratio of the medians. Throws InternalError unless a and b have the
+// same number of runs.
 double paired_ratio(const Samples& a, const Samples& b);
 
 // Returns the processor time used by this process so far, over all threads.

@@ -19,8 +19,8 @@ bool is_dit_preset(const std::string& name) {
                              [&](const models::DitPreset& preset) { return preset.name == name; });
 }
 
-// Makes the training task. Throws ConfigError for options that belong to the other kind of model,
-// language or image.
+// Makes the training task. Throws ConfigError if options for image models are set for a language
+// model, or the reverse.
 TrainWork make_work(const TrainOptions& options) {
   if (!is_image_preset(options.model)) {
     return language_work(options.model, language_config(options),
@@ -97,7 +97,7 @@ TrainLoop::TrainLoop(TrainOptions& options, comm::World& world) : world_(world) 
              .micro_batch = options.micro_batch,
              .ranks = world.size()};
   layout_.validate();
-  // This comes before any thread is started, because threads inherit the CPU mask.
+  // Do this before any thread is started, because threads inherit the CPU mask.
   options.threads = resolve_threads(options.threads, world.local_size());
   options_ = options;
   context_ = std::make_unique<Context>(ContextOptions{.device = options.device,
@@ -142,7 +142,7 @@ void TrainLoop::ends(models::StepPhase phase) {
 StepTime TrainLoop::step(KernelRecorder& recorder) {
   recorder_ = &recorder;
   const Context::Observation observation(*context_, recorder);
-  std::vector<Batch> batches;  // batches are made in advance; the trainer makes them on a thread
+  std::vector<Batch> batches;  // made in advance, because the trainer makes them on a thread
   for (int64_t micro = 0; micro < layout_.micro_batches(steps_); ++micro) {
     batches.push_back(
         work_.batch(layout_.first_position(steps_, world_.rank(), micro), options_.micro_batch));

@@ -27,21 +27,21 @@ struct TrainOptions {
   int64_t micro_batch = 4;          // samples per rank and forward
   int64_t global_batch = 0;         // samples per step; 0: micro_batch * ranks
   int64_t loss_chunk = 0;           // maximum tokens whose logits exist at a time; 0: all
-  int64_t lora_rank = 0;            // rank of adapters, which are trained alone; 0: none
+  int64_t lora_rank = 0;            // LoRA rank; only the adapters are trained; 0: no adapters
   DType dtype = DType::kF32;
-  int threads = 0;  // 0: the rank's share of the CPUs
+  int threads = 0;  // 0: this rank's part of the CPUs
   int zero = 0;     // ZeRO stage
   models::OptimizerKind optimizer = models::OptimizerKind::kAdamW;
   bool overlap = true;
   Recompute recompute = Recompute::kNone;
   models::OffloadKind offload = models::OffloadKind::kNone;
   bool offload_activations = false;
-  bool cuda_graph = false;        // CUDA graphs, from the second step on
+  bool cuda_graph = false;        // captures CUDA graphs, from the second step on
   bool dependent_launch = false;  // sets Exec::dependent_launch
   uint64_t seed = 1234;
 };
 
-// Phases of a step, in order: those of models::StepPhase, and the handling of losses.
+// Phases of a step, in order: the phases of models::StepPhase, then the handling of losses.
 enum class Phase { kPrepare, kForward, kBackward, kReduce, kOptimizer, kLoss };
 inline constexpr int kPhases = 6;
 const char* phase_name(Phase phase);
@@ -52,9 +52,9 @@ struct StepTime {
   float loss = 0;  // mean loss over the global batch
 };
 
-// Bytes that training needs, by purpose, and maxima of memory.
+// Bytes that training needs, by purpose, and the most memory that was held.
 struct MemoryParts {
-  int64_t parameters = 0;  // in the compute dtype
+  int64_t parameters = 0;  // parameters in the compute dtype
   int64_t gradients = 0;
   int64_t optimizer = 0;          // optimizer states, and masters if the parameters are not f32
   int64_t saved_activations = 0;  // activations kept from forward to backward
@@ -62,7 +62,7 @@ struct MemoryParts {
   int64_t other = 0;              // token ids, communication buffers
   int64_t peak_reserved = 0;      // most memory that the allocator held
   int64_t peak_allocated = 0;     // most memory in use
-  int64_t host_peak = 0;          // most offloaded memory; not part of the sum
+  int64_t host_peak = 0;          // most offloaded memory, which is not part of sum()
 
   int64_t sum() const;
 };
@@ -84,7 +84,8 @@ class TrainLoop : private models::StepObserver {
   // Runs one optimizer step, which all ranks start together. All ranks must call it.
   StepTime step(KernelRecorder& recorder);
 
-  // Returns times since the last reset_times(): by kernel slot, and of the whole phase.
+  // Returns times since the last reset_times(): slot_times() of each kernel slot in a phase,
+  // phase_seconds() of the whole phase.
   const Tracer& slot_times(Phase phase) const { return tracers_[size_t(phase)]; }
   double phase_seconds(Phase phase) const { return phase_seconds_[size_t(phase)]; }
   void reset_times();

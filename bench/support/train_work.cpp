@@ -17,7 +17,7 @@ uint32_t word(const PhiloxKey& key, int64_t sample, int64_t element) {
   return philox({uint32_t(element), uint32_t(sample), 0, 0}, key)[0];
 }
 
-// Returns a number uniform in [0, bound).
+// Returns a number in [0, bound) that is uniform if `word` is.
 int32_t below(int64_t bound, uint32_t word) {
   return int32_t(uint64_t{word} * uint64_t(bound) >> 32);
 }

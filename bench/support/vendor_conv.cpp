@@ -14,7 +14,7 @@ using Forward = dnnl::convolution_forward;
 using InputGrad = dnnl::convolution_backward_data;
 using WeightGrad = dnnl::convolution_backward_weights;
 
-// Arguments that the constructors of all passes share, in any oneDNN version.
+// Arguments that the constructors of all passes take, in any version of oneDNN.
 struct Problem {
   explicit Problem(const ConvSpec& s)
       : x({s.images, s.channels, s.rows, s.cols}, onednn_type(s.dtype), memory::format_tag::nhwc),

@@ -11,8 +11,8 @@ namespace shale::bench {
 
 using namespace kernel_check;
 
-// A oneDNN matmul as in oneDNN's documentation, with oneDNN's own threads: the result of calling
-// the library directly, without any of Shale's kernels. The number of threads is that of
+// A oneDNN matmul as in oneDNN's documentation, with oneDNN's own threads. It shows what a direct
+// call of the library gives, without any of Shale's kernels. The number of threads is that of
 // omp_set_num_threads() on the thread that creates and runs it.
 class VendorMatmul final : public VendorPrimitive {
  public:

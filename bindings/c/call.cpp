@@ -20,14 +20,14 @@ namespace {
 
 using Work = std::function<void()>;
 
-// State of API calls, and work deferred to their end. Never destroyed, because the program's own
-// objects may release memory while the process ends.
+// State of API calls, and work that is deferred to their end. It is never destroyed, because the
+// program's own objects may release memory while the process ends.
 struct State {
   std::recursive_mutex calls;  // recursive, because callbacks make calls
   int depth = 0;               // number of nested calls; protected by `calls`
-  std::vector<Work> after;     // after the outermost call, unlocked; protected by `calls`
+  std::vector<Work> after;  // run after the outermost call, without the lock; protected by `calls`
   std::mutex queue;
-  std::vector<Work> queued;  // at the end of a call, locked; protected by `queue`
+  std::vector<Work> queued;  // to run at the end of a call, with the lock; protected by `queue`
 };
 
 State& state() {
@@ -97,7 +97,7 @@ std::exception_ptr& peer_failure() {
 struct Problem {
   shale_status status = SHALE_ERROR_INTERNAL;
   std::string text;
-  bool is_peers = false;  // caused by the failure of another rank
+  bool is_peers = false;  // true: another rank's failure caused this one
 };
 
 Problem problem_of(std::exception_ptr error) {
@@ -137,7 +137,7 @@ size_t size_of(const void* given) {
   return size;
 }
 
-constexpr size_t kMostBytes = 4096;  // limit of a struct's size; a larger value is an error
+constexpr size_t kMostBytes = 4096;  // maximum size of a struct; a larger size is an error
 
 size_t checked_size(const void* given, std::string_view argument) {
   const size_t size = size_of(given);

@@ -9,7 +9,8 @@
 namespace shale::c {
 namespace {
 
-// Returns true for memory of parameters, which all ranks own and which is freed with the runtime.
+// Returns true for memory of parameters. All ranks own it together, and it is freed with the
+// runtime.
 bool is_parameter_memory(const Tensor& x, const Tree& tree) {
   for (const Parameter* parameter : tree.root().parameters()) {
     if (parameter->value.storage() == x.storage()) return true;
@@ -29,7 +30,7 @@ void* export_tensor(const Tensor& x, bool legacy) {
       fail_argument("x is memory of a parameter; use shale_tensor_clone() of it");
     }
   });
-  // The reader may call the deleter on any thread and with its own locks held.
+  // The reader may call the deleter on any thread, and while it holds locks of its own.
   const bool on_host = &x.context() == session().host.get();
   const DlpackOptions options{.run_release = in_some_call,
                               .owner = on_host ? session().host : session().context,

@@ -137,7 +137,7 @@ comm::DataParallelOptions parallel_options(const shale_shard_options& given) {
 models::LanguageModelConfig language_config(const char* name,
                                             const shale_language_model_options& given) {
   constexpr int64_t kContext = 256;
-  // Uses the options of train_lm with these names, and their limits.
+  // The model takes the options of train_lm with these names, and has their limits.
   Json options = {{"model", wanted(name, "preset")}};
   if (given.dropout != 0) {
     options["dropout"] = checked_number(given.dropout, "options->dropout", -INFINITY);
@@ -313,7 +313,8 @@ shale_status shale_module_shard(shale_module module, const shale_shard_options* 
       }
       shale::comm::fully_shard(*object->module, *s.context, *s.group, parallel);
     } catch (...) {
-      // If no unit was sharded, the model is unchanged, and other options may be tried.
+      // If no unit was sharded, remove the attachment: the model is unchanged, and the program may
+      // try other options.
       if (!was_sharded && tree.root().attachment() != nullptr &&
           shale::comm::data_parallel_of(tree.root()).units().empty()) {
         tree.root().attach(nullptr);

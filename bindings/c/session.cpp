@@ -25,7 +25,8 @@ struct Handles {
 };
 
 Handles& handles() {
-  static Handles& handles = *std::make_unique<Handles>().release();  // never destroyed: call.cpp
+  // never destroyed, see State in call.cpp
+  static Handles& handles = *std::make_unique<Handles>().release();
   return handles;
 }
 
@@ -113,7 +114,7 @@ void end_session() {
   s.inference.clear();
   free_all(Kind::kMetrics);
   free_all(Kind::kTextModel);
-  free_all(Kind::kTensor);  // also frees their autograd graphs, which may need modules
+  free_all(Kind::kTensor);  // frees their autograd graphs too, which may need modules
   free_all(Kind::kOptimizer);
   free_all(Kind::kModule);
   s.retired.clear();

@@ -62,9 +62,11 @@ struct Session {
   pid_t process = 0;
   std::unique_ptr<comm::World> world;
   std::shared_ptr<Context> context;  // shared with external users of its memory
-  std::shared_ptr<Context> host;     // likewise, if the device is not the CPU and it was needed
+  // context on the CPU, shared like `context`; null if the device is the CPU, and until it is
+  // needed
+  std::shared_ptr<Context> host;
   std::unique_ptr<comm::ProcessGroup> group;
-  std::list<Inference> inference;              // of each context, if it is set
+  std::list<Inference> inference;              // inference mode of each context, while it is on
   std::vector<std::shared_ptr<Tree>> retired;  // trees without handles, kept for autograd graphs
   std::set<const Storage*> read_only;          // external memory that must not be written
   std::map<std::pair<double, int64_t>, std::shared_ptr<const RopeTable>> ropes;
@@ -91,12 +93,13 @@ void* add_handle(Kind kind, std::shared_ptr<void> object);
 std::shared_ptr<void> find_handle(Kind kind, const void* handle, std::string_view argument);
 std::shared_ptr<void> take_handle(Kind kind, const void* handle, std::string_view argument);
 
-void check_runtime(shale_runtime runtime);  // throws if it is not the current runtime
+void check_runtime(shale_runtime runtime);  // throws if it is not the current runtime's handle
 // Returns a tensor that has memory. Throws CallError with SHALE_ERROR_STATE for a parameter without
 // memory.
 Tensor tensor_of(shale_tensor handle, std::string_view argument);
-Tensor optional_tensor(shale_tensor handle, std::string_view argument);  // undefined for NULL
-Tensor any_tensor_of(shale_tensor handle, std::string_view argument);    // with or without memory
+// undefined if the handle is NULL
+Tensor optional_tensor(shale_tensor handle, std::string_view argument);
+Tensor any_tensor_of(shale_tensor handle, std::string_view argument);  // possibly without memory
 std::shared_ptr<ModuleObject> module_of(shale_module handle, std::string_view argument = "module");
 // Returns the root of a module tree, for functions that need a whole model.
 std::shared_ptr<ModuleObject> root_of(shale_module handle, std::string_view argument = "root");

@@ -20,7 +20,7 @@
 namespace shale::c {
 namespace {
 
-// Returns the optimizer options as training programs would parse them.
+// Returns the optimizer options, checked and completed as training programs do it.
 models::RunConfig optimizer_config(const char* kind, const shale_optimizer_options& given) {
   models::RunConfig config;
   ConfigSpec spec("shale", "");
@@ -42,7 +42,7 @@ models::RunConfig optimizer_config(const char* kind, const shale_optimizer_optio
   return config;
 }
 
-// Returns the checkpoint that rank 0 finds, on all ranks; empty: none.
+// Returns on all ranks the path of the checkpoint that rank 0 finds; empty if there is none.
 std::string newest(comm::ProcessGroup& group, const std::string& path) {
   std::string found;
   const std::string problem = comm::problem_of_root(group, "checkpoint to load", [&] {

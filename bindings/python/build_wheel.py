@@ -107,8 +107,9 @@ def stripped(file, folder):
     """Returns the file without debugging symbols."""
     copy = pathlib.Path(folder) / "stripped"
     output("strip", "--strip-unneeded", "-o", str(copy), str(file))
-    # MPICH's library has two names, and shale_wheel.py loads it first under either one. The copy
-    # must not name one of them, so libm, which is loaded anyway, takes its place.
+    # MPICH's library has two names, and shale_wheel.py loads it under one of them before this
+    # library. The copy must therefore depend on neither name. It depends on libm instead, which is
+    # loaded anyway.
     return copy.read_bytes().replace(b"\0libmpich.so.12\0", b"\0libm.so.6\0".ljust(16, b"\0"))
 
 
@@ -170,7 +171,8 @@ def contents(arguments, folder):
 
 def write(files, wheel):
     """Writes the zip file atomically."""
-    seconds = max(315532800, int(os.environ.get("SOURCE_DATE_EPOCH", "0")))  # zip begins in 1980
+    # a zip file cannot have dates before 1980
+    seconds = max(315532800, int(os.environ.get("SOURCE_DATE_EPOCH", "0")))
     moment = time.gmtime(seconds)[:6]
     part = wheel.with_suffix(".part")
     with zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED) as archive:

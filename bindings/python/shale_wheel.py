@@ -11,19 +11,21 @@ ABIS = {
     "openmpi": ("Open MPI 4 or 5", ("libmpi.so.40",), "openmpi-bin", "OMPI_COMM_WORLD_SIZE"),
     "mpich": ("MPICH 4", ("libmpi.so.12", "libmpich.so.12"), "mpich", "MPI_LOCALNRANKS"),
 }
-ABI = "openmpi"  # build_wheel.py writes the ABI of the wheel here
+ABI = "openmpi"  # build_wheel.py replaces this by the ABI of the wheel
 
 
 def _load(abi):
     """Loads the MPI library of this ABI and returns its name for the loader, or None."""
     names = ABIS[abi][1]
-    for name in names:  # reuses MPI if mpi4py has loaded it: a second copy would be a second MPI
+    # use the MPI that mpi4py has loaded, because a second copy would be a second MPI
+    for name in names:
         try:
             ctypes.CDLL(name, mode=os.RTLD_NOLOAD | os.RTLD_GLOBAL)
             return name
         except OSError:
             pass
-    # Prefers the library of the mpirun in PATH, because ranks and their launcher must use one MPI.
+    # Take first the library of the mpirun in PATH, because ranks and their launcher must use the
+    # same MPI.
     mpirun = [path for folder in os.get_exec_path()
               if (path := pathlib.Path(folder, "mpirun")).exists()][:1]
     prefixes = [path.resolve().parent.parent for path in mpirun] + [pathlib.Path(sys.prefix)]

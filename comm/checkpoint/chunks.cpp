@@ -51,7 +51,8 @@ class FileInTurn {
   size_t number_ = 0;
 };
 
-// Reads a chunk into `memory`. Returns the view of the chunk in it.
+// Reads and verifies a chunk. `memory` begins with the aligned offset before the chunk; returns the
+// bytes of the chunk in `memory`.
 std::span<const std::byte> read_chunk(const CheckpointManifest& manifest, ChunkId id, File& file,
                                       std::byte* memory) {
   const auto begin = static_cast<size_t>(chunk_begin(manifest, id));
@@ -92,7 +93,8 @@ void read_chunks(const Folder& folder, const CheckpointManifest& manifest,
     const ChunkId id = order[i];
     const std::shared_ptr<File> file = files.get(id.file);
     if (memory[reader] == nullptr) {
-      // A buffer has extra room on both sides: a chunk may start and end between aligned offsets.
+      // A chunk may begin and end between aligned offsets. The buffer has room for the bytes before
+      // and after it, up to the next aligned offsets.
       memory[reader] =
           allocate_direct_memory(align_up(size_t(manifest.chunk_bytes)) + 2 * kDirectAlignment);
     }

@@ -21,7 +21,7 @@ double to_f64(T value) {
   }
 }
 
-// |a - b|; NaN if one of the two is NaN.
+//  - b|. NaN if exactly one of the two is NaN; 0 if both are.
 template <typename T>
 double distance(T a, T b) {
   if constexpr (std::is_integral_v<T>) {

@@ -13,8 +13,8 @@ struct TensorDifference {
   enum class Kind {
     kOnlyInFirst,
     kOnlyInSecond,
-    kForm,    // different element type or shape
-    kValues,  // same form, different bits
+    kForm,    // the element type or the shape differs
+    kValues,  // same element type and shape, but different bits
   };
 
   std::string name;
@@ -25,8 +25,9 @@ struct TensorDifference {
   double max_abs = 0;
 };
 
-// Lists the tensors that differ, by name. The two checkpoints may be divided into files in
-// different ways. Reads everything, some megabytes at a time. Throws as CheckpointReader::read.
+// Lists the tensors that differ, sorted by name. The two checkpoints may be divided into files in
+// different ways. Reads both checkpoints completely, some megabytes at a time. Throws what
+// CheckpointReader::read throws.
 std::vector<TensorDifference> diff_checkpoints(CheckpointReader& first, CheckpointReader& second);
 
 }  // namespace shale

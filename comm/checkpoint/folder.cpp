@@ -36,7 +36,8 @@ bool is_leftover(std::string_view name) {
          (parse_checkpoint_name(name.substr(0, end)) || name.starts_with(".latest"));
 }
 
-// Renames before deleting: a checkpoint must never be visible incomplete. Returns the new name.
+// Renames a checkpoint before its files are deleted, because an incomplete checkpoint must never be
+// visible. Returns the new name.
 std::string move_to_trash(const Folder& folder, const std::string& name) {
   const std::string trash = cat(kTrash, make_checkpoint_nonce(), "-", name);
   folder.rename(name, trash);
@@ -209,7 +210,8 @@ void CheckpointFolder::retire(int64_t keep, int64_t committed,
     }
   }
   if (trash.empty()) return;
-  // Sync the new names first: otherwise a crash could restore an old name with some of its files.
+  // Write the new names to disk first. Otherwise a crash could bring back the old name of a
+  // checkpoint that has lost some of its files.
   folder.sync();
   for (const std::string& name : trash) folder.remove_all(name);
 }

@@ -22,9 +22,9 @@ namespace shale {
 //   .trash-<nonce>-.../          a checkpoint that is being deleted
 //   latest                       name of the newest checkpoint, for users; not read here
 //
-// A checkpoint is committed by renaming it to its final name, after all its files and names are on
-// disk. An entry with such a name is therefore complete, even if a process or the machine stopped
-// at any time; other entries can be deleted. To save with several ranks:
+// All files of a checkpoint are synced to disk before the rename to its final name commits it. A
+// folder with a final name is therefore complete, even if a process or the machine stopped at any
+// time. All other folders can be deleted. To save with several ranks:
 //
 //   one rank    begin(step, nonce)
 //   each rank   CheckpointShardWriter writer(temporary_path(step, nonce),
@@ -37,16 +37,17 @@ namespace shale {
 // Every function throws DiskError if the disk fails.
 class CheckpointFolder {
  public:
-  // Small files in a checkpoint for other programs: names (is_plain_file_name) and bytes.
+  // Small files in a checkpoint for other programs: contents by name (is_plain_file_name).
   using Attachments = std::map<std::string, std::string>;
 
-  explicit CheckpointFolder(std::string path) : path_(std::move(path)) {}  // no disk access
+  // does not access the disk
+  explicit CheckpointFolder(std::string path) : path_(std::move(path)) {}
 
   const std::string& path() const { return path_; }
   std::string path_of(int64_t step) const;
 
-  // Steps of all checkpoints by their names, newest first; contents are not checked. Empty if there
-  // is no such folder.
+  // Steps of all checkpoints, newest first, from the names of their folders. Does not check their
+  // contents. Empty if there is no such folder.
   std::vector<int64_t> steps() const;
 
   // Removes leftovers of killed runs. Call it at the start of a run, on one rank, before any save.
@@ -55,22 +56,26 @@ class CheckpointFolder {
 
   // ---- Saving ----
 
-  // Makes the temporary folder, and this folder if it does not exist.
+  // Creates a checkpoint's temporary folder, and the folder of all checkpoints if it is missing.
   void begin(int64_t step, std::string_view nonce) const;
   std::string temporary_path(int64_t step, std::string_view nonce) const;
-  // Writes the attachments, then the manifest (with the step of begin), syncs everything, and
-  // renames the checkpoint to its final name. An existing checkpoint of the same step goes to the
-  // trash first. On return the checkpoint survives any crash. After an exception it is complete or
-  // absent.
+  // Writes the attachments, then the manifest, whose step is that of begin(). Syncs everything and
+  // renames the checkpoint to its final name. Moves an existing checkpoint of the same step to the
+  // trash first. After the return, the checkpoint survives any crash. After an exception, it is
+  // complete or absent.
   void commit(const CheckpointManifest& manifest, std::string_view nonce,
               const Attachments& attachments = {}) const;
-  // Removes the temporary folder if it exists.
+  // Removes the checkpoint's temporary folder if it exists.
   void discard(int64_t step, std::string_view nonce) const;
 
-  // Deletes old checkpoints. Keeps the newest `keep` (at least 1) checkpoints with a valid manifest
-  // and complete files, everything newer than these checkpoints, `committed`, the step just saved,
-  // and steps that `spares` returns true for. known_sound: steps whose files need no check, as this
-  // process wrote or checked them; receives the steps that this call checks. Null: checks all.
+  // Deletes old checkpoints. Keeps:
+  // - the newest `keep` (at least 1) checkpoints with a valid manifest and complete files,
+  // - every checkpoint that is newer than one of these,
+  // - the checkpoint of step `committed`, which was just saved,
+  // - steps for which `spares` returns true.
+  //
+  // known_sound: steps that need no check, because this process has written or checked their files.
+  // Receives the steps that this call finds to be complete. Null: check all.
   void retire(int64_t keep, int64_t committed, const std::function<bool(int64_t step)>& spares = {},
               std::set<int64_t>* known_sound = nullptr) const;
 
@@ -78,8 +83,9 @@ class CheckpointFolder {
   std::string path_;
 };
 
-// Path of the newest checkpoint at `path`: `path` itself if it has a manifest, else the newest in
-// the folder of a run or in its checkpoints/. nullopt if there is none.
+// Returns the path of the newest checkpoint in `path`, which is a checkpoint, a folder of
+// checkpoints, or a run's folder with checkpoints/. Returns `path` itself if it has a manifest, and
+// nullopt if there is no checkpoint.
 std::optional<std::string> newest_checkpoint(const std::string& path);
 
 // Reads the attachments of a checkpoint: the files that its manifest does not name. Throws what
@@ -87,10 +93,10 @@ std::optional<std::string> newest_checkpoint(const std::string& path);
 CheckpointFolder::Attachments read_attachments(const std::string& checkpoint,
                                                const CheckpointManifest& manifest);
 
-// Sixteen random hexadecimal digits, so that names of two runs, or of leftovers, do not collide.
+// Returns sixteen random hexadecimal digits, so that temporary names do not collide.
 std::string make_checkpoint_nonce();
 
-// Format and parse "step_00000100"; parsing returns nothing for any other name.
+// Format and parse names such as "step_00000100". Parsing returns nullopt for any other name.
 std::string checkpoint_name(int64_t step);
 std::optional<int64_t> parse_checkpoint_name(std::string_view name);
 

@@ -6,7 +6,7 @@
 
 namespace shale {
 
-// Encodes a manifest with one rank's file as the record that add_shard takes.
+// Encodes the manifest of one rank's file as the text that add_shard reads.
 std::string encode_shard(const CheckpointManifest& shard);
 
 }  // namespace shale

@@ -19,7 +19,7 @@ bool is_whole_tensor(const TensorPart& part) {
   return part.box.size.empty() || part.box.size == part.shape;
 }
 
-// Throws errors about one tensor.
+// Throws a DataError about one tensor.
 struct Complaint {
   std::string_view source;
   std::string_view name;
@@ -30,8 +30,8 @@ struct Complaint {
   }
 };
 
-// Checks that along each dimension the boxes use the same few ranges, end to end from 0 to the
-// size, and that there are as many different boxes as the grid has cells.
+// Checks that the boxes form a grid. Along each dimension, their different ranges must follow one
+// another from 0 to the dimension's size. There must be as many boxes as the grid has cells.
 void check_grid(const CheckpointTensor& tensor, const Complaint& fail) {
   const size_t ndim = tensor.shape.size();
   std::set<std::vector<int64_t>> begins;
@@ -60,7 +60,7 @@ void check_grid(const CheckpointTensor& tensor, const Complaint& fail) {
     if (end != tensor.shape[dim]) {
       fail("its boxes end at ", end, ", expected ", tensor.shape[dim], ", in dimension ", dim);
     }
-    // Cannot overflow: each factor is at most the size of its dimension.
+    // The product cannot overflow: each factor is at most the size of its dimension.
     cells *= static_cast<int64_t>(ranges.size());
   }
   if (static_cast<int64_t>(tensor.boxes.size()) != cells) {
@@ -88,14 +88,14 @@ void check_parts(const CheckpointTensor::Box& box, int64_t file_count, const Com
   if (end != numel) fail("elements ", end, " to ", numel - 1, " of a box are not in any file");
 }
 
-// A part's box as a list of runs that are contiguous in the tensor.
+// A part's box as a list of runs. The elements of a run are contiguous in the tensor.
 class Runs {
  public:
   explicit Runs(const TensorPart& part)
       : box_(is_whole_tensor(part) ? whole_box(part.shape) : part.box),
         strides_(part.shape.size(), 1) {
     for (size_t i = strides_.size(); i-- > 1;) strides_[i - 1] = strides_[i] * part.shape[i];
-    // A run covers the last dimensions that the box has in full, and the dimension before them.
+    // A run covers all last dimensions that the box has in full, and one dimension before them.
     outer_ = part.shape.size();
     while (outer_ > 0) {
       --outer_;
@@ -106,7 +106,7 @@ class Runs {
 
   int64_t length() const { return length_; }
 
-  // Start of run `index` in the tensor; increases with the index.
+  // Index in the tensor of the first element of run `index`. It increases with the run's index.
   int64_t begin(int64_t index) const {
     int64_t place = 0;
     for (size_t i = outer_; i < strides_.size(); ++i) place += box_.begin[i] * strides_[i];
@@ -186,7 +186,7 @@ void for_each_run(const TensorPart& part, int64_t first, int64_t count,
   const Runs runs(part);
   const int64_t length = runs.length();
   const int64_t last_run = (part.first + part.count - 1) / length;
-  // Binary search for the first run that does not end before `first`; starts of runs increase.
+  // Binary search for the first run that ends after element `first`. The starts of runs increase.
   int64_t run = part.first / length;
   for (int64_t high = last_run + 1; run < high;) {
     const int64_t middle = run + (high - run) / 2;
@@ -199,7 +199,7 @@ void for_each_run(const TensorPart& part, int64_t first, int64_t count,
   for (; run <= last_run; ++run) {
     const int64_t run_begin = runs.begin(run);
     if (run_begin >= first + count) return;
-    // Intersect the part, the run and the requested range, in box indices.
+    // Intersect the part, the run and the requested range. Indices count the elements of the box.
     const int64_t to_tensor = run_begin - run * length;
     const int64_t begin = std::max({part.first, run * length, first - to_tensor});
     const int64_t end =

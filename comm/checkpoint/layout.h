@@ -11,34 +11,35 @@
 
 namespace shale {
 
-// Division of a checkpoint's tensors into pieces that different ranks write.
+// How a checkpoint's tensors are divided among the files of the ranks.
 //
 // A *global tensor* has a name, an element type and the shape of the unsharded model. It is divided
-// into *boxes* that form a grid: with tensor parallelism each rank has a box, without it the only
-// box is the whole tensor. A box is divided into *parts*: ranges of its elements in row-major
-// order, as data parallelism makes them. Each part is in one file.
+// into *boxes* that form a grid. With tensor parallelism each rank has a box; without it the only
+// box is the whole tensor. A box is divided into *parts*, as data parallelism makes them: ranges of
+// its elements in row-major order. Each part is in one file.
 
 // Elements [first, first + count) of a box of a tensor.
 struct TensorPart {
   std::string tensor;
   DType dtype = DType::kF32;
   std::vector<int64_t> shape;  // shape of the whole tensor
-  TensorBox box = {};          // a box without dimensions stands for the whole tensor
+  TensorBox box = {};          // without dimensions: the whole tensor
   int64_t first = 0;
   int64_t count = 0;
 
   int64_t bytes() const { return count * dtype_size(dtype); }
 };
 
-// Name and shape of a part in its file: the tensor's own if the part is the whole tensor, else
-// [count] and a unique name ("wte.weight@1024", or with a box "wte.weight@0.256+1024").
+// Name and shape of a part in its file. If the part is the whole tensor, they are the tensor's own.
+// Otherwise the shape is [count] and the name contains the position: "wte.weight@1024", or
+// "wte.weight@0.256+1024" in a box that begins at [0, 256].
 std::string stored_name(const TensorPart& part);
 std::vector<int64_t> stored_shape(const TensorPart& part);
 
 // A global tensor and the location of its parts.
 struct CheckpointTensor {
   struct Part {
-    int64_t file = 0;  // index in the manifest
+    int64_t file = 0;  // index in CheckpointManifest::files
     int64_t first = 0;
     int64_t count = 0;
   };
@@ -60,21 +61,22 @@ TensorPart part_of(std::string_view name, const CheckpointTensor& tensor,
 
 TensorBox whole_box(const std::vector<int64_t>& shape);
 
-// Throws DataError, starting with `source` and the tensor's name, unless the tensor is valid: it
-// has at most 8 dimensions and fewer than 2^63 bits, its boxes form a grid that fills the shape,
-// the parts fill each box in order without gap or overlap, and all file indices are below
+// Throws DataError, starting with `source` and the tensor's name, if the tensor is invalid. A valid
+// tensor has at most 8 dimensions and fewer than 2^63 bits. Its boxes form a grid that fills the
+// shape. Its parts fill each box in order without gap or overlap. All file indices are below
 // `file_count`. A tensor without elements has one box and no parts.
 void check_tensor(std::string_view source, std::string_view name, const CheckpointTensor& tensor,
                   int64_t file_count);
 
-// A run of elements that are contiguous both in a tensor and in a part of it.
+// Elements that are contiguous both in a tensor and in a part of it.
 struct TensorRun {
   int64_t in_tensor = 0;  // first element's index in the tensor, in row-major order
   int64_t in_part = 0;    // first element's index in the part
   int64_t count = 0;
 };
 
-// Calls `visit`, in order, for the elements of `part` among [first, first + count) of its tensor.
+// Finds the elements of `part` that are among elements [first, first + count) of its tensor. Calls
+// `visit` for each contiguous run of them, in ascending order.
 void for_each_run(const TensorPart& part, int64_t first, int64_t count,
                   const std::function<void(const TensorRun&)>& visit);
 

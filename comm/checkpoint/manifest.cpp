@@ -23,7 +23,8 @@ namespace {
 
 constexpr const char* kFormat = "shale-checkpoint";
 constexpr JsonLimits kLimits = {.max_bytes = kMaxManifestBytes};
-constexpr size_t kLastLineBytes = sizeof(R"(,"crc32c":"01234567"})");  // length, newline included
+// length of the last line, newline included
+constexpr size_t kLastLineBytes = sizeof(R"(,"crc32c":"01234567"})");
 
 std::string last_line(std::string_view before) {
   char line[kLastLineBytes + 1];
@@ -115,8 +116,8 @@ std::string layout_json(const CheckpointManifest& manifest) {
 
 // ---- Records of shards ----
 
-// A box is [begin, size, parts], with empty begin and size if it is the whole tensor; a part is
-// [first element, elements].
+// Encodes a tensor of one rank's file. A box is [begin, size, parts]; its begin and size are empty
+// if it is the whole tensor. A part is [first element, number of elements].
 std::string record_json(const CheckpointTensor& tensor) {
   const auto part_json = [](const CheckpointTensor::Part& part) {
     return cat("[", part.first, ",", part.count, "]");
@@ -167,7 +168,7 @@ void add_tensor(CheckpointManifest& manifest, const std::string& name, Checkpoin
 
 // ---- Reading ----
 
-// Location of a value in the text, for messages.
+// Location of a value in the manifest's text, for messages.
 struct Place {
   std::string_view source;
   std::string what;
@@ -257,7 +258,7 @@ CheckpointFile read_file(const Json& value, int64_t chunk_bytes, const Place& pl
   return file;
 }
 
-// Format version, and the number of parts read so far.
+// Reads the parts of a manifest of the given format version, and counts them.
 struct PartReader {
   int64_t version = kManifestVersion;
   int64_t parts = 0;
@@ -276,7 +277,7 @@ void PartReader::read(const Json& value, const Place& place,
     place.fail(shown(value), ", expected ", want, " integers");
   }
   if (version != 1) return read_run(value, place, to);
-  ++parts;  // needs no limit: each part takes some of the text's values
+  ++parts;  // no limit needed: the text has at most JsonLimits::max_values values
   to.push_back({.file = integer(value[0], 0, kMaxCheckpointFiles, place),
                 .first = integer(value[1], 0, kMax, place),
                 .count = integer(value[2], 1, kMax, place)});
@@ -352,7 +353,7 @@ void read_layout(const Json& object, std::string_view source, int64_t version,
   }
 }
 
-// Verifies the last line. Returns the text without it, with a closing brace.
+// Verifies the last line, which has the checksum. Returns the text before it, with a closing brace.
 std::string checked_body(std::string_view text, std::string_view source) {
   if (static_cast<int64_t>(text.size()) > kMaxManifestBytes) {
     throw DataError(cat(source, ": ", text.size(), " bytes, expected at most ", kMaxManifestBytes));
@@ -422,7 +423,7 @@ std::string to_json(CheckpointManifest manifest) {
           ",\n\"state\":", manifest.state, ",\n\"config\":", manifest.config, ",\n",
           layout_json(manifest), "\n");
   std::string result = body + last_line(body);
-  try {  // an unreadable manifest must not be written
+  try {  // refuses to write a manifest that cannot be read
     parse_checkpoint_manifest(result, "checkpoint");
   } catch (const DataError& error) {
     throw InternalError(error.what());
@@ -447,7 +448,7 @@ CheckpointManifest parse_checkpoint_manifest(std::string_view text, std::string_
   manifest.step = integer(object["step"], 0, std::numeric_limits<int64_t>::max(), top.at("step"));
   for (const char* key : {"state", "config"}) {
     if (!object[key].is_object()) top.fail("'", key, "' is not an object");
-    object[key].sort_keys();  // so that equal objects have equal texts
+    object[key].sort_keys();  // makes the texts of equal objects equal
   }
   manifest.state = object["state"].dump();
   manifest.config = object["config"].dump();

@@ -10,7 +10,7 @@
 
 namespace shale {
 
-// manifest.json of a checkpoint: everything except tensor data. One JSON object,
+// manifest.json of a checkpoint has everything except tensor data. It is one JSON object:
 //
 //   {"format":"shale-checkpoint","format_version":2,"writer":"shale 0.2.0","step":100,
 //    "state":{...},"config":{...},"chunk_bytes":4194304,
@@ -19,12 +19,14 @@ namespace shale {
 //       "boxes":[{"begin":[0,0],"size":[50304,768],"parts":[[0,1,2,19316736]]}]},...}
 //   ,"crc32c":"0123abcd"}
 //
-// whose last member, on a separate line, is the CRC32C of all bytes before that line. A file's
-// "crc32c" has eight hexadecimal digits for each of its chunks; all chunks but the last have
-// "chunk_bytes" bytes. Parts fill their box one after another. An entry [file, step, parts,
-// elements] describes `parts` consecutive parts of `elements` elements each, with part i in file
-// `file + i * step`: the ranks of a group need two or three entries per tensor, whatever their
-// number. Version 1, also readable, has an entry [file, first element, elements] for each part.
+// Its last member, on a separate line, is the CRC32C of all bytes before that line. A file's
+// "crc32c" has eight hexadecimal digits for each of its chunks. All chunks but the last have
+// "chunk_bytes" bytes.
+//
+// Parts fill their box one after another. An entry [file, step, parts, elements] describes `parts`
+// consecutive parts of `elements` elements each. Part i of them is in file `file + i * step`. A
+// group of ranks needs only two or three entries per tensor, whatever its size. Version 1, which
+// can also be read, has an entry [file, first element, elements] for each part.
 
 inline constexpr const char* kManifestName = "manifest.json";
 inline constexpr int64_t kManifestVersion = 2;
@@ -51,18 +53,18 @@ struct CheckpointManifest {
   std::map<std::string, CheckpointTensor, std::less<>> tensors;
 };
 
-// Adds a record of CheckpointShardWriter::finish(): one rank's file and its parts. Throws
-// InternalError if shards disagree about a tensor's type or shape, or the chunk size, or if the
-// text is not a record.
+// Adds one rank's file and its parts, as CheckpointShardWriter::finish() returned them in `shard`.
+// Throws InternalError if `shard` cannot be read, or if ranks disagree about the chunk size or a
+// tensor's type or shape.
 void add_shard(CheckpointManifest& manifest, std::string_view shard);
 
 // Returns the text of manifest.json, with sorted boxes and parts. Throws InternalError if parts do
-// not fill their tensors exactly, or the text exceeds a limit.
+// not fill their tensors exactly, or if the text exceeds a limit.
 std::string to_json(CheckpointManifest manifest);
 
-// Parses an untrusted manifest. Throws DataError, starting with `source`, unless it has exactly the
-// form above: checksum, known keys only, limits, file names, sizes and chunk counts, no duplicate
-// file, all tensors complete (check_tensor).
+// Parses a manifest that may be damaged or malicious. Checks the checksum, the keys, the limits,
+// the file names and sizes, the numbers of chunks, and every tensor (check_tensor). Throws
+// DataError, starting with `source`, if a check fails, a key is unknown or a file is listed twice.
 CheckpointManifest parse_checkpoint_manifest(std::string_view text, std::string_view source);
 
 }  // namespace shale

@@ -9,13 +9,14 @@
 
 namespace shale::comm {
 
-// Errors as text that ranks exchange, so that all ranks throw the same error: the exit code, a
-// space, the message; empty: no error.
+// Ranks exchange errors as texts, so that all ranks throw the same error. A text is the exit code,
+// a space and the message. An empty text stands for no error.
 
-// Packs any exception. If it is no Error, its code is "out of memory" or "internal error".
+// Converts any exception to such a text. The exit code of an exception that is not an Error is "out
+// of memory" or "internal error".
 std::string pack_problem(std::exception_ptr error);
-// Throws the error in the class of its code if callers distinguish that class: DataError,
-// MissingInputError, DiskError; else Error. Does nothing if `problem` is empty.
+// Throws the error of `problem` as DataError, MissingInputError or DiskError if it has the exit
+// code of that class, otherwise as Error. Does nothing if `problem` is empty.
 void throw_problem(const std::string& problem);
 
 // Runs `body` on rank 0. Returns its error on all ranks. Collective.

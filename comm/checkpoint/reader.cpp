@@ -45,7 +45,7 @@ CheckpointReader::CheckpointReader(const std::string& folder, CheckpointManifest
     : folder_(Folder::open(folder)),
       manifest_(std::move(manifest)),
       files_(manifest_.files.size()) {
-  // A renamed folder could be mistaken for the newest checkpoint.
+  // A renamed folder could be mistaken for a checkpoint of another step.
   const auto step = parse_checkpoint_name(std::filesystem::path(folder).filename().string());
   if (step && *step != manifest_.step) {
     throw DataError(cat(folder, ": manifest.json has step ", manifest_.step, ", expected step ",
@@ -97,7 +97,7 @@ std::span<const std::byte> CheckpointReader::cached_chunk(ChunkId id) {
     if (oldest == nullptr || cached.last_use < oldest->last_use) oldest = &cached;
   }
   if (cache_.size() < kCachedChunks) oldest = &cache_.emplace_back();
-  oldest->id = CachedChunk().id;  // the entry stays invalid if the read fails
+  oldest->id = CachedChunk().id;  // invalid until the read has succeeded
   oldest->bytes.resize(static_cast<size_t>(chunk_bytes(manifest_, id)));
   read_chunk(id, oldest->bytes);
   oldest->id = id;
@@ -105,7 +105,7 @@ std::span<const std::byte> CheckpointReader::cached_chunk(ChunkId id) {
   return oldest->bytes;
 }
 
-// Reads a whole chunk.
+// Reads and verifies a whole chunk.
 void CheckpointReader::read_chunk(ChunkId id, std::span<std::byte> into) {
   File& from = open(id.file).file;
   from.read_at(chunk_begin(manifest_, id), into);
@@ -216,7 +216,8 @@ void CheckpointReader::read_all(std::span<const CheckpointRead> wanted, bool sha
   }
   std::sort(runs.begin(), runs.end(), [](const Run& a, const Run& b) { return a.place < b.place; });
   std::vector<ChunkId> order;
-  std::vector<size_t> first_run;  // first run of each chunk in `order`, and the end of the last run
+  // indices in `runs`: the first run of each chunk in `order`, then the number of runs
+  std::vector<size_t> first_run;
   for (size_t i = 0; i < runs.size(); ++i) {
     const Place& place = runs[i].place;
     if (i > 0 && runs[i - 1].place.file == place.file &&
@@ -241,7 +242,7 @@ void CheckpointReader::read_all(std::span<const CheckpointRead> wanted, bool sha
 
 CheckpointReader::Place CheckpointReader::place_of(std::string_view tensor, int64_t element) {
   std::optional<Place> place;
-  std::array<std::byte, 16> one{};  // no element is larger
+  std::array<std::byte, 16> one{};  // room for an element of any type
   const CheckpointTensor* found = find(tensor);
   const auto size = static_cast<size_t>(found == nullptr ? 1 : dtype_size(found->dtype));
   for_each_run_of({tensor, element, std::span(one).first(size)},

@@ -19,17 +19,17 @@
 
 namespace shale {
 
-// Request for elements [first, ...) of a tensor in row-major order, in the tensor's own type.
-// `into` has room for a whole number of elements.
+// Request for the elements of a tensor from `first` on, in row-major order and in the tensor's own
+// type. The size of `into` says how many; it must be a whole number of elements.
 struct CheckpointRead {
   std::string_view tensor;
   int64_t first = 0;
   std::span<std::byte> into;
 };
 
-// Reader of a committed checkpoint by ranges of its tensors, independent of the number of ranks
-// that wrote it. All returned data has matched its chunks' checksums. Memory: the manifest, the
-// headers of the files used so far, and a few chunks.
+// Reads ranges of a checkpoint's tensors, whatever the number of ranks that wrote it. Verifies the
+// checksums of all data that it returns. Keeps in memory the manifest, the headers of the files
+// used so far, and a few chunks.
 //
 // Throws DataError for damaged or malformed data, naming the file and the chunk; MissingInputError
 // for missing files; DiskError if the disk fails. Not thread-safe.
@@ -38,8 +38,8 @@ class CheckpointReader {
   // Reads the manifest of the folder (".../step_00000100"). Checks that all files exist with the
   // right sizes, and that the step matches the folder's name, if the name has a step.
   explicit CheckpointReader(const std::string& folder);
-  // Takes a manifest that was read from the folder, without checking the files: one of many ranks
-  // checks them for all (comm::open_checkpoint).
+  // Takes a manifest that was read from the folder. Does not check the files: when many ranks open
+  // a checkpoint, one of them does it for all (comm::open_checkpoint).
   CheckpointReader(const std::string& folder, CheckpointManifest manifest);
   void check_files() const;  // checks that all files exist with the right sizes
 
@@ -47,15 +47,16 @@ class CheckpointReader {
   const CheckpointManifest& manifest() const { return manifest_; }
   const CheckpointTensor* find(std::string_view tensor) const;  // null if there is none
 
-  // Throws DataError if there is no such tensor, InternalError for a range beyond its elements.
+  // Reads elements of a tensor from `first` on; the size of `into` says how many. Throws DataError
+  // if there is no such tensor, InternalError for a range beyond its elements.
   void read(std::string_view tensor, int64_t first, std::span<std::byte> into);
   // Reads all requests in file order, each chunk once, at the disk's speed (read_chunks). `shared`:
   // other processes of this machine read the same data. Throws InternalError if an element is
   // requested twice.
   void read_all(std::span<const CheckpointRead> wanted, bool shared = false);
 
-  // Location of an element: file index in the manifest, and byte; reads sorted by it are
-  // sequential.
+  // Location of an element: index of its file in the manifest, and byte offset in that file. Reads
+  // in the order of locations are sequential.
   struct Place {
     size_t file = 0;
     int64_t offset = 0;
@@ -63,18 +64,18 @@ class CheckpointReader {
   };
   Place place_of(std::string_view tensor, int64_t element);
 
-  // Reads a whole file of the manifest and checks every checksum and that the file holds exactly
-  // the expected parts. Ranks can divide the files of a checkpoint among themselves.
+  // Reads a whole file of the manifest. Checks every checksum, and that the file holds exactly the
+  // parts in the manifest. Ranks can divide the files of a checkpoint among themselves.
   void verify_file(size_t file);
   void verify();  // verifies all files
 
  private:
   struct OpenFile {
     File file;
-    std::map<std::string, SafetensorsEntry, std::less<>> entries;  // by name; read once
+    std::map<std::string, SafetensorsEntry, std::less<>> entries;  // tensors by name, read once
     int64_t last_use = 0;
   };
-  // Bytes of a file, and the place in memory that they are read to.
+  // Bytes of a file, and the memory to read them to.
   struct Run {
     Place place;
     std::span<std::byte> into;
@@ -85,7 +86,7 @@ class CheckpointReader {
     std::vector<std::byte> bytes;
   };
 
-  // A part in the manifest.
+  // A part in the manifest, with the name of its tensor, the tensor and the box.
   struct StoredPart {
     const std::string* tensor;
     const CheckpointTensor* whole;
@@ -106,7 +107,7 @@ class CheckpointReader {
   CheckpointManifest manifest_;
   std::vector<OpenFile> files_;
   std::vector<CachedChunk> cache_;
-  std::vector<std::vector<StoredPart>> parts_;  // parts in each file, listed on request
+  std::vector<std::vector<StoredPart>> parts_;  // parts of each file; empty before parts_of()
   int64_t uses_ = 0;
 };
 

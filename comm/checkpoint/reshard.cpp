@@ -11,13 +11,14 @@ namespace {
 
 constexpr int64_t kCopyBytes = int64_t{4} << 20;
 
-// First byte of rank `rank` if `total` bytes are split evenly; total * rank may exceed 64 bits.
+// First byte of rank `rank` if `total` bytes are split evenly. Does not compute total * rank, which
+// may exceed 64 bits.
 int64_t begin_of(int64_t total, int64_t rank, int64_t ranks) {
   return total / ranks * rank + total % ranks * rank / ranks;
 }
 
-// Index of the first element at or after byte `place` of a file, for a tensor whose data begins at
-// byte `begin`.
+// Index of a tensor's first element that begins at or after byte `place` of the file. The tensor's
+// data begins at byte `begin`; `size` is the size of an element.
 int64_t element_at(int64_t place, int64_t begin, int64_t numel, int64_t size) {
   return std::clamp((place - begin + size - 1) / size, int64_t{0}, numel);
 }

@@ -8,14 +8,15 @@
 
 namespace shale {
 
-// Divides a checkpoint's tensors into `ranks` files of about equal size: all tensors one after
-// another by name, split into equal byte ranges at element boundaries.
+// Divides a checkpoint's tensors into `ranks` files of about equal size. The tensors, one after
+// another by name, are split into equal ranges of bytes at element boundaries.
 std::vector<std::vector<TensorPart>> even_parts(const CheckpointManifest& manifest, int ranks);
 
 // Writes the same checkpoint (step, state, config, tensors, attachments) as `ranks` files into
-// `to`, some megabytes at a time, verifies every checksum, and commits it as a run does. Throws
-// ConfigError if `to` has a checkpoint of that step, or for ranks outside 1 to 99,999; else what
-// CheckpointReader and CheckpointFolder throw. Leaves no files after an exception.
+// `to`. Copies some megabytes at a time, verifies every checksum, and commits the result as a run
+// does. Throws ConfigError if `to` has a checkpoint of that step, or for ranks outside 1 to 99,999;
+// otherwise what CheckpointReader and CheckpointFolder throw. After an exception, removes what it
+// has written.
 void reshard_checkpoint(CheckpointReader& from, const CheckpointFolder& to, int ranks);
 
 }  // namespace shale

@@ -25,8 +25,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Bytes copied before they are passed to the disk: few enough that the disk does not wait, many
-// enough that the waits for the device cost nothing.
+// Bytes that are copied from the device before they are passed to the writing threads. The disk
+// must not wait long for them, and a wait for the device must be short compared with its copy.
 constexpr int64_t kCopyBytes = int64_t{32} << 20;
 
 constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
@@ -40,7 +40,7 @@ TensorPart stored(const StatePart& part) {
           .count = part.count()};
 }
 
-// Record of a file before it exists; its checksums are zero.
+// Returns the record (encode_shard) of a file that is not yet written. Its checksums are zero.
 std::string record_of(const std::string& file_name, const std::vector<StatePart>& share) {
   std::vector<TensorPart> parts;
   for (const StatePart& part : share) parts.push_back(stored(part));
@@ -50,7 +50,7 @@ std::string record_of(const std::string& file_name, const std::vector<StatePart>
   return encode_shard(record);
 }
 
-// Copies bytes of a vector; the copy is complete once the vector's context is synchronised.
+// Copies bytes of a vector to host memory. Synchronise the vector's context to complete the copy.
 void copy_to_host(const Tensor& values, int64_t begin, int64_t count, std::byte* to) {
   const std::byte* from = static_cast<const std::byte*>(values.data()) + begin;
   if (values.context().device().type == DeviceType::kCpu) {
@@ -60,13 +60,13 @@ void copy_to_host(const Tensor& values, int64_t begin, int64_t count, std::byte*
   }
 }
 
-// Text of a failed save on a rank, to be sent to all ranks.
+// Text about a failed save on this rank, to be sent to all ranks.
 std::string problem_of(std::exception_ptr error, int64_t step, int rank) {
   const std::string problem = pack_problem(error);
   if (problem.empty()) return {};
   const size_t space = problem.find(' ');
   std::string code = problem.substr(0, space);
-  // "Missing" here means the destination, which was moved away: a disk error, not missing input.
+  // Input is not missing or invalid here: the destination was moved away. Report a disk error.
   for (const ExitCode gone : {ExitCode::kMissingInput, ExitCode::kData}) {
     if (code == cat(static_cast<int>(gone))) code = cat(static_cast<int>(ExitCode::kDisk));
   }
@@ -97,7 +97,7 @@ struct CheckpointSaver::Staged {
   std::byte* data = nullptr;
   int64_t bytes = 0;
   std::optional<ShardPlan> plan;
-  std::optional<ShardImage> image;  // writes from this memory
+  std::optional<ShardImage> image;  // writes the file from `data`
 };
 
 CheckpointSaver::CheckpointSaver(ProcessGroup& group, Context& context, std::string folder,
@@ -130,8 +130,8 @@ void CheckpointSaver::join() {
   if (thread_.joinable()) thread_.join();
 }
 
-// Checks, before anyone uses the memory, that each host has enough for all its ranks: otherwise the
-// kernel could kill a process at the first save, hours later.
+// Checks that each host has enough memory for all its ranks, and allocates it. Without the check,
+// Linux could kill a process at the first save, hours later.
 void CheckpointSaver::reserve_memory(const std::vector<StatePart>& share) {
   std::vector<TensorPart> parts;
   for (const StatePart& part : share) parts.push_back(stored(part));
@@ -181,7 +181,7 @@ void CheckpointSaver::check(const std::vector<StatePart>& share) {
                         problem.substr(problem.find(' ') + 1)));
 }
 
-// Ranks that commit make the folders, before other ranks write to them.
+// Creates the temporary folders on the ranks that commit, before any rank writes to them.
 void CheckpointSaver::begin() {
   nonce_ = group_.broadcast_bytes(group_.rank() == 0 ? make_checkpoint_nonce() : "", 0,
                                   "checkpoint begins");
@@ -208,7 +208,7 @@ std::optional<int64_t> CheckpointSaver::save(const CheckpointInfo& info,
   try {
     stage(share);
   } catch (...) {
-    // The other ranks do not know this error yet: all ranks throw it in poll().
+    // The other ranks do not know this error yet, so all ranks throw it in poll().
     if (staged_->image) staged_->image->cancel();
     join();
     running_ = false;
@@ -218,7 +218,7 @@ std::optional<int64_t> CheckpointSaver::save(const CheckpointInfo& info,
   return before;
 }
 
-// Copies parts in file order; the disk writes copied parts while later parts are being copied.
+// Copies the parts in file order, while the writing threads write the parts already copied.
 void CheckpointSaver::stage(const std::vector<StatePart>& share) {
   Staged& staged = *staged_;
   staged.image.reset();
@@ -278,8 +278,8 @@ void CheckpointSaver::commit(const std::vector<std::string>& shards) {
   folder_.commit(manifest, nonce_, info_.attachments);
   known_sound_.insert(info_.step);
   record("commit", begin);
-  // The checkpoint is safe: later errors must not end the run. Old checkpoints that remain only
-  // cost space, and the next save tries again to delete them.
+  // The checkpoint is safe, so later errors must not end the run. Old checkpoints that remain only
+  // cost disk space, and the next save tries again to delete them.
   try {
     if (options_.committed) options_.committed(info_.step);
     if (options_.keep > 0) {
@@ -326,7 +326,8 @@ std::optional<int64_t> CheckpointSaver::advance(const SaveProgress& all) {
   return {};
 }
 
-// Some rank failed: all must stop writing before the folder is removed.
+// Handles the failure of a rank: all ranks stop writing, then the ranks that commit remove the
+// folder, and all throw the error.
 void CheckpointSaver::give_up() {
   const bool failed_here = progress().failed == phases_;
   if (staged_->image) staged_->image->cancel();

@@ -12,7 +12,8 @@
 namespace shale {
 namespace {
 
-// A piece is small enough to be still in the cache when it is copied after its checksum.
+// Number of bytes that are checksummed and then copied. It is small, so that they are still in the
+// cache for the copy.
 constexpr size_t kCachedBytes = size_t{128} << 10;
 
 void check_part(const TensorPart& part) {

@@ -17,8 +17,9 @@ std::string shard_file_name(int rank, int ranks);
 
 // Plan of one rank's file of a checkpoint: a safetensors file of parts of tensors.
 struct ShardPlan {
-  // Parts without elements are recorded, so that the tensor is known, but not written. Throws
-  // InternalError for parts that are not ranges of their boxes, or that do not fit into a file.
+  // Parts without elements are in `record`, so that their tensors are known, but not in the file.
+  // Throws InternalError for parts that are not ranges of their boxes, or that do not fit into a
+  // file.
   ShardPlan(const std::string& name, std::vector<TensorPart> parts,
             int64_t chunk_bytes = kCheckpointChunkBytes);
 
@@ -26,13 +27,14 @@ struct ShardPlan {
 
   std::vector<TensorPart> parts;
   std::vector<size_t> order;    // indices in `parts` of non-empty parts, in file order
-  std::vector<int64_t> begins;  // byte offsets in the file, for `order`
-  std::string front;            // file header, before the data
+  std::vector<int64_t> begins;  // byte offsets in the file of the parts in `order`
+  std::string front;            // header of the file
   CheckpointManifest record;    // the file and its tensors, without checksums
 };
 
-// Writes one rank's file of a checkpoint. All parts are declared first; then their data is written
-// in file order, given by next(), in pieces of any size. Checksums are computed on the way.
+// Writes one rank's file of a checkpoint. The constructor takes all parts. Then the caller writes
+// their data in file order: next() is the part to continue, in pieces of any size. Checksums are
+// computed on the way.
 //
 //   CheckpointShardWriter writer(folder, shard_file_name(rank, ranks), parts);
 //   while (!writer.is_complete()) writer.write(bytes of parts[writer.next()]);
@@ -47,14 +49,14 @@ class CheckpointShardWriter {
                         std::vector<TensorPart> parts, int64_t chunk_bytes = kCheckpointChunkBytes);
 
   bool is_complete() const { return next_ == plan_.order.size(); }
-  // Index in `parts` of the part that the next write continues. Only valid if !is_complete().
+  // Index in `parts` of the part that the next write continues. Call it only if !is_complete().
   size_t next() const { return plan_.order[next_]; }
 
-  // Writes the next bytes of part next(). Throws InternalError if it has fewer bytes left.
+  // Writes the next bytes of part next(). Throws InternalError if the part has fewer bytes left.
   void write(std::span<const std::byte> bytes);
 
-  // Syncs and closes the file; its name is durable only after CheckpointFolder::commit. Returns the
-  // record for add_shard. Throws InternalError if data is missing.
+  // Syncs and closes the file. Returns the record for add_shard. The file's name survives a crash
+  // only after CheckpointFolder::commit. Throws InternalError if data is missing.
   std::string finish();
 
  private:
@@ -65,7 +67,7 @@ class CheckpointShardWriter {
   ShardPlan plan_;
   StreamedFile file_;
   size_t next_ = 0;       // index in plan_.order
-  int64_t written_ = 0;   // bytes of the current part so far
+  int64_t written_ = 0;   // bytes of the current part written so far
   int64_t position_ = 0;  // file position of the next byte
 };
 

@@ -10,27 +10,29 @@
 
 namespace shale {
 
-// Writes one rank's file of a checkpoint from memory that already has the file's layout: with
-// direct I/O, without another copy, by a few threads, which also compute the checksums. Writing may
-// start while the memory is still being filled:
+// Writes one rank's file of a checkpoint from memory that already has the file's layout. A few
+// threads write with direct I/O, without another copy, and compute the checksums. Writing may start
+// while the memory is still being filled:
 //
 //   ShardImage image(plan, memory);
-//   on one thread:   copy parts[plan.order[i]] to image.data(i), in this order, and call filled()
-//   on another one:  record = image.write(folder);  // for add_shard, on the rank that commits
+//   one thread:      copy parts[plan.order[i]] to image.data(i), in this order, and call filled()
+//   another thread:  record = image.write(folder);  // for add_shard, on the rank that commits
 class ShardImage {
  public:
-  // plan and memory outlive this. memory: bytes_for() bytes, aligned to kDirectAlignment.
+  // The plan and the memory must outlive the image. memory: bytes_for(), aligned to
+  // kDirectAlignment.
   ShardImage(const ShardPlan& plan, std::byte* memory);
   static int64_t bytes_for(const ShardPlan& plan) { return plan.file().bytes; }
 
   std::byte* data(size_t i) const { return memory_ + plan_.begins[i]; }
 
-  // The file's bytes before `end` are complete and will not change.
+  // Tells write() that the file's bytes before `end` are complete and will not change.
   void filled(int64_t end);
   void cancel();  // makes write() throw InternalError instead of finishing
 
-  // Creates the plan's file in the existing folder, reserves its disk space, writes and syncs it;
-  // its name is durable only after CheckpointFolder::commit. Throws DiskError if the disk fails.
+  // Creates the plan's file in the existing folder, reserves its disk space, and writes and syncs
+  // it. Returns the record for add_shard. The file's name survives a crash only after
+  // CheckpointFolder::commit. Throws DiskError if the disk fails.
   std::string write(const std::string& folder);
 
  private:

@@ -17,7 +17,7 @@ namespace shale::comm {
 namespace {
 
 constexpr const char* kTag = "checkpoint files of hosts";
-constexpr int64_t kPiece = int64_t{16} << 20;  // bytes sent at once
+constexpr int64_t kPiece = int64_t{16} << 20;  // bytes of one broadcast
 
 std::string text_of_manifest(const std::string& folder) {
   try {
@@ -27,8 +27,8 @@ std::string text_of_manifest(const std::string& folder) {
   }
 }
 
-// Returns a character for each file of the manifest: "1" if the file is here with its size, else
-// "0".
+// Returns a character for each file of the manifest: "1" if this host has the file with its full
+// size, otherwise "0".
 std::string files_here(const std::string& folder, const CheckpointManifest& manifest) {
   std::string here;
   for (const CheckpointFile& file : manifest.files) {
@@ -46,14 +46,14 @@ std::string writer_of(const CheckpointManifest& manifest, size_t file) {
   return cat("host ", (*hosts)[file].is_string() ? (*hosts)[file].text() : std::string("?"));
 }
 
-// Copies a file from the rank `source` to the ranks that take it. Returns this rank's problem.
+// Copies a file from rank `source` to ranks that call this with `takes`. Returns this rank's error.
 std::string send_file(ProcessGroup& group, const std::string& folder, const CheckpointFile& file,
                       int source, bool takes) {
   const std::string path = (std::filesystem::path(folder) / file.name).string();
   std::optional<File> from;
   std::optional<AtomicFile> to;
   std::string problem;
-  // After an error the other ranks still expect their pieces.
+  // After an error this rank sends empty messages, because the other ranks still wait for them.
   const auto attempt = [&](const auto& body) {
     if (!problem.empty()) return;
     try {

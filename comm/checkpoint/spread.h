@@ -6,12 +6,12 @@
 
 namespace shale::comm {
 
-// Copies the files of a checkpoint to each host's own folder that lacks them, from hosts that have
-// them, so that every rank can read all of them. `folder`: the same path on all hosts; `owns`: this
-// rank reads and writes the folder for its host. Only names and sizes of files are compared; their
-// checksums are checked later, on reading. Collective. Throws, on all ranks, MissingInputError with
-// the file and the host that wrote it (the manifest's state has "hosts", by rank) if no host has
-// it; DataError for an invalid manifest; DiskError.
+// Copies files of a checkpoint from hosts that have them to hosts that lack them, so that every
+// rank can read all files. `folder`: the same path on all hosts. `owns`: this rank reads and writes
+// the folder of its host. Compares only names and sizes of files; their checksums are checked when
+// they are read. Collective. Throws on all ranks: DataError for an invalid manifest; DiskError;
+// MissingInputError if no host has a file. That message names the host that wrote the file ("hosts"
+// in the manifest's state lists the hosts by rank).
 void spread_checkpoint(ProcessGroup& group, const std::string& folder, bool owns);
 
 }  // namespace shale::comm

@@ -16,12 +16,13 @@
 namespace shale::comm {
 namespace {
 
-// Bytes of a device part that are copied through host memory in one piece, and size of that memory.
+// Parts on a device are read through host memory, in pieces of kPieceBytes. About kStagedBytes of
+// pieces are in that memory at once.
 constexpr int64_t kPieceBytes = int64_t{4} << 20;
 constexpr int64_t kStagedBytes = int64_t{64} << 20;
 
-// Slice boundary inside a part, in elements: the first multiple of kFlatAlignment that has at least
-// `bytes` of the part's bytes before it.
+// Index of the element at which a part is split so that at least `bytes` of its bytes come before
+// it. It is a multiple of kFlatAlignment or the end of the part.
 int64_t boundary(const StatePart& part, int64_t bytes) {
   const int64_t size = dtype_size(part.values.dtype());
   const int64_t unit = size * kFlatAlignment;
@@ -29,11 +30,11 @@ int64_t boundary(const StatePart& part, int64_t bytes) {
   return std::min(units * kFlatAlignment, part.count());
 }
 
-// Describes a difference, such as "[2,3], expected [3,3]"; empty: none.
+// Describes how a stored tensor differs from a part: "[2,3], expected [3,3]". Empty if it does not.
 std::string difference(const CheckpointTensor& stored, const StatePart& part) {
   if (stored_replicas(stored, part) > 0) return {};
   if (!std::equal(stored.shape.begin(), stored.shape.end(), part.shape.begin(), part.shape.end())) {
-    std::string found;  // may have more dimensions than a Shape
+    std::string found;  // built by hand, because it may have more dimensions than a Shape
     for (const int64_t size : stored.shape) found += cat(found.empty() ? "" : ",", size);
     return cat("[", found, "], expected ", part.shape);
   }
@@ -102,7 +103,7 @@ struct Target {
   int64_t begin = 0;  // index of the first element in the part
   Tensor to;
 
-  // True: read directly into `to`; false: through host memory.
+  // True: reads go directly to `to`. False: they go through host memory.
   bool is_host() const { return to.context().device().type == DeviceType::kCpu; }
 };
 
@@ -116,7 +117,7 @@ TensorPart stored_part(const StatePart& part, int64_t begin, int64_t count) {
           .count = count};
 }
 
-// Index in the tensor of a part's element.
+// Index in the whole tensor of element `element` of a part.
 int64_t index_of(const StatePart& part, int64_t element) {
   int64_t index = 0;
   for_each_run(stored_part(part, element, 1), 0, part.shape.numel(),
@@ -124,7 +125,7 @@ int64_t index_of(const StatePart& part, int64_t element) {
   return index;
 }
 
-// All elements of the parts, in the order of the files.
+// Splits the parts into targets, sorted by their location in the files.
 std::vector<Target> targets_of(CheckpointReader& checkpoint, const std::vector<StatePart>& parts) {
   std::vector<Target> targets;
   for (const StatePart& part : parts) {
@@ -187,7 +188,7 @@ void read_parts(CheckpointReader& checkpoint, const std::vector<StatePart>& part
   }
 }
 
-// Rank 0 reads and broadcasts: otherwise each rank would open all ranks' files.
+// Rank 0 reads the parts and broadcasts them. Otherwise each rank would open all ranks' files.
 void read_whole_parts(CheckpointReader& checkpoint, const std::vector<StatePart>& parts,
                       DataParallel& parallel) {
   if (parts.empty()) return;
@@ -221,18 +222,18 @@ Tensor as_vector(const Tensor& x) {
   return x.alias({x.numel()}, {1});
 }
 
-// Converts a part from indices in this rank's shard of a parameter, or in the blocks of that shard,
-// to indices in the whole tensor. Adds one part for each box that has some of its elements, at
-// least one.
+// Adds a part of this rank's shard of a parameter to `parts`. Its indices count the elements of the
+// shard, or the blocks of the shard; they are converted to indices in the whole tensor. Adds one
+// part for each box that has some of the elements, but always at least one.
 void add_boxes(std::vector<StatePart>& parts, StatePart part) {
   const Parameter& parameter = *part.parameter;
   const Shape whole = state_shape(parameter.whole, part.block);
   const bool is_cut = parameter.sharding.share == Share::kShard;
-  // If a shard boundary cuts a block in two, the shard's block covers other elements than the block
-  // of the whole tensor, and so does its state.
+  // If a shard boundary cuts a block in two, blocks of the shard contain other elements than blocks
+  // of the whole tensor. Then the state of such a block cannot be converted.
   const bool follows = !is_cut || part_shape(whole, parameter.sharding) == part.shape;
   if (!follows || !(part.shape == state_shape(parameter.shape, part.block))) {
-    // A state of the whole parameter, which is equal on every tensor rank.
+    // A state of the whole parameter is equal on every tensor rank.
     if (part.of_whole) {
       part.is_copy = parameter.sharding.share != Share::kWhole && parameter.sharding.rank > 0;
       return parts.push_back(std::move(part));
@@ -267,8 +268,8 @@ void add_boxes(std::vector<StatePart>& parts, StatePart part) {
 
 namespace {
 
-// Adds a buffer's parameters by name. With local steps, NAME has the values of the last outer step,
-// which are equal on all replicas, and NAME/local has each replica's own masters.
+// Adds a buffer's parameters by name. With local steps, NAME has the values after the last outer
+// step, which are equal on all replicas, and NAME/local has the f32 masters of each replica.
 void add_parameters(std::vector<StatePart>& parts, const FlatBuffer& buffer,
                     const LocalSteps::Outer* outer) {
   for (const OptimSpan& span : buffer.spans()) {
@@ -334,7 +335,7 @@ std::vector<StatePart> training_state(const DataParallel& parallel,
                    replicas != nullptr ? replicas->size() : 1);
   }
   if (parallel.units().empty()) return parts;
-  // Buffers of all modules of the model, each once.
+  // The buffers of all modules of the model, each once.
   const ProcessGroup* const tensor = parallel.shared().groups.tensor;
   for (const Buffer* buffer : root_of(parallel.units().front()->module()).buffers()) {
     const bool has_values = buffer->value.defined() && buffer->value.numel() > 0;
@@ -354,7 +355,7 @@ std::vector<StatePart> even_share(const std::vector<StatePart>& parts, int rank,
   const auto cut_at = [&](int64_t r) { return total / ranks * r + total % ranks * r / ranks; };
   const int64_t begin = cut_at(rank), end = cut_at(rank + 1);
   std::vector<StatePart> share;
-  int64_t before = 0;  // bytes of the parts before this one
+  int64_t before = 0;  // bytes of all parts before `part`
   for (const StatePart& part : parts) {
     const int64_t from = boundary(part, begin - before);
     const int64_t to = rank + 1 == ranks ? part.count() : boundary(part, end - before);
@@ -421,10 +422,12 @@ void load_training_state(CheckpointReader& checkpoint, DataParallel& parallel,
   const std::vector<StatePart> parts = training_state(parallel, optimizers);
   check_inventory(checkpoint, parts, parallel.shared().groups.stages);
   const int ranks = parallel.shared().groups.shard->size();
-  // Every tensor rank that this process hosts reads its own copy of replicated parts.
+  // Each tensor rank that this process hosts reads replicated parts for itself. Key: number of the
+  // copy; value: parts that rank 0 broadcasts, and parts that each rank reads.
   std::map<size_t, std::pair<std::vector<StatePart>, std::vector<StatePart>>> by_leaf;
   std::map<std::string_view, size_t> copies;
-  std::map<int64_t, std::vector<StatePart>> of_other_replicas;  // by number of stored replicas
+  // key: number of replicas in the checkpoint
+  std::map<int64_t, std::vector<StatePart>> of_other_replicas;
   for (const StatePart& part : parts) {
     const int64_t replicas = stored_replicas(*checkpoint.find(part.name), part);
     if (replicas > 0 && replicas != part.shape[0]) {

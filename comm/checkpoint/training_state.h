@@ -10,19 +10,18 @@
 
 namespace shale::comm {
 
-// All non-empty tensors that a resumed run needs, without padding, in the same order on all ranks.
-// Tensors in host memory may be outdated until an optimizer step on the host has finished
+// Returns all non-empty tensors that a resumed run needs, without padding, in the same order on all
+// ranks. Tensors in host memory may be outdated while an optimizer step runs on the host
 // (offload::OptimizerOffload).
 std::vector<StatePart> training_state(const DataParallel& parallel,
                                       const optim::Optimizer& optimizer);
-// Training state of a model with several optimizers. Throws ConfigError if two optimizers step one
-// parameter, or one steps a parameter of another model.
+// Training state of a model with several optimizers. Throws ConfigError if two optimizers update
+// the same parameter, or if one updates a parameter of another model.
 std::vector<StatePart> training_state(const DataParallel& parallel,
                                       const std::vector<const optim::Optimizer*>& optimizers);
 
-// Selects the parts that this rank writes, so that all ranks together write every element once:
-// ranks with the same parts divide them evenly by bytes. A box of a tensor has at most one part in
-// the result.
+// Selects the parts that this rank writes. All ranks together write every element once: ranks that
+// have the same parts divide them evenly by bytes. The result has at most one part of each box.
 std::vector<StatePart> share_to_write(const std::vector<StatePart>& parts,
                                       const ShardGroups& groups);
 
@@ -34,10 +33,11 @@ std::vector<StatePart> even_share(const std::vector<StatePart>& parts, int rank,
 // CheckpointReader's constructor throws, the same on all ranks.
 CheckpointReader open_checkpoint(ProcessGroup& group, const std::string& folder);
 
-// Fills this rank's parts from a checkpoint of any layout. Rank 0 of a shard group reads parts that
-// all its ranks have. Collective. Throws DataError, listing names, unless the checkpoint has
-// exactly these tensors, in these shapes and dtypes (states of other numbers of replicas are
-// averaged), and what CheckpointReader throws, perhaps on one rank; the state is then undefined.
+// Fills this rank's parts from a checkpoint of any layout. Rank 0 of a shard group reads the parts
+// that all ranks of the group have. States that differ between replicas are averaged if the
+// checkpoint has another number of replicas. Collective. Throws DataError, listing names, if the
+// checkpoint has other tensors, shapes or dtypes, and what CheckpointReader throws. An error may
+// occur on one rank only; the state is then undefined.
 void load_training_state(CheckpointReader& checkpoint, DataParallel& parallel,
                          const optim::Optimizer& optimizer);
 void load_training_state(CheckpointReader& checkpoint, DataParallel& parallel,

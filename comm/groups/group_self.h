@@ -7,7 +7,7 @@
 
 namespace shale::comm {
 
-// Group of one rank: collectives copy in to out or do nothing, and are done on return.
+// Group of one rank. Collectives copy `in` to `out` or do nothing, and are done on return.
 class SelfGroup final : public HostGroup {
  public:
   SelfGroup(std::shared_ptr<WorldContext> context, const GroupOptions& options)

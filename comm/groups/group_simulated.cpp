@@ -14,7 +14,7 @@
 namespace shale::comm {
 namespace {
 
-// Rounds of an algorithm in which each round doubles the number of ranks reached.
+// Number of rounds of an algorithm that reaches twice as many ranks in each round.
 int64_t rounds(int ranks) {
   return std::bit_width(static_cast<uint32_t>(ranks - 1));
 }
@@ -83,7 +83,7 @@ class PeerMemory final : public MemoryProvider {
   MemoryProvider& memory_;
 };
 
-// A queued collective whose values were already moved when it was called.
+// A queued collective that is done after wait(). Its values were moved when it was queued.
 class LateWork final : public WorkState {
  public:
   LateWork(SimulatedClock* clock, double end, Lane lane) : clock_(clock), end_(end), lane_(lane) {}
@@ -213,7 +213,7 @@ void SimulatedGroup::move_values(const CollectiveCall& call) {
       }
       break;
     }
-    case CollectiveOp::kAllToAllV:  // other ranks' slice lengths are unknown
+    case CollectiveOp::kAllToAllV:  // the lengths of other ranks' slices are unknown
       std::memset(call.out.data, 0, static_cast<size_t>(call.out.bytes()));
       break;
     case CollectiveOp::kReduceScatterSum: {
@@ -233,7 +233,7 @@ void SimulatedGroup::move_values(const CollectiveCall& call) {
   }
 }
 
-// Answers a broadcast_bytes(), which sends the length first.
+// Receives the text of a broadcast_bytes(), which broadcasts first the length, then the bytes.
 void SimulatedGroup::receive_text(const CollectiveCall& call) {
   const auto found = broadcasts_.find(call.tag);
   if (found == broadcasts_.end()) return;

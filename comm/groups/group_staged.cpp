@@ -12,17 +12,18 @@
 namespace shale::comm {
 namespace {
 
-// A staging buffer has this many times GroupOptions::staging_bytes: short device copies are slow.
+// Length of a staging buffer as a multiple of GroupOptions::staging_bytes. It is large, because
+// short device copies are slow.
 constexpr int64_t kStagingFactor = 8;
 
-// While the ranks combine one chunk, the next one is copied to the host and the previous one back.
-// With a buffer for each of the three, neither direction waits for the other.
+// Number of staging buffers. While the ranks combine one chunk, the next one is copied to the host
+// and the previous one back. With three buffers neither direction waits for the other.
 constexpr size_t kSlots = 3;
 
-// A queued transfer. wait() makes the stream wait for the transfer's last copies.
+// A queued collective. wait() makes the stream wait for the last copies to the device.
 class StagedWork final : public WorkState {
  public:
-  // finished: set when the transfer has left the queue.
+  // finished: set when the collective has left the queue.
   StagedWork(CommQueue& queue, Work queued, std::shared_ptr<const DeviceEvent> finished,
              void* stream)
       : queue_(queue),
@@ -63,8 +64,8 @@ class StagedGroup::Staging {
   // Waits for the copies: some may still be running, especially after a failure.
   ~Staging() { wait_for_copies(); }
 
-  // `ready`: event at the position of the call in the caller's stream. Returns the event at the end
-  // of the copies to `call.out`.
+  // `ready`: event that the caller's stream reaches when the input is ready. Returns an event after
+  // the last copy to `call.out`.
   DeviceEvent transfer(const CollectiveCall& call, const DeviceEvent& ready, bool blocking);
 
  private:
@@ -75,14 +76,14 @@ class StagedGroup::Staging {
     DeviceEvent fetched;
     DeviceEvent delivered;
   };
-  // Elements [offset, offset + count) of every slice. A slot stores the slices one after another.
+  // Elements [offset, offset + count) of every slice, in a slot that stores them slice after slice.
   struct Chunk {
     int64_t offset = 0;
     int64_t count = 0;
     Slot* slot = nullptr;
   };
 
-  // For an all-to-all, a slot has two areas: the input, slice after slice, and the output.
+  // Runs an all-to-all. A slot then has two areas: the input, slice after slice, and the output.
   DeviceEvent all_to_all(const CollectiveCall& call, const DeviceEvent& ready, bool blocking);
   int64_t longest_slice(const CollectiveCall& call, const SliceTable& slices, bool blocking);
   CollectiveCall fetch_slices(const CollectiveCall& call, const SliceTable& slices, int64_t first,
@@ -140,7 +141,8 @@ DeviceEvent StagedGroup::Staging::transfer(const CollectiveCall& call, const Dev
 
   ready.hold(down_.get());
   if (call.after != nullptr) call.after->hold(down_.get());
-  // Copies to the host wait for copies to the device, whose output may be the input of this call.
+  // The input of this call may be the output of an earlier one. Wait for the copies of earlier
+  // calls to the device before copying to the host.
   for (const Slot& slot : slots_) slot.delivered.hold(down_.get());
   Chunk next{.offset = 0, .count = std::min(step, total), .slot = slots_.data()};
   fetch(call, next);
@@ -236,7 +238,7 @@ DeviceEvent StagedGroup::Staging::all_to_all(const CollectiveCall& call, const D
   }
 }
 
-// Returns the longest slice of all ranks, because all ranks must use equally many chunks.
+// Returns the length of the longest slice of all ranks, so that all use equally many chunks.
 int64_t StagedGroup::Staging::longest_slice(const CollectiveCall& call, const SliceTable& slices,
                                             bool blocking) {
   int64_t longest = *std::max_element(slices.in_counts.begin(), slices.in_counts.end());
@@ -248,7 +250,7 @@ int64_t StagedGroup::Staging::longest_slice(const CollectiveCall& call, const Sl
 }
 
 // Starts to copy elements [first, first + step) of every slice to the slot. Returns the call with
-// which the host exchanges them.
+// which the host group exchanges these elements.
 CollectiveCall StagedGroup::Staging::fetch_slices(const CollectiveCall& call,
                                                   const SliceTable& slices, int64_t first,
                                                   int64_t step, Slot& slot) {

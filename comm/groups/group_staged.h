@@ -8,15 +8,15 @@
 
 namespace shale::comm {
 
-// Backend "staged": device tensors are sent through pinned host memory and a host group, so that
-// any number of ranks can share one GPU, and machines without NCCL can train.
+// Backend "staged": sends device tensors through pinned host memory and a host group. Any number of
+// ranks can share one GPU, and machines without NCCL can train.
 //
-// A collective uses a ring of three staging buffers, chunk by chunk: while the ranks combine one
-// chunk, the device copies the next one to the host and the previous one back, so both directions
-// of its link are busy. Peers can map the staging buffers, so the ranks combine directly in them.
-// Sums have the same bits as in the host group.
+// A collective uses a ring of three staging buffers, chunk by chunk. While the ranks combine one
+// chunk, the device copies the next one to the host and the previous one back, so that both
+// directions of its link are busy. Peers can map the staging buffers, so the ranks combine directly
+// in them. Sums have the same bits as in the host group.
 //
-// With one rank it is the backend "self" for a device: collectives copy on the caller's stream.
+// A group of one rank needs no staging buffers: collectives copy on the caller's stream.
 class StagedGroup final : public ProcessGroup {
  public:
   // `device` outlives the group.

@@ -7,7 +7,7 @@
 
 namespace shale::comm {
 
-// World ranks of a group, in order. Groups with the same list have the same ranks.
+// World ranks of a group, in order. Pointers to the same list stand for the same ranks.
 using Members = std::shared_ptr<const std::vector<int>>;
 
 // Simulated clock of a rank, in seconds from an arbitrary start.
@@ -15,7 +15,8 @@ class SimulatedClock {
  public:
   virtual ~SimulatedClock() = default;
 
-  // Called when a collective is queued in this lane, with its World ranks. Returns its end time.
+  // Called when this rank queues a collective in `lane`. members: the group's World ranks. Returns
+  // the time at which the collective ends.
   virtual double queue(const CollectiveCall& call, const Members& members, Lane lane) = 0;
   // Called when a pipeline message from one World rank to another is queued.
   virtual void send(const View& message, int sender, int receiver) = 0;

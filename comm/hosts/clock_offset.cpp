@@ -8,7 +8,7 @@
 namespace shale::comm {
 namespace {
 
-constexpr size_t kRounds = 16;  // each round narrows the bounds of the offset
+constexpr size_t kRounds = 16;  // rounds of all-gathers; each narrows the bounds of the offset
 constexpr int64_t kPair = 2;    // values per rank: offset, error
 
 }  // namespace

@@ -7,7 +7,7 @@
 namespace shale::comm {
 namespace {
 
-// Interval at which the watchdog sets the longest silence; a rank may be lost within it, unnoticed.
+// Interval at which the watchdog calls set_longest_silence(), so that the value may be this old.
 constexpr double kLook_s = 0.2;
 
 }  // namespace

@@ -20,7 +20,7 @@ constexpr std::array kLaunchers = {
     Launcher{"srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS"},
     Launcher{"a launcher with PMIx", "PMIX_RANK", nullptr},
 };
-// Variables of launchers with PMI and of Intel MPI that give neither rank nor size.
+// Other variables that show that a launcher started this process. They give neither rank nor size.
 constexpr std::array kOtherSigns = {"PMI_FD", "MPI_LOCALRANKID"};
 
 bool is_set(const char* name) { return name != nullptr && std::getenv(name) != nullptr; }

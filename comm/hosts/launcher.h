@@ -15,10 +15,11 @@ struct Launcher {
   const char* size;
 };
 
-// Known launchers. Where one starts another, as mpirun uses srun, the inner one comes first.
+// Known launchers. One launcher may start another: mpirun may start its daemons with srun. The one
+// that starts the ranks themselves comes first.
 std::span<const Launcher> launchers();
 
-// Command that starts ranks with one MPI library: `program` with lists of words.
+// Command that starts ranks with one MPI library: a program, and the words of its options.
 struct RankStarter {
   std::string_view mpi;            // beginning of World's mpi_version()
   std::string_view program;        // command name that no other MPI library has
@@ -27,7 +28,8 @@ struct RankStarter {
   std::vector<std::string> ranks;  // option before the number of ranks
   std::vector<std::string> unbound;  // options: a rank may use all cores of its host
   std::vector<std::string> many;     // options: a host may have more ranks than cores
-  std::vector<std::string> hosts;    // option before "a:2,b:2", hosts with rank counts
+  // option before a list such as "a:2,b:2", two ranks on each of the hosts a and b
+  std::vector<std::string> hosts;
   std::vector<std::string> as_root;  // options: root may start ranks
 };
 
@@ -37,8 +39,8 @@ const RankStarter& rank_starter(std::string_view mpi_version);
 // True if an MPI launcher started this process.
 bool started_by_launcher();
 
-// Throws UnavailableError if the launcher started several processes of which MPI sees only this
-// one: then the launcher belongs to another MPI, and each process would train alone.
+// Throws UnavailableError if the launcher started several processes, but MPI sees only this one.
+// Then the launcher belongs to another MPI library, and each process would train alone.
 void check_launched_ranks(int mpi_ranks, const std::string& mpi_version);
 
 }  // namespace shale::comm

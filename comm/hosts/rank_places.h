@@ -11,8 +11,8 @@ class RankPlaces {
  public:
   // Sets the positions by rank: "pipeline 1, tensor 0". Empty, the default: unknown.
   void set(std::vector<std::string> places);
-  // Formats ranks: "rank 3 (pipeline 1, tensor 0)"; "ranks 2,3 (pipeline 1, tensor 0; pipeline 1,
-  // tensor 1)" for at most four ranks; more are a list of numbers.
+  // Formats ranks with their positions: "rank 3 (pipeline 1, tensor 0)", or "ranks 2,3 (pipeline 1,
+  // tensor 0; pipeline 1, tensor 1)". More than four ranks are formatted without positions.
   std::string list(std::vector<int> ranks) const;
 
  private:

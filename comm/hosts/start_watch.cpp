@@ -24,9 +24,10 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kTick{50};
-// An iteration that takes longer means that this process was suspended.
+// If one iteration takes longer, this process was suspended.
 constexpr double kLongestTick_s = 1;
-// Time after which the launcher ends ranks that have not reported.
+// The lowest rank that is not stopped reports first. The others wait this long; by then the
+// launcher has usually ended them.
 constexpr std::chrono::seconds kPatience{4};
 
 struct Sibling {
@@ -125,7 +126,7 @@ void StartWatch::run(double timeout_s) {
     const auto before = Clock::now();
     if (changed_.wait_for(lock, kTick, [this] { return done_; })) return;
     const double tick_s = seconds_since(before);
-    // If this rank was suspended, alone or with all others, the time-out starts again.
+    // If this process was suspended, alone or with all others, the time limit starts anew.
     awake_s = tick_s > kLongestTick_s ? 0 : awake_s + tick_s;
   }
   end_start(timeout_s, own_rank().value_or(0));

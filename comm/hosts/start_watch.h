@@ -6,14 +6,14 @@
 
 namespace shale::comm {
 
-// Ends this process if it waits too long for others at the start, before ranks can watch each
-// other: a rank that stops or hangs in MPI_Init would otherwise block all others for ever. Create
+// Ends this process if it waits too long for other ranks at the start, before ranks can watch each
+// other. Otherwise a rank that stops or hangs in MPI_Init would block all others for ever. Create
 // it before the World, destroy it after World::watch(). Does nothing without a launcher.
 class StartWatch {
  public:
-  // timeout_s: longest start, counting only time in which this process was awake; 0: no limit.
-  // After that it prints one line, which names stopped ranks of this host, if any, and ends the
-  // process with code 76, whereupon the launcher ends the other processes.
+  // timeout_s: longest start; counts only time in which this process was awake. 0: no limit. After
+  // that time, prints one line and ends the process with code 76. The launcher then ends the other
+  // processes. The line names the ranks of this host that are stopped, if any.
   explicit StartWatch(double timeout_s);
   ~StartWatch();
   StartWatch(const StartWatch&) = delete;

@@ -9,7 +9,7 @@ namespace shale::comm {
 struct Topology {
   int node = 0;                            // node of this rank
   int local = 0;                           // index of this rank on its node
-  std::vector<std::vector<int>> ranks_of;  // group ranks, by node
+  std::vector<std::vector<int>> ranks_of;  // group ranks of each node
   std::vector<int> node_of_rank;           // inverse of ranks_of
   std::vector<int> world_ranks;            // World rank of each group rank, for error messages
   bool one_host = false;                   // the nodes are parts of one host

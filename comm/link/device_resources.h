@@ -24,7 +24,7 @@ class DeviceEvent {
     return *this;
   }
 
-  // Makes work that is queued on `stream` from now on wait for the event. No-op without an event.
+  // Makes work queued on `stream` from now on wait for the event. Does nothing without an event.
   void hold(void* stream) const {
     if (device_ != nullptr) device_->wait_event(stream, event_);
   }

@@ -39,7 +39,7 @@ class HostLink::Queue {
   std::deque<std::shared_ptr<Transfer>> waiting_;
   std::exception_ptr failure_;
   std::string reason_;     // message of the failure
-  bool recorded_ = false;  // the first transfer waits, and is in the list of recent collectives
+  bool recorded_ = false;  // the first transfer is already in the list of recent collectives
 };
 
 class HostLink::Transfer final : public WorkState {
@@ -55,7 +55,7 @@ class HostLink::Transfer final : public WorkState {
   void wait() override {
     if (!done_ || error_) queue_->wait_for(*this, meter_);
   }
-  // No other thread transfers, so nothing touches the buffers once this thread's calls stop.
+  // Only this thread makes transfers, so nothing touches the buffers after this call.
   void give_up() override { queue_->give_up("given up, because an exception ended its use"); }
 
   const View& view() const { return view_; }
@@ -73,7 +73,7 @@ class HostLink::Transfer final : public WorkState {
   View view_;
   Message message_;
   bool done_ = false;
-  bool error_ = false;  // true: the work failed, with the queue's exception
+  bool error_ = false;  // true: the transfer failed with the queue's exception
 };
 
 std::string HostLink::Queue::own_rank() const {
@@ -129,7 +129,7 @@ void HostLink::Queue::advance() noexcept {
 
 void HostLink::Queue::check() const {
   if (!failure_) return;
-  context_->board.check();  // throws again if another rank failed
+  context_->board.check();  // throws that rank's error if another rank failed
   throw CommError(cat(link_name(options_), " cannot be used any more: ", reason_));
 }
 
@@ -141,7 +141,7 @@ void HostLink::Queue::give_up(const std::string& reason) noexcept {
   advance();
 }
 
-// Called while waiting for `message`.
+// Called repeatedly while a transfer waits for `message`. Throws if the wait cannot succeed.
 void HostLink::Queue::poll(const Message& message) {
   context_->board.check();
   if (const std::string report = mailbox_->told(); !report.empty()) throw CommError(report);

@@ -8,7 +8,7 @@
 namespace shale::comm {
 
 // Link for views in host memory, over a mailbox. A transfer that need not wait is done immediately
-// on the caller's thread, other transfers in wait().
+// on the caller's thread. Other transfers are done in wait().
 class HostLink final : public PipeLink {
  public:
   // end.mailbox is not null.

@@ -9,8 +9,8 @@
 
 namespace shale::comm {
 
-// One end of a link in host memory, without names, records or comparisons: slots that the sender
-// fills and the receiver empties, in turn. For one thread at a time.
+// One end of a link in host memory: slots for messages, which the sender fills and the receiver
+// empties in order. Does not check the messages; the link does. One thread at a time may use it.
 class Mailbox {
  public:
   virtual ~Mailbox() = default;
@@ -22,7 +22,7 @@ class Mailbox {
   // Sender: returns true if the receiver has taken all messages.
   virtual bool all_taken() = 0;
 
-  // Receiver: returns the next message; null if none has arrived.
+  // Receiver: returns the header of the next message; null if none has arrived.
   virtual const Message* next() = 0;
   virtual const std::byte* values() const = 0;  // values of the message next()
   virtual void take() = 0;                      // frees the slot of next()
@@ -31,7 +31,8 @@ class Mailbox {
   // poll() repeatedly, which throws to give up.
   virtual bool wait(double timeout_s, const std::function<void()>& poll) = 0;
 
-  // Returns the report of the other end; empty: none. A report ends the use of the link.
+  // Returns the error report that the other end has sent with tell(); empty: none. The link cannot
+  // be used after a report.
   virtual std::string told() = 0;
   virtual void tell(const std::string& report) = 0;
   // Returns true if the other end has left and all its messages have been taken.

@@ -40,12 +40,12 @@ std::string describe(const Message& message);  // "forward 7 of chunk 1 in step 
 // Link from one rank of a group to another. There is one for each sender, receiver, direction and
 // receiver chunk.
 struct LinkSpec {
-  int sender = 0;  // rank in the group, as is the receiver
+  int sender = 0;  // rank in the group
   int receiver = 0;
   Direction direction = Direction::kForward;
   int chunk = 0;
   int64_t capacity_bytes = 0;  // size of the longest message
-  int slots = 1;               // maximum unread messages; two hide transfers
+  int slots = 1;  // maximum number of unread messages; two let transfers overlap computation
 
   friend bool operator==(const LinkSpec&, const LinkSpec&) = default;
 };
@@ -54,7 +54,7 @@ struct LinkSpec {
 struct LinkOptions {
   LinkSpec spec;
   bool sends = false;    // true: this end is the sender
-  int sender_world = 0;  // World rank, as is the receiver's
+  int sender_world = 0;  // World rank of the sender
   int receiver_world = 0;
   std::string group_name = {};
   double timeout_s = 0;  // longest wait for the other end; 0: no limit
@@ -67,20 +67,21 @@ Fingerprint fingerprint(const LinkOptions& options, const Message& message);
 std::string mismatch(const LinkOptions& options, const Message& sent, const Message& expected);
 
 // One end of a link between two ranks, through which pipeline stages exchange activations and their
-// gradients. Both ends know each message in advance; the receiver checks what arrives.
+// gradients. Both ends know in advance which messages come; the receiver checks what arrives.
 //
 // Messages of one link arrive in the order in which they were sent; different links are
-// independent. Up to `slots` messages may be unread; a further send waits for room. Therefore
-// whether given lists of sends and receives deadlock does not depend on the speed of any rank.
+// independent. Up to `slots` messages may be unread; a further send waits. Therefore the speed of
+// the ranks does not decide whether a schedule of sends and receives deadlocks.
 //
-// For one thread at a time. Buffers belong to the link until wait() has returned, and each Work
-// must be waited for: a transfer without room, or without a message, continues in wait() and in
-// later calls on the same link. An unexpected message throws CommError on both ends, naming both
-// ranks and both messages; a wait beyond the time-out throws one that names the other end. The link
-// is unusable afterwards. Destroy links before their group.
+// Only one thread at a time may use a link. Buffers belong to the link until wait() has returned,
+// and each Work must be waited for. A transfer that cannot finish at once continues in wait() and
+// in later calls on the same link. An unexpected message throws CommError on both ends, naming both
+// ranks and both messages. A wait beyond the time-out throws a CommError that names the other end.
+// The link is unusable afterwards. Destroy links before their group.
 //
-// `stream` is the caller's device stream, as in groups: work queued on it before a call produces
-// the values or still uses the memory; work queued after wait() finds the transfer done.
+// `stream` is the caller's device stream, as in groups. Work that was queued on it before the call
+// may produce the values or still use the memory. Work that is queued after wait() finds the
+// transfer done.
 class PipeLink {
  public:
   virtual ~PipeLink() = default;
@@ -90,13 +91,15 @@ class PipeLink {
   const LinkOptions& options() const { return options_; }
 
   // x: contiguous, at most capacity_bytes, in memory of the group's device; may be freed after
-  // wait(). Throws ShapeError for a wrong size, ConfigError at the receiver's end or for another
-  // direction or chunk than the link's.
+  // wait(). Throws ShapeError for a wrong size. Throws ConfigError on the receiver's end, and if
+  // `id` has another direction or chunk than the link.
   Work send(const View& x, const MessageId& id, void* stream = nullptr);
-  // Receives the next message, which must have `into`'s count and dtype. Callable before send().
+  // Receives the next message, which must have `into`'s count and dtype. May be called before the
+  // other end calls send().
   Work receive(const View& into, const MessageId& id, void* stream = nullptr);
 
-  // Counts messages sent from now on, as activations, and the time in wait() in `meter`.
+  // From now on, adds to `meter` the bytes of sent messages, as activations, and the time in
+  // wait().
   void account(std::shared_ptr<TrafficMeter> meter) { meter_ = std::move(meter); }
 
  protected:

@@ -8,7 +8,7 @@
 
 namespace shale::comm {
 
-// A message for the device: the first wait() queues its copy to the device.
+// Receives a message to a device. The first wait() queues its copy to the device.
 class StagedLink::Arrival final : public WorkState {
  public:
   Arrival(std::shared_ptr<Staging> staging, Slot& slot, Work host, const View& into, void* stream)
@@ -18,7 +18,7 @@ class StagedLink::Arrival final : public WorkState {
         into_(into),
         stream_(stream) {}
 
-  // Set by wait(): before wait(), no copy to the device is queued.
+  // False before wait(), because only wait() queues the copy to the device.
   bool done() const override { return delivered_; }
   void wait() override {
     host_.wait();
@@ -69,7 +69,7 @@ StagedLink::StagedLink(std::unique_ptr<PipeLink> host, HostGroup& memory, Device
     : PipeLink(host->options()),
       host_(std::move(host)),
       staging_(std::make_shared<Staging>(memory, device, options().spec.capacity_bytes)) {
-  // The host link counts into its own meter, because the outer link counts the same traffic.
+  // This link counts the traffic. With its own meter, the host link does not count it again.
   host_->account(std::make_shared<TrafficMeter>());
 }
 

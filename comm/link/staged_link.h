@@ -9,9 +9,9 @@
 
 namespace shale::comm {
 
-// Link for device tensors, through pinned memory and a host link. The host waits for the copy from
-// the device in send(), and for the message in the Work of receive(); the caller's stream waits for
-// the copy to the device.
+// Link for device tensors, through pinned memory and a host link. send() waits on the host for the
+// copy from the device. The Work of receive() waits on the host for the message; then the caller's
+// stream waits for the copy to the device.
 class StagedLink final : public PipeLink {
  public:
   // host: host link of the two ranks. memory: the group that made `host`. `device` must outlive
@@ -29,8 +29,8 @@ class StagedLink final : public PipeLink {
         : buffer(group.memory(), device, static_cast<size_t>(bytes)) {}
     bool free() const { return delivered && passed.done() && copied.done(); }
     PinnedBuffer buffer;
-    Work passed;            // transfer by the host link
-    bool delivered = true;  // a received message's copy to the device is queued
+    Work passed;            // transfer through the host link
+    bool delivered = true;  // false: a received message has yet to be copied to the device
     DeviceEvent copied;     // event at the end of the copy to the device
   };
   struct Staging {

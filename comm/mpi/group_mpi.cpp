@@ -23,8 +23,8 @@ struct EndUse {
   ~EndUse() { memory.end_use(); }
 };
 
-// Communicator of the ranks on this rank's node: a host, or a NUMA node if all ranks are on one
-// host and NUMA nodes change no bit of a sum.
+// Communicator of the ranks on this rank's node. A node is a host. If all ranks are on one host, it
+// is a NUMA node, provided that this changes no bit of a sum.
 struct NodeOfGroup {
   MpiComm comm;
   bool part_of_host = false;
@@ -79,7 +79,8 @@ Topology find_topology(const MpiComm& comm, const NodeOfGroup& of_group, int wor
   return topology;
 }
 
-// Uses longer staging areas between nodes, to make up for the latency of the network.
+// Size of a staging area in bytes. Areas are longer if there are several nodes, to make up for the
+// latency of the network.
 int64_t staging_bytes(const Topology& topology, const GroupOptions& options) {
   const int64_t bytes = options.staging_bytes * (topology.nodes() > 1 ? 4 : 1);
   // The minimum is a cache line for each rank's slice, and the table of counts.
@@ -143,15 +144,16 @@ MpiGroup::MpiGroup(std::shared_ptr<WorldContext> context, MpiComm comm, const Gr
 }
 
 MpiGroup::~MpiGroup() {
-  // While an exception unwinds, the other ranks do not know of it yet: they may never join the
-  // collectives that this rank has queued.
+  // While an exception unwinds, the other ranks do not know of it yet. They may never join the
+  // collectives that this rank has queued, so do not wait for these.
   const bool unwinding = std::uncaught_exceptions() > 0;
   if (unwinding) {
     queue().cancel();
   } else {
     queue().drain();
   }
-  // After an exception, the other ranks keep waiting until this rank's report of it is posted.
+  // After an exception, do not tell the other ranks that this rank left: they must wait until they
+  // see its report of the exception.
   if (!unwinding) engine_->channel.leave();
   if (unwinding || !failure_.empty()) {
     if (engine_->inter_node && engine_->inter_node->requests_pending()) {
@@ -179,7 +181,7 @@ Work MpiGroup::submit(const CollectiveCall& call, bool async) {
 
 void MpiGroup::execute(const CollectiveCall& call, bool blocking) {
   if (!failure_.empty()) {
-    context_->board.check();  // throws again if another rank failed
+    context_->board.check();  // throws that rank's error if another rank failed
     throw CommError(cat("group '", options().name, "' cannot be used any more: ", failure_));
   }
   const RecentCollectives::Scope record(context_->recent, options().name,
@@ -208,7 +210,7 @@ std::unique_ptr<GroupProgress> MpiGroup::make_progress() {
                                          engine_->topology.world_ranks);
 }
 
-// The mailbox is in memory of the sender, which the receiver maps.
+// Opens a mailbox in memory of the sender, which the receiver maps.
 std::unique_ptr<Mailbox> MpiGroup::node_mailbox(const LinkOptions& options, MPI_Comm comm,
                                                 int tag) const {
   const LinkSpec& spec = options.spec;
@@ -218,7 +220,7 @@ std::unique_ptr<Mailbox> MpiGroup::node_mailbox(const LinkOptions& options, MPI_
     SharedSegment memory = SharedSegment::create(NodeMailbox::bytes(spec));
     address = memory.address();
     check_mpi(MPI_Send(&address, sizeof address, MPI_BYTE, spec.receiver, tag, comm), "MPI_Send");
-    // Waits until the receiver has mapped the memory, as the sender may be destroyed soon.
+    // Wait until the receiver has mapped the memory, because the sender may be destroyed soon.
     check_mpi(MPI_Recv(nullptr, 0, MPI_BYTE, spec.receiver, tag, comm, MPI_STATUS_IGNORE),
               "MPI_Recv");
     return std::make_unique<NodeMailbox>(std::move(memory), spec, options.sends, policy);

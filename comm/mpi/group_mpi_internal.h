@@ -11,7 +11,7 @@
 
 namespace shale::comm {
 
-// Backend "mpi": host memory; shared memory inside a node, MPI between nodes and for setup.
+// Backend "mpi" for host memory: shared memory inside a node, MPI between nodes and for setup.
 class MpiGroup final : public HostGroup {
  public:
   // Collective over the ranks of `comm`.

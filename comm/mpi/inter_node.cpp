@@ -22,7 +22,7 @@ void InterNode::run(const CollectiveCall& call, uint64_t sequence, bool blocking
   sent_bytes_ = 0;
   if (is_all_to_all(call.op)) return run_all_to_all(call, sequence, blocking);
 
-  // This sync tells the ranks outside the rails that all nodes agree, or why they disagree.
+  // This sync tells the ranks that are on no rail whether all nodes agree.
   if (call.count() == 0) return channel_.sync(current_, blocking);
   switch (call.op) {
     case CollectiveOp::kReduceScatterSum: return reduce_scatter(call, blocking);
@@ -33,12 +33,12 @@ void InterNode::run(const CollectiveCall& call, uint64_t sequence, bool blocking
   }
 }
 
-// Nodes compare their calls in log2(nodes) rounds of 16 bytes, and exchange details only if they
-// disagree. A node whose own ranks disagree takes part; otherwise the other nodes would wait for
-// it.
+// Checks that all nodes make the same call. Nodes compare 16 bytes in log2(nodes) rounds, and
+// exchange details only if they disagree. A node takes part even if its own ranks disagree, because
+// the other nodes would wait for it.
 void InterNode::agree(const std::vector<Fingerprint>& calls) {
-  // Ranks outside the rails learn the result at the next sync. If they failed now, the rails would
-  // stop before they have informed the other nodes.
+  // Ranks that are on no rail learn the result at the next sync. If they failed now, the rails
+  // would stop before they have informed the other nodes.
   if (!on_rail()) return;
   Verdict verdict{.call = hash_of(current_) | 1};
   for (const Fingerprint& print : calls) {
@@ -50,8 +50,8 @@ void InterNode::agree(const std::vector<Fingerprint>& calls) {
   if (verdict.balance != 0) report_pairs();
 }
 
-// Merges the verdicts of all nodes by recursive doubling among the largest power of two of nodes;
-// one of these nodes represents each remaining node.
+// Merges the verdicts of all nodes by recursive doubling among a power of two of nodes, the largest
+// possible. Each remaining node sends its verdict to one of them and receives the result.
 InterNode::Verdict InterNode::merged(Verdict mine) {
   const int nodes = topology_.nodes(), node = topology_.node;
   const int speakers = static_cast<int>(std::bit_floor(static_cast<unsigned>(nodes)));
@@ -136,7 +136,7 @@ void InterNode::report_disagreement(const std::vector<Fingerprint>& calls) {
   channel_.fail(cat(prefix, disagreement(all, ranks)));
 }
 
-// Reports differing counts of an all_to_all_v, if the ranks agree on everything else in the call.
+// Reports that counts of an all_to_all_v do not match, although the ranks agree on everything else.
 void InterNode::report_pairs() {
   const size_t ranks = topology_.world_ranks.size();
   std::vector<int64_t> mine;
@@ -215,7 +215,7 @@ void InterNode::exchange(std::vector<Transfer> sends, std::vector<Transfer> rece
       }
       std::sort(missing.begin(), missing.end());
       missing.erase(std::unique(missing.begin(), missing.end()), missing.end());
-      // With more than two nodes, the named node may itself wait for the node that is missing.
+      // With more than two nodes, the named node may be alive, but wait for the missing node.
       const char* const relayed = topology_.nodes() > 2 ? ", or of a node it waits for," : "";
       channel_.fail(cat("group '", channel_.options().group_name, "': no message from the node of ",
                         channel_.named(missing), relayed, " for ", channel_.limit_s(), " s in ",

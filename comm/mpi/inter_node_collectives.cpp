@@ -1,6 +1,6 @@
-// Collectives of inter_node_internal.h except all-to-alls. Each works chunk by chunk: data passes
-// through the staging areas to the rails in several rounds, as these areas are small; between nodes
-// in one exchange; and back in several rounds.
+// Collectives of inter_node_internal.h except all-to-alls. Each works chunk by chunk. Staging areas
+// are small, so a chunk passes through them to the rails in several rounds. The rails exchange it
+// between the nodes at once. Then it passes back in several rounds.
 
 #include <algorithm>
 #include <cstring>
@@ -28,14 +28,15 @@ Range InterNode::rail_part(int64_t count, DType dtype) const {
   return part_of(count, topology_.rails(), topology_.local, dtype);
 }
 
-// Elements per slice in a chunk. A message has one rail's part of the slices of all ranks of a
-// node; a node has at least as many ranks as rails.
+// Number of elements of a slice in a chunk. A message has one rail's part of the slices of all
+// ranks of a node. A node has at least as many ranks as rails, so the message has at least as many
+// bytes as this part of one slice.
 int64_t InterNode::slice_step(DType dtype) const {
   const int64_t message = kMessageBytes / dtype_size(dtype);
   return std::min(message, node_.chunk_elements(dtype, 1));
 }
 
-// Sums (or maxima) of `count` staged elements over this node, in the accumulator dtype.
+// Adds (or takes the maximum of) `count` staged elements over this node, in the accumulator dtype.
 void InterNode::combine_staged(const CollectiveCall& call, int half, int64_t element, int64_t count,
                                void* output) {
   std::vector<const void*> inputs;
@@ -60,7 +61,7 @@ void InterNode::combine_nodes(const CollectiveCall& call, std::span<const void* 
                   .out_dtype = out_dtype});
 }
 
-// Copies each rail's part of `count` staged elements, starting at `element`.
+// Copies `count` elements from `element` on to `to`, each rail's part from its staging area.
 void InterNode::drain_rails(int half, int64_t element, int64_t count, std::byte* to,
                             DType dtype) const {
   for (int rail = 0; rail < topology_.rails(); ++rail) {
@@ -86,7 +87,7 @@ void InterNode::reduce_scatter(const CollectiveCall& call, bool blocking) {
   }
 }
 
-// Writes this node's sums of this rail's part of all ranks' slices to the send buffer, by node.
+// Adds this rail's part of all slices over this node. Writes the sums to the send buffer by node.
 void InterNode::collect_sums(const CollectiveCall& call, int64_t first, int64_t count,
                              bool blocking) {
   const DType dtype = call.out.dtype;
@@ -112,7 +113,8 @@ void InterNode::collect_sums(const CollectiveCall& call, int64_t first, int64_t 
   }
 }
 
-// Reduces this rail's part over the nodes, and leaves its slices in the ranks' staging areas.
+// Adds this rail's part over the nodes, and writes the results to the staging areas of the ranks
+// whose slices they are.
 void InterNode::exchange_sums(const CollectiveCall& call, int64_t count, int half) {
   const DType dtype = call.out.dtype;
   const Range part = rail_part(count, dtype);
@@ -162,7 +164,8 @@ void InterNode::all_gather(const CollectiveCall& call, bool blocking) {
   }
 }
 
-// Sends this rail's part of this node's slices to the other nodes; receives their parts, by node.
+// Sends this rail's part of this node's slices to the other nodes. Receives their parts, in the
+// order of the nodes.
 void InterNode::exchange_slices(const CollectiveCall& call, int64_t count, int half) {
   const DType dtype = call.in.dtype;
   const Range part = rail_part(count, dtype);
@@ -174,7 +177,7 @@ void InterNode::exchange_slices(const CollectiveCall& call, int64_t count, int h
     copy_bytes(staged(static_cast<int>(i), half, part.begin, dtype),
                send_buffer_.data() + static_cast<int64_t>(i) * bytes, bytes);
   }
-  // Average message size: equal on all nodes, so that all nodes choose the same algorithm.
+  // Average message size. It is equal on all nodes, so all choose the same algorithm.
   const int64_t message = bytes * static_cast<int64_t>(by_node_.size()) / topology_.nodes();
   if (!is_to_root(call.op) && message < kMessageBytes) return exchange_short_slices(bytes);
   std::vector<Transfer> sends, receives;
@@ -192,11 +195,11 @@ void InterNode::exchange_slices(const CollectiveCall& call, int64_t count, int h
   exchange(sends, receives);
 }
 
-// Does the exchange of exchange_slices() in log2(nodes) rounds, for short slices.
+// Does what exchange_slices() does in log2(nodes) rounds, which is faster for short slices.
 void InterNode::exchange_short_slices(int64_t bytes) {
   const int nodes = topology_.nodes(), node = topology_.node;
   const auto own = send_buffer_.size(), others = receive_buffer_.size() - own;
-  std::vector<int64_t> begin = {0};  // begin[i]: slices of the i-th node after this one
+  std::vector<int64_t> begin = {0};  // begin[i]: where slices of the i-th node after this one begin
   for (int i = 0; i < nodes; ++i) {
     const auto& ranks = topology_.ranks_of[static_cast<size_t>((node + i) % nodes)];
     begin.push_back(begin.back() + bytes * static_cast<int64_t>(ranks.size()));
@@ -216,7 +219,7 @@ void InterNode::exchange_short_slices(int64_t bytes) {
              static_cast<int64_t>(others) - before);
 }
 
-// Copies from the rails' receive buffers to the receiving ranks of this node.
+// Copies slices of other nodes from the rails' receive buffers to the ranks that need them.
 void InterNode::distribute_slices(const CollectiveCall& call, int64_t first, int64_t count,
                                   bool blocking) {
   const DType dtype = call.in.dtype;
@@ -253,7 +256,7 @@ void InterNode::all_reduce(const CollectiveCall& call, bool blocking) {
   const int64_t step = std::max(pass, message * topology_.nodes() * topology_.rails());
   for (int64_t first = 0; first < total; first += step) {
     const int64_t end = std::min(first + step, total);
-    int64_t summed = 0;  // elements summed by this rank
+    int64_t summed = 0;  // elements whose sums are in this rank's send buffer
     for (int64_t begin = first; begin < end; begin += pass) {
       const int64_t count = std::min(pass, end - begin);
       const Range part = rail_part(count, dtype);
@@ -285,8 +288,9 @@ void InterNode::all_reduce(const CollectiveCall& call, bool blocking) {
   }
 }
 
-// Reduces `count` sums in the send buffer over the nodes: by a reduce-scatter and an all-gather, in
-// which one node adds for each full message; by a tree if fewer than two nodes would add.
+// Adds the `count` sums in the send buffer over the nodes. Uses a reduce-scatter and an all-gather:
+// a node adds at least a full message of kMessageBytes, so only some nodes may add. Uses a tree if
+// fewer than two nodes would add.
 void InterNode::sum_over_nodes(const CollectiveCall& call, int64_t count) {
   const DType dtype = call.out.dtype, acc = accumulator(dtype);
   const int64_t size = dtype_size(acc);
@@ -325,7 +329,8 @@ void InterNode::sum_over_nodes(const CollectiveCall& call, int64_t count) {
   exchange(sends, receives);
 }
 
-// Adds up a binomial tree, in the documented order, and sends the sum down: 2 log2(nodes) rounds.
+// Adds the nodes' sums up a binomial tree, in the order that inter_node_internal.h documents, and
+// sends the result down the tree. Takes 2 log2(nodes) rounds.
 void InterNode::sum_by_tree(const CollectiveCall& call, int64_t count) {
   const DType dtype = call.out.dtype, acc = accumulator(dtype);
   const int nodes = topology_.nodes(), node = topology_.node;
@@ -361,12 +366,13 @@ void InterNode::sum_by_tree(const CollectiveCall& call, int64_t count) {
 
 // ---- Broadcast ----
 
-// Sends `bytes` at `data` from the root's node to the same place on all nodes, down a binomial tree
+// Sends `bytes` at `data` from the root's node to `data` on all other nodes, down a binomial tree
 // in log2(nodes) rounds.
 void InterNode::broadcast_to_nodes(int root_node, std::byte* data, int64_t bytes) {
   const int nodes = topology_.nodes();
   const auto real = [&](int place) { return (place + root_node) % nodes; };
-  const int place = (topology_.node - root_node + nodes) % nodes;  // 0: the root's node
+  // number of this node, counted from the root's node
+  const int place = (topology_.node - root_node + nodes) % nodes;
   int distance = 1;
   while (distance < nodes && place % (2 * distance) == 0) distance *= 2;
   if (place != 0) exchange({}, {{real(place - distance), data, bytes}});

@@ -8,11 +8,13 @@
 namespace shale::comm {
 namespace {
 
-// Bytes of a message, and of all concurrent messages (the window), which lets short slices overlap.
+// A message has at most kMessageBytes. Several messages are in flight at once, so that short slices
+// overlap: no more are added once they have kWindowBytes (the window).
 constexpr int64_t kMessageBytes = 1 << 20;
 constexpr int64_t kWindowBytes = 4 << 20;
 
-// The pieces of slices that a rank sends to, or receives from, the other ranks, peer after peer.
+// All messages that a rank sends to, or receives from, the other ranks, peer after peer. A Piece is
+// the part of a slice in one message.
 class Pieces {
  public:
   struct Piece {
@@ -45,19 +47,21 @@ class Pieces {
 }  // namespace
 
 void InterNode::run_all_to_all(const CollectiveCall& call, uint64_t sequence, bool blocking) {
-  // This sync tells the ranks outside the rails that all nodes agree, or why they disagree.
+  // This sync tells the ranks that are on no rail whether all nodes agree.
   channel_.sync(current_, blocking);
   node_.exchange().finish(call, sequence, current_, blocking);
   exchange_with_other_nodes(call);
   channel_.sync(current_, blocking);
 }
 
-// In step t a rank sends to the t-th rank after it and receives from the t-th before it. Pieces are
-// ordered by step, then by number. A window is a range of this order, with all its sends and
-// receives, that ends when it is full; its end differs between ranks. This cannot deadlock: the
-// first undelivered message in the order is in its sender's window, because all messages before it
-// are done. The buffers belong to this object, which outlives requests that a failure leaves
-// behind.
+// In step t a rank sends to the t-th rank after it and receives from the t-th rank before it.
+// Messages are ordered by step, then by their number in the step. A window is a range of this order
+// that ends when it is full, with all its sends and receives. Windows of different ranks may end at
+// different messages.
+//
+// This cannot deadlock: all messages before the first undelivered one are done, so it is in the
+// window of its sender and in that of its receiver. The buffers belong to this object, which
+// outlives requests that a failure leaves behind.
 void InterNode::exchange_with_other_nodes(const CollectiveCall& call) {
   const int ranks = static_cast<int>(topology_.world_ranks.size());
   const auto& locals = topology_.local_ranks();

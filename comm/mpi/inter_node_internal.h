@@ -31,7 +31,8 @@ namespace shale::comm {
 // After a failure, requests may be in flight: this object and the channel must then outlive MPI.
 class InterNode {
  public:
-  // rail: null if this rank is in none. all: communicator of the group, which outlives this.
+  // rail: null if this rank is on none. all: the group's communicator, which must outlive this
+  // object.
   InterNode(const Topology& topology, MpiComm rail, MPI_Comm all, NodeChannel& channel,
             NodeCollectives& node, const Exec& exec)
       : topology_(topology),
@@ -51,19 +52,19 @@ class InterNode {
   int64_t sent_bytes() const { return sent_bytes_; }
 
  private:
-  // Target size of messages between nodes: for smaller ones, latency matters more than bandwidth.
+  // Target size of messages between nodes. Below it, latency matters more than bandwidth.
   static constexpr int64_t kMessageBytes = 64 << 10;
   struct Transfer {
     int node = 0;
     void* data = nullptr;
     int64_t bytes = 0;
-    int rank = -1;  // group rank; -1: this rail's rank on the node
+    int rank = -1;  // group rank of the peer; -1: the rank of this rail on `node`
   };
-  // Comparison data that nodes exchange before a collective.
+  // What nodes compare before a collective.
   struct Verdict {
     static constexpr uint64_t kDisagree = 0;
-    uint64_t call = kDisagree;  // odd hash of the call if all agree
-    uint64_t balance = 0;       // sum over ranks, see Fingerprint
+    uint64_t call = kDisagree;  // hash of the call, made odd, if all agree
+    uint64_t balance = 0;       // sum of Fingerprint::balance over the ranks
     void merge(const Verdict& other) {
       if (call != other.call) call = kDisagree;
       balance += other.balance;
@@ -92,7 +93,8 @@ class InterNode {
   void broadcast(const CollectiveCall& call, bool blocking);
   void broadcast_to_nodes(int root_node, std::byte* data, int64_t bytes);
 
-  // True if this rank, or any rank of its node, receives the result of a gather or reduction.
+  // receives(): true if this rank gets the result. node_receives(): true if a rank of its node
+  // does. Only the root gets the result of a gather or a reduce.
   bool receives(const CollectiveCall& call) const {
     return !is_to_root(call.op) ||
            call.root == topology_.local_ranks()[static_cast<size_t>(topology_.local)];
@@ -109,7 +111,7 @@ class InterNode {
                      DType out_dtype, void* output);
   void drain_rails(int half, int64_t element, int64_t count, std::byte* to, DType dtype) const;
 
-  // Sends and receives non-empty transfers. Throws CommError after the time-out.
+  // Makes all transfers that are not empty. Throws CommError after the time-out.
   void exchange(std::vector<Transfer> sends, std::vector<Transfer> receives);
 
   const Topology& topology_;

@@ -13,9 +13,9 @@
 
 namespace shale::comm {
 
-// State shared by the mailboxes of a process: a communicator, and a thread that calls MPI
-// repeatedly while mailboxes exist, as messages only progress inside MPI calls, and a computing
-// rank makes none.
+// State that the mailboxes of a process share: a communicator, and a thread that calls MPI
+// repeatedly while there are mailboxes. Messages make progress only inside MPI calls, and a rank
+// that computes makes none.
 class MpiLinks {
  public:
   explicit MpiLinks(MpiComm comm) : comm_(std::move(comm)) {}
@@ -47,8 +47,7 @@ class MpiMailbox final : public Mailbox {
              int tag, const LinkOptions& options);
   ~MpiMailbox() override;
 
-  // Header and values are sent as one MPI message, whose length must fit an int. Throws
-  // ConfigError.
+  // Throws ConfigError if a message with its header has too many bytes for MPI's int.
   static void check_capacity(const LinkSpec& spec);
 
   std::byte* room() override;
@@ -60,7 +59,7 @@ class MpiMailbox final : public Mailbox {
   bool wait(double timeout_s, const std::function<void()>& poll) override;
   std::string told() override;
   void tell(const std::string& report) override;
-  bool peer_left() override { return false; }  // time-outs and heartbeats detect it
+  bool peer_left() override { return false; }  // unknown here: time-outs and heartbeats tell it
 
  private:
   // Size of an answer: empty, or a report that ends the use of the link.
@@ -76,14 +75,14 @@ class MpiMailbox final : public Mailbox {
   void take_answers();
   bool ready();
   bool meet_receiver();
-  bool let_go();  // false: MPI may still access the buffers
+  bool let_go();  // returns false if MPI may still access the buffers
 
   std::shared_ptr<WorldContext> context_;
   std::shared_ptr<MpiLinks> links_;
   int peer_;
   int tag_;
   LinkOptions options_;
-  // Memory that MPI accesses; outlives this if necessary.
+  // Memory that MPI accesses. It outlives the mailbox if MPI may still access it.
   struct Buffers {
     std::vector<Slot> slots;
     std::array<char, kAnswerBytes> answer{};

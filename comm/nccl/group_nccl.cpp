@@ -17,12 +17,12 @@
 namespace shale::comm {
 namespace {
 
-// Maximum thread blocks of a kernel, which is the number of SMs to reserve for it: enough for the
-// bandwidth of all links, and few enough that kernels of both lanes and of pipeline links are
-// resident together.
+// Maximum number of thread blocks of an NCCL kernel, and number of SMs to reserve for it. It is
+// enough for the bandwidth of all links. It is also low enough for kernels of both lanes and of
+// pipeline links to be resident together.
 constexpr int kCtas = 16;
 
-// Identifies one GPU of one host as NCCL does; NCCL refuses two ranks on one GPU.
+// Name of a GPU, unique over all hosts as for NCCL. NCCL refuses two ranks on one GPU.
 std::string place_of(const Device& device, int rank) {
   const char* const host_id = std::getenv("NCCL_HOSTID");
   const std::string gpu = device.type == DeviceType::kEmu
@@ -31,7 +31,7 @@ std::string place_of(const Device& device, int rank) {
   return cat("GPU ", gpu, " of ", host_id != nullptr ? host_id : host_identity());
 }
 
-// Sends rank 0's id to all; if rank 0 fails, the other ranks get an error too.
+// Returns rank 0's NCCL id on all ranks. If rank 0 fails, the other ranks throw an error too.
 ncclUniqueId share_id(HostGroup& host) {
   std::string mine, problem;
   if (host.rank() == 0) {
@@ -306,7 +306,7 @@ Work NcclGroup::submit(const CollectiveCall& call, bool async) {
   return Work();
 }
 
-// Records one event for all calls: the device reports only the end of the whole graph.
+// Records one event for all calls of a replayed graph: the device reports only the graph's end.
 void NcclGroup::watch_replay(const std::vector<CollectiveCall>& calls, void* stream) {
   watchdog_->check();
   const auto finished = std::make_shared<const DeviceEvent>(device_, stream);
@@ -321,7 +321,8 @@ std::unique_ptr<ProcessGroup> NcclGroup::make_split(int color, int key,
   return std::make_unique<NcclGroup>(*this, std::move(child), color, key);
 }
 
-// Makes one communicator per link. Ranks at neither end take part in the split.
+// Makes one communicator per link, by splits of the parent. Ranks at neither end of a link take
+// part in its split too.
 std::vector<std::unique_ptr<PipeLink>> NcclGroup::open_links(std::span<const LinkSpec> specs) {
   std::vector<LinkSpec> labels(specs.begin(), specs.end());
   for (LinkSpec& label : labels) {

@@ -12,21 +12,21 @@
 
 namespace shale::comm {
 
-// Returns the reason, for messages, why ranks cannot use NCCL for `device`, a GPU or, for tests, an
-// emulated one; empty: they can. Collective over `host`.
+// Returns why the ranks cannot use NCCL for `device`, as text for messages. Empty if they can.
+// `device` is a GPU or, for tests, an emulated one. Collective over `host`.
 std::string nccl_obstacle(HostGroup& host, const Device& device);
 
-// Backend "nccl": GPU tensors, one rank per GPU. Collectives run on a separate stream, for which
-// the caller's stream waits; the host waits for nothing. A group and its splits in the same lane
-// share that stream, so that their kernels never wait for each other in different orders. Another
-// lane has its own stream and a limited number of thread blocks, so that kernels of both lanes are
-// resident together.
+// Backend "nccl": tensors on GPUs, one rank per GPU. Collectives run on a separate stream, and the
+// caller's stream waits for them; the host does not wait. A group and its splits in the same lane
+// share that stream. Their kernels therefore run in the same order on all ranks and never wait for
+// each other. Another lane has its own stream. Kernels have a limited number of thread blocks, so
+// that those of both lanes are resident together.
 class NcclGroup final : public ProcessGroup {
  public:
   // Collective. `device` outlives the group.
   NcclGroup(std::shared_ptr<WorldContext> context, std::unique_ptr<HostGroup> host,
             DeviceBackend& device);
-  // Split of `parent`; host: the same split of parent's host group. Collective over `parent`.
+  // Makes a split of `parent`. host: the same split of its host group. Collective over `parent`.
   NcclGroup(NcclGroup& parent, std::unique_ptr<HostGroup> host, int color, int key);
   ~NcclGroup() override;
 
@@ -45,7 +45,7 @@ class NcclGroup final : public ProcessGroup {
  private:
   class NcclWork;
   class ExposedTime;
-  // Memory from ncclMemAlloc, registered with the communicator of this group, which outlives it.
+  // Memory from ncclMemAlloc, registered with this group's communicator. The group must outlive it.
   class RegisteredMemory final : public MemoryProvider {
    public:
     explicit RegisteredMemory(NcclGroup& group) : group_(group) {}
@@ -65,13 +65,13 @@ class NcclGroup final : public ProcessGroup {
   std::unique_ptr<HostGroup> host_;
   DeviceBackend& device_;
   std::shared_ptr<DeviceStream> stream_;
-  std::unique_ptr<NcclParent> parent_;  // in a split group, null until it is split itself
+  std::unique_ptr<NcclParent> parent_;  // in a split group: null until that group is split
   std::unique_ptr<NcclComm> comm_;
   std::shared_ptr<NcclWatchdog> watchdog_;
   std::shared_ptr<ExposedTime> exposed_;
   RegisteredMemory memory_{*this};
-  // Links with the same other rank, direction and end (whether this rank sends) share a stream
-  // while they live.
+  // Peer, direction, whether this rank sends. Links with the same key share a stream while they
+  // live.
   using LinkKey = std::tuple<int, Direction, bool>;
   std::map<LinkKey, std::weak_ptr<DeviceStream>> link_streams_;
   ReservedSms::Hold planned_;

@@ -87,7 +87,7 @@ NcclParent::NcclParent(const ncclUniqueId& id, int rank, int ranks, NcclOptions 
   }
 }
 
-// Aborts, which is safe: no collective is in flight, and ncclCommAbort waits for no other rank.
+// ncclCommAbort is safe here: no collective is in flight, and the call waits for no other rank.
 NcclParent::~NcclParent() {
   abort();
 }
@@ -111,9 +111,9 @@ ncclComm_t NcclParent::split(int color, int key, const NcclOptions& options) {
   return std::atomic_ref<ncclComm_t>(child_).load(std::memory_order_acquire);
 }
 
-// Waits until the communicator is ready for another call, whatever the previous call returned:
-// ncclCommSplit returns ncclSuccess when an NCCL thread has only started on it, also for a rank
-// without a color, and the next call would return ncclInvalidArgument.
+// Waits until the communicator is ready for another call, even if the previous call returned
+// ncclSuccess. ncclCommSplit returns ncclSuccess when an NCCL thread has only started on it, and
+// for a rank without a color. A call that follows too early returns ncclInvalidArgument.
 void NcclParent::finish(ncclResult_t result, const char* what) {
   const Clock::time_point start = Clock::now();
   if (result == ncclSuccess) result = ncclInProgress;
@@ -138,8 +138,8 @@ void NcclParent::pause(Clock::time_point start, const char* what) const {
 
 // ---- NcclComm: launches ----
 
-// Marks a thread as inside an NCCL call. Either it sees that the communicator has ended and does
-// not start, or abort() sees the thread and does not free the communicator that it uses.
+// Marks a thread as inside an NCCL call. If the communicator has ended, the constructor throws.
+// Otherwise abort() sees the mark, and does not free the communicator while the thread uses it.
 class NcclComm::Use {
  public:
   explicit Use(NcclComm& comm) : comm_(comm) {
@@ -179,9 +179,10 @@ bool NcclComm::unused_within(std::chrono::milliseconds time) const {
   return true;
 }
 
-// A launch that needs no other rank returns soon. ncclCommRevoke ends a launch on another thread
-// that waits for a rank, and frees nothing. Older libraries have only ncclCommAbort, which ends it
-// too, but frees the communicator while that thread may still use it.
+// A launch on another thread returns soon if it needs no other rank. If it waits for a rank,
+// ncclCommRevoke ends it and frees nothing. Libraries without ncclCommRevoke have only
+// ncclCommAbort, which ends the launch too, but frees the communicator while that thread may still
+// use it.
 void NcclComm::abort() noexcept {
   if (ended_.exchange(true)) return;
   use_quietly(*options_.device);

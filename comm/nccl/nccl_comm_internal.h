@@ -20,16 +20,16 @@ struct NcclOptions {
   // Current time-out of operations that need all ranks; 0: none.
   std::function<double()> timeout_s = [] { return 0.0; };
   bool deterministic = false;
-  int max_ctas = 0;  // thread blocks per kernel, to leave room for other communicators; 0: NCCL's
-                     // default
+  // maximum thread blocks per kernel, which leaves SMs for other communicators; 0: NCCL's default
+  int max_ctas = 0;
   std::function<void()> poll;  // called repeatedly while waiting; throws to give up
-  // Called after the time-out; throws, naming ranks, if ranks have stopped sending heartbeats.
+  // Called after the time-out. Throws and names ranks if some have stopped sending heartbeats.
   std::function<void()> ask_who_lives;
 };
 
-// Owner of a non-blocking communicator, which only starts a group and splits it. These calls need
-// other ranks, so they are polled, with a time-out. A launch on such a communicator would need an
-// NCCL thread, and a wait for it.
+// Owner of a non-blocking communicator. It is used only to connect a group's ranks and to split the
+// group. These calls need other ranks; they are polled, with a time-out. Collectives do not run on
+// it, because each launch would need an NCCL thread and a wait for that thread.
 class NcclParent {
  public:
   // Collective: all ranks pass one `id`, made by one of them.
@@ -40,8 +40,7 @@ class NcclParent {
 
   static ncclUniqueId make_id();
 
-  // Makes a blocking communicator of the ranks with the same color, ordered by key, then rank; null
-  // for kNoColor. Collective.
+  // Color of a rank that gets no communicator.
   static constexpr int kNoColor = NCCL_SPLIT_NOCOLOR;
   ncclComm_t split(int color, int key, const NcclOptions& options);
 
@@ -56,8 +55,8 @@ class NcclParent {
   ncclComm_t child_ = nullptr;  // result of a split, written by NCCL later
 };
 
-// Owner of a blocking communicator, which launches collectives on the caller's thread, without a
-// lock and without waiting, except for other ranks on their first connection.
+// Owner of a blocking communicator. It launches collectives on the caller's thread without a lock.
+// A launch waits only when it connects to another rank for the first time.
 //
 // For two threads: one launches, another may call check_async() and abort(). After abort() every
 // function throws CommError.
@@ -77,7 +76,7 @@ class NcclComm {
   void check_async();
   // Ends kernels on the device, and a launch on another thread that waits for other ranks.
   void abort() noexcept;
-  // Call at the end, when neither a rank nor the device uses the communicator any more.
+  // Frees the communicator. Call it when neither the other ranks nor the device use it any more.
   void close();
 
   // Registers memory for use without copies. All ranks register the same sizes in the same order.

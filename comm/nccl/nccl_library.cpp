@@ -7,8 +7,8 @@ namespace shale::comm {
 namespace {
 
 constexpr const char* kName = "libnccl.so.2";
-// From this version on, ncclMemAlloc rounds a size up to 2 MiB. Before, on GPUs behind an NVSwitch,
-// it rounds to the granularity of multicast objects, 512 MiB.
+// Oldest supported version. From it on, ncclMemAlloc rounds a size up to 2 MiB. On GPUs behind an
+// NVSwitch, older versions round up to 512 MiB, the granularity of multicast objects.
 constexpr int kOldest = NCCL_VERSION(2, 26, 2);
 
 std::string text_of(int version) {

@@ -7,8 +7,8 @@ namespace shale::comm {
 // Functions of libnccl.so.2. It is loaded on first use instead of linked, so that one binary also
 // starts on machines without it, and runs without GPUs do not pay for loading it.
 struct NcclLibrary {
-  // Throws UnavailableError if the library cannot be loaded, or is older than 2.26.2, naming both
-  // versions. get() loads it once.
+  // Throws UnavailableError if the library cannot be loaded, or if it is older than 2.26.2; the
+  // message has both versions. get() calls it once.
   static NcclLibrary load();
   static const NcclLibrary& get();
 

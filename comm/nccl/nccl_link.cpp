@@ -22,14 +22,14 @@ LinkOptions with_spec(LinkOptions options, const LinkSpec& spec) {
 
 }  // namespace
 
-// Headers of messages, sent separately. The receiver takes a header when its message has arrived,
-// so that the sender knows when it may leave.
+// Sends the headers of messages separately. The receiver takes a header when the message has
+// arrived. The sender then knows that it may end the link.
 class NcclLink::Labels {
  public:
   explicit Labels(LinkEnd end)
       : options_(std::move(end.options)), mailbox_(std::move(end.mailbox)) {}
 
-  // Sender: waits while kAhead headers are untaken.
+  // Sender: waits until fewer than kAhead headers are sent and not yet taken.
   void send(const Message& message, const std::function<void()>& poll) {
     const Clock::time_point start = Clock::now();
     for (;;) {
@@ -132,8 +132,9 @@ NcclLink::NcclLink(std::shared_ptr<WorldContext> context, LinkEnd end, const Lin
   connect();
 }
 
-// Launches a first message here, because it connects the two ends, and both ends make this call
-// together. In a pipeline schedule the ends need not meet, so a first launch could wait for ever.
+// Sends a first message here, because it connects the two ends, and both ends make this call
+// together. Later, the ends of a pipeline schedule may not launch at the same time, and a launch
+// that connects could wait for ever.
 void NcclLink::connect() {
   struct Byte {
     MemoryProvider& provider;

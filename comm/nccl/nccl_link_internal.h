@@ -21,12 +21,12 @@ class NcclLink final : public PipeLink {
  public:
   // Maximum number of messages by which a sender may be ahead of the receiver's watchdog.
   static constexpr int kAhead = 1024;
-  // Maximum thread blocks of a kernel, and so of SMs that it reserves.
+  // Maximum number of thread blocks of a kernel, and number of SMs to reserve for it.
   static constexpr int kCtas = 2;
 
   // Collective over the two ranks, because their first message connects them. comm: communicator of
   // the two, with the sender first. end: mailbox for headers without values, with kAhead slots.
-  // `spec` describes the link. `device` outlives this.
+  // `spec` describes the link. `device` must outlive it.
   NcclLink(std::shared_ptr<WorldContext> context, LinkEnd end, const LinkSpec& spec,
            std::unique_ptr<NcclComm> comm, DeviceBackend& device,
            std::shared_ptr<DeviceStream> stream);

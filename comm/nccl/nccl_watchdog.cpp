@@ -39,7 +39,7 @@ void NcclWatchdog::check() const {
 void NcclWatchdog::fail(std::exception_ptr error) {
   {
     const std::lock_guard lock(mutex_);
-    if (failure_ || stop_) return;  // the communicator may already be freed
+    if (failure_ || stop_) return;  // after stop() the communicator may already be freed
     failure_ = std::move(error);
     failed_.store(true, std::memory_order_release);
   }

@@ -17,25 +17,28 @@
 
 namespace shale::comm {
 
-// Watches the collectives that a communicator has in flight on the device, on a separate thread, as
-// NCCL itself never gives up. If one fails or exceeds the time-out, if ranks issue different ones,
-// or if a rank has failed elsewhere, it keeps the reason and aborts the communicator: kernels that
-// wait on the device end, and so do hosts that wait for the device.
+// Thread that watches the collectives of a communicator in flight on the device, because NCCL
+// itself never gives up. It looks for a collective that fails or exceeds the time-out, for ranks
+// that issue different collectives, and for a failure of any rank. Then it keeps the reason and
+// aborts the communicator. This ends kernels that wait on the device, and hosts that wait for the
+// device.
 //
-// A launch only records itself here; the watchdog's thread does the work, without a lock that a
+// A launch only records itself here. The watchdog's thread does the work, without a lock that a
 // launch takes.
 class NcclWatchdog {
  public:
-  // progress: null in a group of one rank, and for a link. compare: called in each iteration,
-  // throws if other comparisons between ranks fail. `comm` and `recent` outlive its use.
+  // progress: null in a group of one rank, and for a link. compare: called in each iteration;
+  // throws if another comparison between ranks fails. `comm` and `recent` must outlive the
+  // watchdog.
   NcclWatchdog(NcclComm& comm, std::shared_ptr<GroupProgress> progress, RecentCollectives& recent,
                std::function<void()> compare = {});
   ~NcclWatchdog();
 
-  // A collective that is being launched, which may wait for ranks that connect, and then runs.
+  // A collective that is being launched and then runs. The launch may wait for ranks that connect.
   class Launch {
    public:
-    // Call when the launch is queued. finished: null if its end is unknown (failed or captured).
+    // Call when the launch is queued. finished: event at its end; null if there is none, because
+    // the launch failed or was captured.
     void queued(std::shared_ptr<const DeviceEvent> finished) {
       finished_ = std::move(finished);
       queued_.store(true, std::memory_order_release);
@@ -48,13 +51,14 @@ class NcclWatchdog {
     std::shared_ptr<const DeviceEvent> finished_;  // written before queued_
     std::atomic<bool> queued_{false};
   };
-  // bytes: size of the larger buffer. counts: false if it only runs when a graph is replayed.
+  // bytes: size of the larger buffer. counts: false for a captured collective, which runs only when
+  // its graph is replayed.
   std::shared_ptr<Launch> begin(const Fingerprint& call, int64_t bytes, bool counts = true);
   void check() const;  // throws the reason for which the communicator was aborted
   void fail(std::exception_ptr error);
 
   // Ends the watch. together: all ranks call this, and it returns when all have. Returns null, or a
-  // progress with an unfinished exchange, which must live until MPI has ended.
+  // progress whose exchange is unfinished; keep it until MPI has ended.
   std::shared_ptr<GroupProgress> stop(bool together);
 
  private:
@@ -75,7 +79,8 @@ class NcclWatchdog {
   };
   std::optional<InFlight> in_flight_;  // used by the watchdog's thread only, until stop()
   std::vector<Issued> taken_;          // used by the watchdog's thread only
-  mutable std::mutex mutex_;           // guards the members below; never held while waiting
+  // guards the members from issued_ to failure_; never held while waiting
+  mutable std::mutex mutex_;
   std::vector<Issued> issued_;         // launches since the thread's last iteration
   std::exception_ptr failure_;
   std::atomic<bool> failed_{false};  // true: failure_ is set

@@ -16,7 +16,7 @@ struct NodeChannel::Header {
 struct NodeChannel::Slot {
   SharedCounter step;
   alignas(64) Departure departure;
-  std::atomic<uint64_t> called;  // number of announcements
+  std::atomic<uint64_t> called;  // number of collectives announced
   alignas(64) std::array<Announcement, 2> announcements;
 };
 
@@ -99,7 +99,7 @@ void NodeChannel::sync(const Fingerprint& call, bool blocking, bool finishing) {
     ask_who_lives(finishing);
     if (!slot(peer).step.reached(step_)) fail_missing(step_, call);
   }
-  check();  // the report counts, even if the counters have advanced
+  check();  // throws a failure that a rank has reported, even if all counters have advanced
 }
 
 void NodeChannel::poll_peer(int peer, const Fingerprint& call, bool finishing) const {
@@ -143,7 +143,8 @@ void NodeChannel::fail(const std::string& report) {
     shared.broken.store(1, std::memory_order_release);
     throw CommError(report);
   }
-  // Another rank reports a failure first. All ranks throw its report, which is complete soon.
+  // Another rank is already reporting a failure. All ranks throw its report, which will be complete
+  // soon.
   const auto start = std::chrono::steady_clock::now();
   while (shared.broken.load(std::memory_order_acquire) == 0 &&
          std::chrono::steady_clock::now() - start < std::chrono::seconds(1)) {

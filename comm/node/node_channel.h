@@ -22,7 +22,7 @@ struct Announcement {
   Fingerprint call;
   MemoryRef in;
   MemoryRef out;
-  bool staged = false;  // the first chunk of its input is in its staging half
+  bool staged = false;  // the first chunk of its input is already in its staging area
 };
 
 struct ChannelOptions {
@@ -31,7 +31,7 @@ struct ChannelOptions {
   double timeout_s = 0;
   int64_t staging_bytes = 0;           // bytes of one half of a staging area
   bool crowded = false;                // more ranks than cores
-  const RankPlaces* places = nullptr;  // shown in messages; outlives the channel
+  const RankPlaces* places = nullptr;  // names ranks in messages; outlives the channel
   std::function<void(bool finishing)> poll =
       {};                       // called repeatedly while waiting; throws to give up
   Heartbeats* signs = nullptr;  // asked before a rank is reported missing; outlives the channel
@@ -61,14 +61,15 @@ class NodeChannel {
   const Announcement& of(int rank, uint64_t sequence) const;
 
   int64_t staging_bytes() const { return options_.staging_bytes; }
-  // Largest size for which one sync and more copying are faster than two syncs (measured). With
-  // more ranks than cores a sync switches between processes, and copies are cheap in comparison.
+  // Largest input for which one sync and more copying are faster than two syncs (measured). With
+  // more ranks than cores, a sync switches between processes, so copies are cheap in comparison.
   int64_t at_once_bytes() const { return options_.crowded ? 64 << 10 : 8 << 10; }
   std::byte* staging(int rank, int half) const;
-  int next_half() { return half_ ^= 1; }  // equal on all ranks, as all take the same steps
+  int next_half() { return half_ ^= 1; }  // equal on all ranks, because all take the same steps
 
-  // Throws CommError after the time-out, naming the missing ranks, and whatever poll throws.
-  // finishing: peers are using this rank's buffers; poll should throw only if a peer has failed.
+  // Ends a step: waits until all ranks have ended it. Throws CommError after the time-out, naming
+  // the missing ranks, and whatever poll throws. finishing: peers are using this rank's buffers, so
+  // poll should throw only if a peer has failed.
   void sync(const Fingerprint& call, bool blocking, bool finishing = false);
 
   void leave();  // ranks that still wait for this one get an error
@@ -81,8 +82,8 @@ class NodeChannel {
 
   bool past_deadline(std::chrono::steady_clock::time_point start) const;
   double limit_s() const;  // current maximum wait; 0: no limit
-  // Call after the deadline, before naming a missing rank: throws if a rank has stopped sending
-  // heartbeats, as the missing rank may only be waiting for it.
+  // Call after the time-out, before naming a missing rank. Throws if a rank has stopped sending
+  // heartbeats, because the missing rank may only be waiting for that one.
   void ask_who_lives(bool finishing) const;
 
  private:

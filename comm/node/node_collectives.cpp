@@ -7,8 +7,8 @@
 namespace shale::comm {
 namespace {
 
-// Data for peers bypasses the caches from this size on: it is slow to write lines of the staging
-// area that peers have read last.
+// Data for peers bypasses the caches from this size on. Writing cache lines of the staging area is
+// slow if peers have read them last.
 constexpr int64_t kGiveStreamBytes = 8 << 10;
 
 const std::byte* shifted(const void* data, int64_t elements, DType dtype) {
@@ -17,7 +17,7 @@ const std::byte* shifted(const void* data, int64_t elements, DType dtype) {
 
 }  // namespace
 
-// Maximum number of slices, of total() elements each, in a rank's input.
+// Number of slices, of total() elements each, in a rank's staged input.
 int NodeCollectives::slices(const CollectiveCall& call) const {
   return call.op == CollectiveOp::kReduceScatterSum ? channel_.ranks() : 1;
 }
@@ -32,7 +32,7 @@ int64_t NodeCollectives::chunk_elements(DType dtype, int slice_count) const {
   return std::max(line, elements / line * line);
 }
 
-// Fills in this rank's announcement. at_once: peers do not need the locations of its buffers.
+// Fills in this rank's announcement. at_once: without its buffers' locations, which nobody needs.
 Announcement& NodeCollectives::prepare(const CollectiveCall& call, uint64_t sequence,
                                        bool at_once) {
   current_ = fingerprint(call, sequence);
@@ -169,7 +169,7 @@ void NodeCollectives::direct_all_reduce(const CollectiveCall& call, uint64_t seq
   if (call.op == CollectiveOp::kReduceSum) {
     outputs = {outputs[static_cast<size_t>(call.root)]};
   }
-  // Does not bypass the caches: all outputs have just been read, so it would save nothing.
+  // Does not bypass the caches: they already have all outputs, which have just been read.
   combine(exec_, {.op = call.op,
                   .inputs = inputs,
                   .outputs = outputs,
@@ -281,7 +281,7 @@ void NodeCollectives::staged(const CollectiveCall& call, Chunk chunk, bool first
     fill(call, chunk);
     channel_.sync(current_, blocking);
   }
-  // A rank returns when its own part is done: peers read its staging area, not its buffer.
+  // No sync at the end: peers may still read this rank's staging area, but not its buffer.
 }
 
 void NodeCollectives::fill(const CollectiveCall& call, const Chunk& chunk) {
@@ -291,7 +291,7 @@ void NodeCollectives::fill(const CollectiveCall& call, const Chunk& chunk) {
   if (call.op == CollectiveOp::kBroadcast && channel_.rank() != call.root) return;
   for (int slice = 0; slice < slices(call); ++slice) {
     const bool own = slices(call) > 1 && slice == channel_.rank();
-    if (own) continue;  // own data is read from the buffer
+    if (own) continue;  // this rank reads its own slice from its buffer
     void* const slot = to + slice * chunk.count * size;
     copy_to(exec_, at(call.in, slice * total(call) + chunk.offset), std::span(&slot, 1),
             chunk.count * size, chunk.count * size >= kGiveStreamBytes);
@@ -326,13 +326,13 @@ void NodeCollectives::drain_reduce(const CollectiveCall& call, const Chunk& chun
   const int64_t slice = slices(call) > 1 ? channel_.rank() : 0;
   std::vector<const void*> inputs;
   for (int r = 0; r < channel_.ranks(); ++r) {
-    // Reads this rank's own data from its buffer, not from its staging area.
+    // Read this rank's own data from its buffer, not from its staging area.
     inputs.push_back(r == channel_.rank()
                          ? at(call.in, slice * total(call) + chunk.offset)
                          : shifted(channel_.staging(r, chunk.half), slice * chunk.count, dtype));
   }
   void* const output = at(call.out, chunk.offset);
-  // In place, the lines of the output are already cached, and bypassing the caches would be slower.
+  // If the output is the input, the caches already have it, and bypassing them would be slower.
   const bool in_place = call.in.data == call.out.data;
   combine(exec_, {.op = call.op,
                   .inputs = inputs,

@@ -27,8 +27,8 @@ namespace shale::comm {
 //            more steps.
 class NodeCollectives {
  public:
-  // memory: memory that peers can map; null if they cannot. group_ranks: the ranks of this node, by
-  // local index; ranks: size of the group, which may be larger.
+  // memory: memory that peers can map; null if peers cannot map memory. group_ranks: group rank of
+  // each rank of this node. ranks: size of the group, which may have more nodes.
   NodeCollectives(NodeChannel& channel, SharedMemory* memory, const Exec& exec,
                   const std::vector<int>& group_ranks, int ranks)
       : channel_(channel),
@@ -38,16 +38,16 @@ class NodeCollectives {
 
   void run(const CollectiveCall& call, uint64_t sequence, bool blocking);
 
-  // Announces this rank's collective, syncs, and returns what this node's ranks announced, by rank.
+  // Announces this rank's collective, syncs, and returns what all ranks of this node announced.
   std::vector<Fingerprint> announce(const CollectiveCall& call, uint64_t sequence, bool blocking);
 
-  // The exchange for the part of an announced all-to-all inside this node.
+  // Exchanges the slices of an announced all-to-all that stay inside this node.
   NodeExchange& exchange() { return exchange_; }
 
   // Elements per slice that fit into one staging half with `slices` slices.
   int64_t chunk_elements(DType dtype, int slices) const;
 
-  // Results from this size on bypass the caches, which cannot keep them until they are read again.
+  // Results of this size or more bypass the caches, which are too small to keep them.
   static constexpr int64_t kStreamBytes = 4 << 20;
 
  private:

@@ -9,7 +9,7 @@
 namespace shale::comm {
 namespace {
 
-// Whole chunks are faster up to these limits of ranks and bytes, because they need fewer steps.
+// Up to these limits of ranks and bytes "staged" is faster, because it needs fewer steps.
 constexpr int kWholeChunkRanks = 4;
 constexpr int64_t kWholeChunkBytes = 16 << 10;
 
@@ -20,10 +20,11 @@ bool NodeCollectives::in_parts(const CollectiveCall& call, bool at_once) const {
   return channel_.ranks() > kWholeChunkRanks || (!at_once && call.out.bytes() > kWholeChunkBytes);
 }
 
-// Step t reads other ranks' parts of chunk t - 2, writes chunk t for these ranks, and adds this
-// rank's part of chunk t - 1. Sums are written where the summands were, into the staging areas of
-// their owners: a core can quickly write what it has just read, while lines that another core read
-// last take three times as long. For the same reason input for peers bypasses the caches.
+// In step t a rank takes the results of chunk t - 2, writes its input of chunk t to its staging
+// area, and adds its own part of chunk t - 1. It writes sums over the summands, in the staging
+// areas of all ranks. This is fast: a core can write quickly what it has just read, while lines
+// that another core read last take three times as long. For the same reason, input for peers
+// bypasses the caches.
 void NodeCollectives::staged_in_parts(const CollectiveCall& call, Chunk first, bool first_is_there,
                                       bool blocking) {
   const int64_t elements = chunk_elements(call.in.dtype, slices(call));

@@ -13,7 +13,7 @@ size_t index(int i) {
   return static_cast<size_t>(i);
 }
 
-// Number of elements of a slice from `first` on, limited to `room`.
+// Number of elements of a slice of `count` elements from `first` on, at most `room`.
 int64_t part_from(int64_t count, int64_t first, int64_t room) {
   return std::clamp<int64_t>(count - first, 0, room);
 }
@@ -28,7 +28,8 @@ NodeExchange::NodeExchange(NodeChannel& channel, SharedMemory* memory, const Exe
       group_ranks_(std::move(group_ranks)),
       ranks_(ranks) {}
 
-// A rank's table: the longest slice for this node's ranks; counts sent and expected, by rank.
+// Table of a rank: its longest slice for a rank of this node, the counts that it sends to each
+// rank, and the counts that it expects from each rank.
 std::span<int64_t> NodeExchange::table(int local) const {
   return {reinterpret_cast<int64_t*>(channel_.staging(local, first_half_)), index(1 + 2 * ranks_)};
 }
@@ -47,7 +48,7 @@ int64_t NodeExchange::place_elements(DType dtype) const {
   return bytes / dtype_size(dtype);
 }
 
-// Area at the end of a staging half for data from rank `from` to rank `to` of the node.
+// Area at the end of rank `from`'s staging half for data to rank `to` of the node.
 std::byte* NodeExchange::place(int from, int to, int half) const {
   const int64_t bytes = place_elements(DType::kU8);
   const int64_t first = channel_.staging_bytes() / 64 * 64 - bytes * channel_.ranks();
@@ -64,7 +65,7 @@ void NodeExchange::begin(const CollectiveCall& call, Announcement& mine) {
   std::copy(slices_.in_counts.begin(), slices_.in_counts.end(), own.begin() + 1);
   std::copy(slices_.out_counts.begin(), slices_.out_counts.end(), own.begin() + 1 + ranks_);
 
-  // A short first chunk is sent with the announcement.
+  // A short first chunk is sent together with the announcement.
   if (memory_ != nullptr && call.in.bytes() > channel_.at_once_bytes()) {
     mine.in = memory_->find(call.in.data, call.in.bytes());
   }
@@ -103,7 +104,7 @@ void NodeExchange::finish(const CollectiveCall& call, uint64_t sequence, const F
   }
 }
 
-// Each rank starts with another peer, to spread the accesses to memory.
+// Each rank starts with a different peer, to spread the accesses to memory.
 void NodeExchange::direct(const CollectiveCall& call, uint64_t sequence) {
   const int ranks = channel_.ranks(), me = channel_.rank();
   for (int i = 0; i < ranks; ++i) {
@@ -119,7 +120,8 @@ void NodeExchange::direct(const CollectiveCall& call, uint64_t sequence) {
   }
 }
 
-// Copies elements of each peer's slice, from `first` on, to the peer's area in this rank's half.
+// Copies elements of each slice, from `first` on, to its receiver's area in this rank's staging
+// half.
 void NodeExchange::fill(const CollectiveCall& call, int64_t first, int half) {
   const int64_t room = place_elements(call.in.dtype);
   for (int to = 0; to < channel_.ranks(); ++to) {

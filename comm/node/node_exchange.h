@@ -12,22 +12,22 @@
 
 namespace shale::comm {
 
-// All-to-alls among the ranks of one node: every rank reads its slices from its peers' buffers if
-// it can map them, else chunk by chunk through their staging halves, in which each peer has an area
-// of equal size.
+// All-to-alls among the ranks of one node. Every rank reads its slices from its peers' buffers if
+// it can map them. Otherwise it reads them chunk by chunk from the peers' staging halves, in which
+// each rank has an area of equal size.
 //
-// A staging half starts with a table of the counts that its rank sends and expects, for all ranks
-// of the group, so that peers find their slices and mismatched pairs are detected.
+// A staging half starts with a table of the counts that its rank sends to, and expects from, all
+// ranks of the group. With it, peers find their slices and detect mismatched counts.
 class NodeExchange {
  public:
-  // group_ranks: by local index; ranks: size of the whole group.
+  // group_ranks: group rank of each rank of this node. ranks: size of the whole group.
   NodeExchange(NodeChannel& channel, SharedMemory* memory, const Exec& exec,
                std::vector<int> group_ranks, int ranks);
 
   // Minimum size of a staging half, in bytes.
   static int64_t smallest_staging(int ranks) { return 128 * (int64_t{ranks} + 1); }
 
-  // Writes the table, and completes the announcement `mine`; the next sync makes both visible.
+  // Writes this rank's table, and completes its announcement `mine`. The next sync shows both.
   void begin(const CollectiveCall& call, Announcement& mine);
   // Counts of the rank with this local index: valid from the sync after begin() until finish().
   SliceTable table_of(int local) const;

@@ -22,16 +22,18 @@ struct MemoryRef {
   bool shared() const { return generation != 0; }
 };
 
-// Memory of this process that peers on the node can map, and this process's mappings of theirs.
+// Memory of this process that peers on the node can map, and this process's mappings of peers'
+// memory.
 //
-// A peer maps a segment when it first needs it and keeps the mapping. A segment has the lowest free
-// slot number and a generation; a new segment in a slot replaces the mapping of the old one, so
-// stale mappings are few. Those hold no memory, because free() discards the pages themselves.
+// A peer maps a segment when it first needs it, and keeps the mapping. Each segment has a
+// generation, and the lowest slot number that was free. A peer that maps a new segment in a slot
+// removes its mapping of the old one, so few outdated mappings remain. They hold no memory, because
+// free() discards the pages themselves.
 class SharedMemory final : public MemoryProvider {
  public:
   void* allocate(size_t bytes) override;
-  // While collectives are queued or running, memory is freed only after the last of them: an
-  // exception may unwind past buffers to which peers still write.
+  // Frees the memory. While collectives are queued or running, it is freed after the last of them:
+  // if an exception destroys a buffer, peers may still be writing to it.
   void free(void* memory, size_t bytes) noexcept override;
 
   MemoryRef find(const void* memory, int64_t bytes) const;
@@ -40,8 +42,8 @@ class SharedMemory final : public MemoryProvider {
 
   void begin_use();
   void end_use() noexcept;
-  // Keeps the buffer's segment until the process ends. For failed collectives: peers may write to
-  // the buffer at any later time.
+  // Keeps the buffer's segment until the process ends. Call it for buffers of failed collectives,
+  // to which peers may write at any later time.
   void keep(const void* memory) noexcept;
 
   int64_t allocated_bytes() const;

@@ -50,7 +50,7 @@ std::optional<SharedSegment> SharedSegment::attach(const SegmentAddress& address
   const std::string path = cat("/proc/", address.pid, "/fd/", address.fd);
   const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC);
   if (fd < 0) return std::nullopt;
-  // In another process namespace the pid may belong to another process with another file.
+  // In another process namespace the pid may be that of another process, with another file.
   void* const data = inode_of(fd) == address.inode ? map(fd, address.bytes) : nullptr;
   close(fd);  // the mapping keeps the memory
   if (data == nullptr) return std::nullopt;
@@ -80,7 +80,7 @@ SegmentAddress SharedSegment::address() const {
 }
 
 void SharedSegment::discard() noexcept {
-  // A failure only keeps the memory until the last mapping is removed.
+  // If this fails, the memory is freed only when the last mapping is removed.
   if (fd_ >= 0 && ftruncate(fd_, 0) != 0) return;
 }
 

@@ -33,8 +33,8 @@ class SharedSegment {
   size_t bytes() const { return bytes_; }
   SegmentAddress address() const;  // only for a segment that this process made
 
-  // Returns the pages to the system immediately, even if peers still map them. Later accesses to
-  // the memory raise SIGBUS.
+  // Returns the pages to the system at once, even if peers still map them. Any later access to the
+  // memory raises SIGBUS.
   void discard() noexcept;
 
  private:

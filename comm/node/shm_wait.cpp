@@ -13,7 +13,7 @@ namespace shale::comm {
 namespace {
 
 constexpr long kSleepNs = 10'000'000;  // interval between checks for failed peers
-// A rank that leaves because of an error reports it within this time.
+// Time within which a rank that leaves because of an error reports that error.
 constexpr int64_t kGraceNs = 300'000'000;
 
 int64_t now_ns() {
@@ -51,15 +51,16 @@ bool node_is_crowded(int ranks_on_node) {
   cpu_set_t cores;
   CPU_ZERO(&cores);
   if (sched_getaffinity(0, sizeof cores, &cores) != 0) return true;
-  // A rank that a launcher has bound to a subset of the cores shares them with no other rank.
+  // A launcher that binds a rank to some of the cores gives these cores to no other rank.
   const long online = sysconf(_SC_NPROCESSORS_ONLN);
   if (CPU_COUNT(&cores) < online) return false;
   return ranks_on_node > online;
 }
 
 void SharedCounter::advance_to(uint32_t target) {
-  // Sequentially consistent, as are the waiter's two steps (increment sleepers, check again): at
-  // least one of the two sides sees the other, so no wake-up is lost.
+  // Sequentially consistent, like the two steps of a waiter: it increments `sleepers`, then checks
+  // the value again. Either this thread sees the sleeper or the waiter sees the new value, so no
+  // wake-up is lost.
   value.store(target, std::memory_order_seq_cst);
   if (sleepers.load(std::memory_order_seq_cst) > 0) futex_wake_all(value);
 }

@@ -8,16 +8,16 @@ namespace shale::comm {
 
 // Waiting for another process through a counter in shared memory.
 //
-// There are three phases, as the best method depends on the load of the core. Spinning reacts
-// within a cache miss, but is wasted if the peer has no core to run on; yielding gives the core to
-// such a peer; sleeping (a futex on the counter) frees the core for anybody, and costs a wake-up.
+// A wait has three phases, because the best method depends on the load of the cores. Spinning
+// reacts fastest, but is useless if the peer has no core to run on. Yielding gives the core to such
+// a peer. Sleeping (a futex on the counter) frees the core for any process, and costs a wake-up.
 struct WaitPolicy {
   int spins = 0;
   int yields = 0;
 };
 
-// `blocking`: the caller has nothing else to do, so it may spin for long; a communication thread
-// shares its cores with the computation and must not. `crowded`: more ranks than cores.
+// `blocking`: the caller has nothing else to do, so it may spin for long. Not for a communication
+// thread, which shares its cores with the computation. `crowded`: there are more ranks than cores.
 WaitPolicy wait_policy(bool blocking, bool crowded);
 
 bool node_is_crowded(int ranks_on_node);  // true: more ranks than cores, and this rank is unbound
@@ -33,8 +33,8 @@ struct alignas(64) SharedCounter {
   }
   void advance_to(uint32_t target);  // wakes sleeping waiters
 
-  // Returns true when the counter has reached target, false after timeout_s (0: no limit). Calls
-  // poll() every few milliseconds; it throws to end the wait.
+  // Returns true when the counter has reached `target`, false after timeout_s (0: no limit). Calls
+  // poll() every few milliseconds, which may throw to end the wait.
   bool wait(uint32_t target, const WaitPolicy& policy, double timeout_s,
             const std::function<void()>& poll);
 };
@@ -44,7 +44,7 @@ struct Departure {
   std::atomic<int64_t> time_ns{0};  // 0: the process has not left
 
   void leave();
-  // Returns true some time after leave(), when a process that left due to an error has reported it.
+  // True some time after leave(): a process that left because of an error has reported it by then.
   bool is_final() const;
 };
 

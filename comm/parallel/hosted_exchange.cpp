@@ -83,7 +83,7 @@ std::shared_ptr<MeshLine::Round> MeshLine::join(int member, std::string_view wha
       start();
     }
   } catch (...) {
-    open_ = nullptr;  // discards the failed round: the next run() starts a new one
+    open_ = nullptr;  // discards the failed round, so that the next run() starts a new one
     throw;
   }
   return round;
@@ -124,7 +124,7 @@ Arrival HostedExchange::begin_gather(const Tensor& slice) {
   return gathered(slice, /*async=*/true);
 }
 
-// All members get the same gathered tensor, which they must not write.
+// All members get the same gathered tensor, and must not write to it.
 Arrival HostedExchange::gathered(const Tensor& slice, bool async) {
   if (ranks() == 1) return Arrival([slice] { return slice; });
   return meet(line_->name_of(Of::kGather), slice, {}, [&](Round& round) {
@@ -155,8 +155,8 @@ Arrival HostedExchange::begin_sum_slices(const Tensor& part) {
   return summed(part, /*async=*/true);
 }
 
-// A sum over several members of a process stays in f32 until the sum over processes is added, so
-// that it is rounded only once, as in one process with all members.
+// If a process has several members, their sum stays in f32 until it is added over processes. It is
+// rounded only once, as in one process with all members.
 Arrival HostedExchange::summed(const Tensor& part, bool async) {
   if (ranks() == 1) return Arrival([part] { return part; });
   return meet(line_->name_of(Of::kSum), part, {}, [&](Round& round) {
@@ -187,7 +187,7 @@ Arrival HostedExchange::summed(const Tensor& part, bool async) {
   });
 }
 
-// All members get the first member's tensor; the tensors of the other members are unchanged.
+// All members get the first member's tensor. The tensors of the other members stay as they are.
 Arrival HostedExchange::parts_gathered(const Tensor& all, bool async) {
   if (ranks() == 1) return Arrival([all] { return all; });
   return meet(line_->name_of(Of::kParts), all, {}, [&](Round& round) {
@@ -270,13 +270,14 @@ Tensor HostedExchange::all_to_all(const Tensor& slices) {
 
 Arrival HostedExchange::begin_shift(const Tensor& x, const Tensor& into, int by, ShiftOf of) {
   const Of what = of == ShiftOf::kRing ? Of::kRing : of == ShiftOf::kRows ? Of::kGather : Of::kSum;
-  // The meeting's name contains `by`, so that different values of the members are an error.
+  // The name contains `by`, so that it is an error if members pass different values.
   return meet(cat(line_->name_of(what), " by ", by), x, into,
               [&](Round& round) { shift(round, by, options_of(x, what, /*async=*/true)); });
 }
 
-// Sends by all_to_all_v between pairs of ranks: this call is ordered, counted and watched like any
-// other collective, and overlaps with the caller's work on every backend.
+// Sends with all_to_all_v, although only pairs of ranks exchange data: this call is ordered,
+// counted and watched like any other collective, and overlaps with the caller's work on every
+// backend.
 void HostedExchange::shift(Round& round, int by, const CollectiveOptions& options) const {
   ProcessGroup& group = line_->group();
   const int h = line_->members(), n = ranks(), P = group.size(), p = group.rank();

@@ -14,8 +14,8 @@
 
 namespace shale::comm {
 
-// Mesh ranks along one axis, with `members` of them in each process of a group: member m of process
-// p has index p members + m. One collective of the group carries the data of all members.
+// Mesh ranks along one axis. Each process of a group has `members` of them: member m of process p
+// has the index p * members + m. One collective of the group carries the data of all members.
 class MeshLine {
  public:
   // name: prefix of collective tags, such as "tensor".
@@ -23,7 +23,8 @@ class MeshLine {
     std::string name;
     bool overlap = true;  // overlap begin_...() collectives with the caller's work
   };
-  // The group outlives this object or is owned by it. ranks: hosted mesh ranks; null: only one.
+  // The group must outlive this object, or is owned by it. ranks: the mesh ranks in this process;
+  // null if there is only one.
   MeshLine(ProcessGroup& group, HostedRanks* ranks, int members, const Options& options);
   MeshLine(std::shared_ptr<ProcessGroup> group, HostedRanks* ranks, int members,
            const Options& options);
@@ -36,19 +37,19 @@ class MeshLine {
  private:
   friend class HostedExchange;
 
-  // Purpose of a collective; its name, such as "tensor gather", is the tag.
+  // Purpose of a collective. Its name, such as "tensor gather", is the collective's tag.
   enum class Of : uint8_t { kGather, kSum, kParts, kCounts, kHeads, kRing };
   const std::string& name_of(Of of) const { return names_[static_cast<size_t>(of)]; }
 
   // State of one collective: the inputs and outputs of each member.
   struct Round {
     std::vector<Tensor> x, into, out;
-    std::function<void()> finish;  // writes `out`; called after the works have ended
-    std::vector<Work> works;       // waited for before `finish`
+    std::function<void()> finish;  // called after the works have ended; writes `out`
+    std::vector<Work> works;       // collectives to wait for before `finish`
 
     Tensor take(int member);
   };
-  // Joins the round `what`; `act` starts its collective once all members have joined.
+  // Adds a member to the collective `what`. Calls `act`, which starts it, when all have joined.
   std::shared_ptr<Round> join(int member, std::string_view what, const Tensor& x,
                               const Tensor& into, const std::function<void(Round&)>& act);
   void check_alike(std::string_view what, const std::vector<Tensor>& x) const;
@@ -77,7 +78,7 @@ class HostedExchange : public Exchange {
   Arrival begin_gather_parts(const Tensor& all) override;
   Arrival begin_shift(const Tensor& x, const Tensor& into, int by, ShiftOf of) override;
   Arrival begin_pass(const Tensor& x) override;
-  // True if a process has several members, because the rows of all its members arrive together.
+  // True if a process has several members: the rows of all its members then arrive together.
   bool rows_come_at_once() const override { return ranks() == 1 || line_->members() > 1; }
 
  private:

@@ -51,7 +51,7 @@ HostedModels::HostedModels(HostedRanks& ranks, std::vector<Module*> models, int 
 }
 
 std::vector<Module*> HostedModels::copies_of(const Module& module) const {
-  std::vector<size_t> path;  // child indices on the path from the root down
+  std::vector<size_t> path;  // child indices from the root down to the module
   const Module* root = &module;
   for (; root->parent() != nullptr; root = root->parent()) {
     const std::vector<Module*>& siblings = root->parent()->children();

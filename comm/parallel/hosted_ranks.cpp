@@ -37,7 +37,7 @@ void HostedRanks::Meeting::wait(std::string_view what, const std::function<void(
   try {
     ranks_.fibers_.park(what, [round] { return round->is_done; });
   } catch (...) {
-    round_ = nullptr;  // discards the failed round: the next run() starts a new one
+    round_ = nullptr;  // discards the failed round, so that the next run() starts a new one
     throw;
   }
 }

@@ -10,8 +10,9 @@
 
 namespace shale::comm {
 
-// Communication of one mesh rank's layers with other ranks: exchanges with the ranks that share
-// layers, sequences, and experts. Each argument may be null, and must outlive this object.
+// Communication of one mesh rank's layers with other mesh ranks. The arguments are exchanges with
+// the ranks that share layers, sequences and experts. Each may be null, and must outlive this
+// object.
 class MeshDistribution : public nn::Distribution {
  public:
   MeshDistribution(Exchange* layers, CutSequence* sequence, ExpertExchange* experts)
@@ -45,8 +46,8 @@ class MeshDistribution : public nn::Distribution {
                          const Products& products) const override;
 
  private:
-  // Returns the exchanges with the ranks that route other tokens of the same micro-batch: slices of
-  // the rows, and shards of sequences.
+  // Returns the exchanges with the ranks that route other tokens of the same micro-batch. These
+  // ranks have other slices of the rows, or other shards of sequences.
   std::vector<Exchange*> routing() const;
 
   Exchange* const layers_;

@@ -23,7 +23,7 @@ Degrees filled(Degrees degrees, int processes) {
         std::tuple("context", degrees.context, degrees.context_here),
         std::tuple("tensor", degrees.tensor, degrees.tensor_here)}) {
     if (size < 1) throw ConfigError(cat("parallel: ", name, " ", size, ", expected 1 or more"));
-    // Sums over mesh ranks are binary trees, and each process must host whole subtrees.
+    // Sums over mesh ranks are binary trees, and each process must have whole subtrees.
     if (here >= 1 && size % here == 0 && std::has_single_bit(static_cast<unsigned>(here))) continue;
     throw ConfigError(cat("parallel: a process has ", here, " of ", size, " ranks of the axis ",
                           name, ", expected a divisor that is a power of two"));
@@ -56,8 +56,8 @@ std::shared_ptr<ProcessGroup> for_layers(ProcessGroup& group, const char* name) 
 
 }  // namespace
 
-// Sums over tensor and context ranks are trees; a process hosts whole subtrees. Tensor ranks come
-// first, because they share rows.
+// Sums over tensor and context ranks are binary trees, and a process has whole subtrees. Tensor
+// ranks are put into one process first, because they share rows.
 Degrees fit_degrees(const Degrees& wanted, int processes) {
   // Parallel's constructor refuses these values with an error that names them.
   if (std::min({wanted.replica, wanted.pipeline, wanted.context, wanted.tensor}) < 1) return wanted;
@@ -99,8 +99,7 @@ Parallel::Parallel(ProcessGroup& all, Context& context, const Degrees& degrees,
       rank_(all.rank()),
       mesh_(all, parallel_axes(process_sizes(degrees_), all.size())),
       hosted_(context, degrees_.here()) {
-  // Context ranks have gradients of different tokens: like data-parallel ranks, they shard the
-  // state.
+  // Context ranks have gradients of different tokens; like data-parallel ranks, they shard states.
   groups_.shard = &mesh_.flatten({"shard", "context"});
   groups_.context = degrees_.context;
   if (degrees_.replica > 1) groups_.replicate = &mesh_.group("replica");
@@ -213,7 +212,7 @@ Tensor Parallel::own_part(std::span<const int32_t> tokens, int64_t sequences,
 }
 
 // Shards sequences over the context ranks. With one context rank, pads sequences that cannot be
-// divided into equal slices over the tensor ranks.
+// divided evenly over the tensor ranks.
 void Parallel::cut_sequences(const std::vector<Module*>& models, const ModelPlan& plan) {
   const SequenceParts parts = sequence_parts();
   if (degrees_.context == 1 && plan.tokens % parts.slices == 0) return;
@@ -256,9 +255,9 @@ void Parallel::check_sequences(Module& model, int64_t tokens) const {
           parts.chunk_tokens(1) * parts.chunks(), " tokens"));
 }
 
-// Lines along the context axis for each hosted rank: over all ranks, and for kUlyssesRing over the
-// neighbouring ranks that exchange heads (`heads`) and over the ranks at the same position in every
-// such group (`ring`).
+// Makes the MeshLines of each mesh rank in this process along the context axis. `all` has all
+// context ranks. For kUlyssesRing, `heads` has the neighbouring ranks that exchange tokens for
+// heads, and `ring` the ranks with the same number in every such group.
 Parallel::SequenceLines Parallel::sequence_lines(int64_t key_heads) {
   const int here = degrees_.context_here;
   SequenceLines lines;
@@ -267,8 +266,8 @@ Parallel::SequenceLines Parallel::sequence_lines(int64_t key_heads) {
         std::move(group), &hosted_, members,
         MeshLine::Options{.name = "context", .overlap = options_.overlap});
   };
-  // Adds the position of each hosted rank in lines of `members` members per process; each tensor
-  // rank has separate lines.
+  // Makes lines with `members` members per process, and adds each mesh rank's position in them to
+  // `places`. Each tensor rank has its own lines.
   const auto add = [&](std::vector<Place>& places, const std::shared_ptr<ProcessGroup>& group,
                        int members, const auto& number_of, const auto& member_of) {
     places.resize(static_cast<size_t>(hosted_.count()));
@@ -299,7 +298,7 @@ Parallel::SequenceLines Parallel::sequence_lines(int64_t key_heads) {
     add(lines.heads, alone, size, group, place);
     add(lines.ring, tokens_, here / size, place, group);
   } else {
-    const int processes = size / here;  // processes that form one group of ranks
+    const int processes = size / here;  // number of processes per group of ranks
     const auto itself = [](int context) { return context; };
     const auto near = split("tokens of groups", [&](int process) { return process / processes; });
     const auto ring = split("ring of groups", [&](int process) { return process % processes; });

@@ -23,79 +23,81 @@ struct Degrees {
   int shard = 0;     // ranks that shard the training state; 0: number of ranks / the other degrees
   int tensor = 1;    // ranks that share each layer
   int context = 1;   // ranks that share each sequence
-  int expert = 1;    // ranks that share experts, among the shard, context, tensor ranks
+  int expert = 1;    // ranks that share experts; they are shard, context and tensor ranks
   int pipeline = 1;  // pipeline stages
-  // Mesh ranks of these two axes per process: powers of two that divide the degrees. Results have
-  // the same bits for any number.
+  // Mesh ranks of these two axes in each process. Must be powers of two that divide the degrees.
+  // Results have the same bits for any number.
   int tensor_here = 1, context_here = 1;
 
   int here() const { return tensor_here * context_here; }
-  // Number of processes that one micro-batch is distributed over.
+  // Number of processes that work on one micro-batch.
   int64_t model_processes() const {
     return int64_t{pipeline} * (context / context_here) * (tensor / tensor_here);
   }
 };
 
-// Returns degrees for `processes` processes that train what `wanted` describes. Tensor and context
-// degrees affect results and stay: with fewer processes than mesh ranks, a process hosts several
-// ranks of these axes. Pipeline and replica shrink to divisors that fit; shard gets all remaining
-// processes. Throws ConfigError if no number of hosted ranks fits, or if more than wanted.shard
-// processes remain.
+// Adapts degrees to `processes` processes. Tensor and context degrees affect results and stay as
+// they are; if there are fewer processes than mesh ranks, a process has several ranks of these
+// axes. Pipeline and replica shrink to divisors that fit; shard gets all remaining processes.
+// Throws ConfigError if no number of ranks per process fits, or if more than wanted.shard processes
+// remain.
 Degrees fit_degrees(const Degrees& wanted, int processes);
 
 // Number of processes along each axis.
 ParallelSizes process_sizes(const Degrees& degrees);
 
-// Options of tensor and context parallelism. Only `row_pieces` and `context_kind` can change result
-// bits.
+// Options of tensor and context parallelism. Only `row_pieces` and `context_kind` can change the
+// bits of results.
 struct ParallelOptions {
   bool overlap = true;  // overlap collectives inside layers with computation
-  int row_pieces = 0;   // maximum pieces per layer's rows (Exchange::row_pieces())
+  int row_pieces = 0;   // maximum number of pieces of a layer's rows (Exchange::row_pieces())
   ContextKind context_kind = ContextKind::kGather;
-  int context_group = 0;  // kUlyssesRing: adjacent ranks that exchange heads; 0: the most possible
-  int reshard = 0;        // size of ShardGroups::reshard; 0: none
+  int context_group = 0;  // kUlyssesRing: adjacent ranks that exchange heads; 0: the most
+  int reshard = 0;  // number of ranks of ShardGroups::reshard; 0: no such group
   // True if optimizers assemble matrices from all their shards (ShardGroups::shard_and_tensor).
   bool joins_matrices = false;
 };
 
-// Properties of a model that context and tensor parallelism need. How a layer is sharded over
-// tensor ranks is stated by its parameters (Parameter::split).
+// Properties of a model that context and tensor parallelism need. Parameters themselves say how a
+// layer is sharded over tensor ranks (Parameter::split).
 struct ModelPlan {
-  // true: between layers a rank has whole samples, for models that need whole samples there; a
-  // micro-batch is then a multiple of the tensor ranks. false: it has slices of rows.
+  // true: between layers, a rank has whole samples, for models that need them there. The size of a
+  // micro-batch is then a multiple of the number of tensor ranks. false: a rank has slices of rows.
   bool has_whole_samples = false;
   int64_t tokens = 0;     // tokens per sequence; 0: the model has no sequences that can be sharded
-  int64_t key_heads = 1;  // key heads of the layers that attend over sequences, over all ranks
+  int64_t key_heads = 1;  // key heads of layers that attend over sequences, before sharding
 };
 
-// Mesh of a training run: process groups, the mesh ranks hosted by this process, and the exchanges
-// between their models. Throws ConfigError with the names of Degrees' fields.
+// Mesh of a training run: process groups, the mesh ranks in this process, and the exchanges between
+// their models. Throws ConfigError that names fields of Degrees.
 class Parallel {
  public:
-  // Collective over `all`. `all` and `context` outlive this.
+  // Collective over `all`. `all` and `context` must outlive this object.
   Parallel(ProcessGroup& all, Context& context, const Degrees& degrees,
            const ParallelOptions& options = {});
   ~Parallel();
   Parallel(const Parallel&) = delete;
   Parallel& operator=(const Parallel&) = delete;
 
-  const Degrees& degrees() const { return degrees_; }  // `shard` is filled in
+  // the constructor's degrees; a `shard` of 0 is replaced by its value
+  const Degrees& degrees() const { return degrees_; }
   // Mesh of processes, with the axes "replica", "pipeline", "shard", "context", "tensor".
   Mesh& mesh() { return mesh_; }
   Context& context() { return context_; }
-  // Number of data-parallel ranks, each with its own samples, and the index of this one.
+  // data_ranks(): number of data-parallel ranks, each with its own samples. data_rank(): this one's
+  // index.
   int data_ranks() const { return degrees_.replica * degrees_.shard; }
   int data_rank() const;
-  // Mesh ranks of this process. Must outlive all use of their models.
+  // Mesh ranks in this process. Must outlive all use of their models.
   HostedRanks& hosted() { return hosted_; }
   // Groups for DataParallel, complete after cut().
   const ShardGroups& groups() const { return groups_; }
 
   // Reduces each model to its mesh rank's shard of layers, sequences and experts. models: one for
-  // each rank of hosted(), identical, without memory; they outlive this. Afterwards all tensor and
-  // context ranks take batches of the same samples, context ranks only their own tokens
-  // (sequence_parts()), and compute the same losses. Tokens may interact only in nn/'s attention.
-  // Collective. Throws CommError if the models of processes differ.
+  // each rank of hosted(), identical, without memory; they must outlive this object. Afterwards all
+  // tensor and context ranks take batches of the same samples, and compute the same losses; context
+  // ranks take only their own tokens (sequence_parts()). Only attention of nn/ may let tokens
+  // interact. Throws CommError if the models of processes differ. Collective.
   void cut(const std::vector<Module*>& models, const ModelPlan& plan);
   template <typename Model>
   void cut(const std::vector<std::unique_ptr<Model>>& models, const ModelPlan& plan) {
@@ -112,22 +114,23 @@ class Parallel {
     cut(models, plan);
     return models;
   }
-  // Makes pipeline stages from the first model's pieces. Call after cut(). Collective.
+  // Makes pipeline stages from the first model's pieces. Call it after cut(). Collective.
   void stage(std::span<const nn::Piece> pieces, const StagePlan& plan, bool shards_states);
 
-  // True if batches have shards of sequences; sequence_parts() then describes the shards of all
-  // context ranks hosted here.
+  // True if batches have shards of sequences. sequence_parts() describes the shards of all context
+  // ranks in this process.
   bool cuts_sequences() const { return !sequences_.empty(); }
   SequenceParts sequence_parts() const;
-  // View of a batch field [n B, ...] that holds the sequence shards of all n context ranks hosted
-  // here: the rows of the current mesh rank, [B, ...]. Returns an undefined field unchanged.
+  // Returns the part of a batch field that belongs to the current mesh rank. field: [n B, ...],
+  // with the sequence shards of all n context ranks in this process. Returns a view of [B, ...], or
+  // `field` itself if it is undefined.
   Tensor own_rows(const Tensor& field) const;
-  // Copies the current mesh rank's shard of whole sequences of token ids, [sequences, T] in host
-  // memory, to the device: i32 [sequences, own_tokens()], or [sequences, T] if sequences are not
-  // sharded. `padding` fills the end of sharded sequences: -1 for targets, which losses ignore.
-  // Throws ShapeError if sharded sequences do not have ModelPlan::tokens tokens.
+  // Copies token ids to the device. tokens: whole sequences, [sequences, T], in host memory. Copies
+  // the current mesh rank's shard of them, i32 [sequences, own_tokens()], or all of them if
+  // sequences are not sharded. `padding` fills the end of sharded sequences: -1 for targets, which
+  // losses ignore. Throws ShapeError if sharded sequences do not have ModelPlan::tokens tokens.
   Tensor own_part(std::span<const int32_t> tokens, int64_t sequences, int32_t padding = 0) const;
-  // Tokens per mesh rank of a sequence of ModelPlan::tokens, after cut().
+  // Number of tokens that a mesh rank has of a sequence of ModelPlan::tokens, after cut().
   int64_t own_tokens() const;
   // Process groups in which layers communicate, for reports; null: no such group.
   ProcessGroup* layers() const { return layers_.get(); }
@@ -135,12 +138,12 @@ class Parallel {
   ProcessGroup* rows() const { return rows_.get(); }
 
  private:
-  // Position of a mesh rank in a line.
+  // Position of a mesh rank in a MeshLine.
   struct Place {
     std::shared_ptr<MeshLine> line;
     int member = 0;
   };
-  // Positions of each hosted rank in its lines; only kUlyssesRing uses `heads` and `ring`.
+  // Positions of each mesh rank in this process. Only kUlyssesRing uses `heads` and `ring`.
   struct SequenceLines {
     std::vector<Place> all, heads, ring;
   };
@@ -160,12 +163,13 @@ class Parallel {
   int64_t tokens_of_sequences_ = 0;  // ModelPlan::tokens
   std::unique_ptr<Mesh> reshard_;    // mesh with axes "outer" and "inner"; null: no reshard group
   std::unique_ptr<Mesh> expert_;     // mesh with axes "same" (experts) and "expert"
-  // Groups for collectives of layers, in Lane::kModel so as not to wait for queued gradients.
+  // Groups for collectives of layers. They are in Lane::kModel, so they do not wait for queued
+  // gradients.
   std::shared_ptr<ProcessGroup> layers_, tokens_, rows_;
-  std::vector<std::unique_ptr<Exchange>> tensor_;        // one for each hosted rank
-  std::vector<std::unique_ptr<CutSequence>> sequences_;  // one for each hosted rank
+  std::vector<std::unique_ptr<Exchange>> tensor_;        // one for each mesh rank in this process
+  std::vector<std::unique_ptr<CutSequence>> sequences_;  // one for each mesh rank in this process
   std::unique_ptr<ExpertExchange> experts_;
-  std::vector<std::unique_ptr<MeshDistribution>> distributions_;  // one for each hosted rank
+  std::vector<std::unique_ptr<MeshDistribution>> distributions_;  // one for each mesh rank here
   std::unique_ptr<HostedModels> models_;
   std::unique_ptr<StageGroups> stages_;
 };

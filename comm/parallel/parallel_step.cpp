@@ -24,7 +24,7 @@ class MicroBatchWork : public PipelineWork {
 
   Tensor forward(const PieceRange& pieces, int micro, const Tensor& x) override {
     const int64_t micro_batch = int64_t{micro} * parallel_.data_ranks() + parallel_.data_rank();
-    // Dropout masks depend on the global sample numbers, not on the rank that has the samples.
+    // Dropout masks depend on a sample's number in the whole step, whatever rank has the sample.
     parallel_.context().update_step(
         [&](StepState& step) { step.sample = static_cast<uint64_t>(micro_batch * samples_); });
     return run_({.rank = std::max(parallel_.hosted().current(), 0),
@@ -83,7 +83,8 @@ ParallelStep::ParallelStep(Parallel& parallel, Module& model, std::span<const nn
                       .hosted = data_->hosted_ranks()});
 }
 
-// Returns one rank for each loss, because tensor and context ranks have equal losses.
+// Ranks with losses to add. Tensor and context ranks have equal losses, so only one of them is
+// included.
 std::vector<int> ParallelStep::ranks_with_losses() const {
   const MeshLayout& mesh = parallel_.mesh().layout();
   std::vector<int> ranks;
@@ -97,11 +98,12 @@ std::vector<int> ParallelStep::ranks_with_losses() const {
 }
 
 double ParallelStep::run(const std::function<Tensor(const ForwardPass& pass)>& forward) {
-  data_->shared().context();  // throws if it has ended
+  data_->shared().context();  // throws if the context has ended
   MicroBatchWork work(parallel_, *data_, samples_, forward);
   const std::vector<Tensor> losses = pipeline_->run(++steps_, work);
   data_->finish_gradients();
-  std::vector<double> values(static_cast<size_t>(micro_batches_));  // 0 on other stages
+  // stay 0 on ranks without the last pipeline stage
+  std::vector<double> values(static_cast<size_t>(micro_batches_));
   std::transform(losses.begin(), losses.end(), values.begin(),
                  [](const Tensor& loss) { return double{to_host<float>(loss).front()}; });
   return ordered_sum(parallel_.mesh().all().host(), values, ranks_with_losses());

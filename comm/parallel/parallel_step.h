@@ -18,16 +18,17 @@ struct ParallelStepOptions {
   int64_t micro_batches = 1;  // micro-batches per step, over all data-parallel ranks
   ScheduleKind schedule = ScheduleKind::k1F1B;
   int chunks = 1;       // model chunks per rank, for kInterleaved; kZbV always has two
-  int64_t samples = 1;  // maximum samples per micro-batch; dropout masks depend on sample numbers
-  // Pipelines only: width of a piece's output [samples, ModelPlan::tokens, width].
+  // maximum number of samples per micro-batch; selects the sample numbers for dropout masks
+  int64_t samples = 1;
+  // Pipelines only: last dimension of a piece's output [samples, ModelPlan::tokens, width].
   int64_t width = 0;
 };
 
-// Forward pass of one micro-batch through some pieces of one mesh rank's model.
+// One forward call: of one micro-batch, through some pieces of one mesh rank's model.
 struct ForwardPass {
-  int rank = 0;             // number of the mesh rank in this process, and of its model
-  PieceRange pieces = {};   // without a pipeline: all pieces
-  int64_t micro_batch = 0;  // index over all ranks in this step
+  int rank = 0;             // index of the mesh rank, and of its model, in this process
+  PieceRange pieces = {};   // all pieces if there is no pipeline
+  int64_t micro_batch = 0;  // index of the micro-batch in this step, over all ranks
   Tensor x = {};            // output of the previous piece; undefined before the first piece
 };
 
@@ -45,11 +46,11 @@ struct ForwardPass {
 //     optimizer.step(); optimizer.zero_grad();
 class ParallelStep {
  public:
-  // pieces: those of `model`, which is the first model of this process, after Parallel::cut().
-  // Uses the units, parameters and costs of the pieces, but does not call their `run`. All
-  // arguments outlive this. Allocates the parameters. Collective. Throws ConfigError unless the
-  // data-parallel ranks divide the micro-batches, and for a pipeline without width; also throws
-  // what DataParallel and make_stage_plan() throw.
+  // Allocates the parameters. pieces: those of `model`, which is the first model in this process,
+  // after Parallel::cut(). Uses the units, parameters and costs of the pieces, but does not call
+  // their `run`. All arguments must outlive this object. Throws ConfigError unless the number of
+  // data-parallel ranks divides that of micro-batches, and for a pipeline without width; also
+  // throws what DataParallel and make_stage_plan() throw. Collective.
   ParallelStep(Parallel& parallel, Module& model, std::span<const nn::Piece> pieces,
                const ParallelStepOptions& options);
   // Constructor for models that have a method pieces().
@@ -60,21 +61,22 @@ class ParallelStep {
 
   DataParallel& data() { return *data_; }
 
-  // Calls `forward` for each micro-batch of this data-parallel rank, each mesh rank of this process
-  // and each range of pieces, and runs backward from the last piece's output. That output is an f32
-  // scalar: the loss of the micro-batch's tokens, divided by the token count of the whole step.
-  // Gradients are complete on return. Returns the sum of all losses, with the same bits on every
-  // rank and for any number of ranks. Collective; the host waits for the losses.
+  // Runs forward and backward. Calls `forward` for each micro-batch of this data-parallel rank,
+  // each mesh rank in this process and each range of pieces. Runs backward from the last piece's
+  // output, which must be an f32 scalar: the loss of the micro-batch's tokens, divided by the token
+  // count of the whole step. Gradients are complete on return. Returns the sum of all losses, with
+  // the same bits on every rank and for any number of ranks. Collective; the host waits for the
+  // losses.
   double run(const std::function<Tensor(const ForwardPass& pass)>& forward);
 
  private:
   std::vector<int> ranks_with_losses() const;
 
   Parallel& parallel_;
-  const int64_t micro_batches_;  // micro-batches of this data-parallel rank
+  const int64_t micro_batches_;  // number of micro-batches of this data-parallel rank
   const int64_t samples_;        // samples per micro-batch
   std::unique_ptr<DataParallel> data_;
-  std::unique_ptr<Pipeline> pipeline_;  // has one rank if the model has one stage
+  std::unique_ptr<Pipeline> pipeline_;  // has one rank if the pipeline has one stage
   int64_t steps_ = 0;
 };
 

@@ -17,7 +17,7 @@ T larger(T a, T b) {
   return std::max(a, b);
 }
 
-// Maximum of the inputs. Callers reduce few values this way, so a plain loop suffices.
+// Maximum of the inputs. A plain loop suffices, because callers pass few values.
 template <typename T>
 void max_of(const CombineArgs& args) {
   for (int64_t i = 0; i < args.count; ++i) {

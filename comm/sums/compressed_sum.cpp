@@ -21,7 +21,7 @@ Tensor rows_of(const Tensor& packed, int64_t first, int64_t count) {
   return packed.alias({count, kSignWords}, {kSignWords, 1}, first * kSignWords);
 }
 
-// Packs vectors into consecutive blocks and keeps the blocks through all steps of the exchange.
+// Packs vectors into consecutive blocks, and holds the blocks in all steps of the exchange.
 class PackedVectors {
  public:
   PackedVectors(ProcessGroup& group, const Exec& exec, std::span<const OneBitVector> vectors)
@@ -51,7 +51,7 @@ class PackedVectors {
                                  .value_factor = vector.value_factor,
                                  .grad_factor = vector.grad_factor});
     }
-    // Zeroes the padding of the last slice, because it is sent as well.
+    // Zero the blocks after the last vector, because they are sent as well.
     const Tensor rest = rows_of(blocks_of_all_, blocks_, shape[0] - blocks_);
     kernels::fill(exec_, {.y = rest, .value = 0});
   }
@@ -60,7 +60,7 @@ class PackedVectors {
     return group_.all_to_all(blocks_of_all_, received_, options);
   }
 
-  // Writes the means of this rank's slice to its position among all blocks.
+  // Computes the means of this rank's slice and writes them to its position among all blocks.
   void average() {
     const ShardReplicas place = {.rank = group_.rank(), .size = group_.size()};
     const std::vector<ElementRange> owned = place.owned(lengths_);
@@ -111,9 +111,9 @@ class PackedVectors {
   std::vector<int64_t> lengths_;
   std::vector<int64_t> first_block_;  // first block of each vector
   int64_t blocks_ = 0;                // number of blocks of all vectors
-  int64_t share_ = 0;                 // blocks per rank
+  int64_t share_ = 0;                 // number of blocks of a rank's slice
   Tensor blocks_of_all_;              // this rank's input, then the means
-  Tensor received_;                   // this rank's slice from all ranks
+  Tensor received_;                   // this rank's slice of the blocks of all ranks
 };
 
 }  // namespace

@@ -10,7 +10,8 @@
 namespace shale::comm {
 namespace {
 
-// Adds leaves as a tree whose left subtree has the largest power of two below n, like ProcessGroup.
+// Adds the leaves as a binary tree, in which the left subtree of n leaves has the largest power of
+// two below n, as in ProcessGroup.
 double tree(std::span<const double> leaves) {
   if (leaves.empty()) return 0;
   if (leaves.size() == 1) return leaves.front();

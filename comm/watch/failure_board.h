@@ -13,7 +13,7 @@
 
 namespace shale::comm {
 
-// Thrown when this rank waits for a rank that has failed. The failed rank reports the cause.
+// Thrown when this rank waits for a rank that has failed. The failed rank reports the cause itself.
 class PeerFailure : public CommError {
  public:
   PeerFailure(const std::string& message, int job_code) : CommError(message), job_code_(job_code) {}
@@ -28,8 +28,8 @@ class PeerFailure : public CommError {
 using FailureListener = std::function<void(int code, const std::string& message)>;
 
 // Failure reports of the ranks of one node: a table in memory that all of them map and that every
-// waiting rank reads. Ranks that fail for the same reason report it once, and ranks that wait for a
-// failed one stop immediately, long before MPI would notice.
+// waiting rank reads. Ranks that fail for the same reason report it only once. Ranks that wait for
+// a failed rank stop immediately, long before MPI would notice.
 class FailureBoard {
  public:
   static size_t bytes(int ranks);
@@ -42,13 +42,13 @@ class FailureBoard {
     int rank = 0;  // index on this node
     int code = 0;
     int64_t time_ns = 0;
-    bool caused = false;  // true: another rank failed first
+    bool caused = false;  // true: another rank failed first and caused this failure
     std::string message;
   };
 
   bool any() const;
   // Posts this rank's failure. Unless `caused`, waits until the listeners of other ranks have been
-  // called, but at most a second: the job may end afterwards.
+  // called, but at most a second, because the job may end afterwards.
   void post(int code, std::string_view message, bool caused);
   std::vector<Report> reports() const;  // reports of failed ranks, by rank
   // Returns the first report of a failure that no other rank's failure caused.
@@ -56,9 +56,10 @@ class FailureBoard {
   // Throws PeerFailure if a rank has posted a failure.
   void check() const;
 
-  // Sets the function that tell() calls in this process, once; tell() returns after that call. The
-  // watchdog calls tell() on its own thread, as the main thread may be busy.
-  void listen(FailureListener listener);  // empty: removes the listener
+  // Sets the function that tell() calls in this process, at most once; a call of tell() ends after
+  // that of the function. The watchdog calls tell() on its own thread, because the main thread may
+  // be busy.
+  void listen(FailureListener listener);  // empty: no listener
   void tell(int code, const std::string& message);
 
  private:

@@ -7,7 +7,8 @@ namespace shale::comm {
 namespace {
 
 constexpr int kTag = 1;
-// Pause between exchanges: what a rank sends per second does not depend on the number of ranks.
+// Pause between two exchanges, for each rank. With it, what a rank sends per second does not depend
+// on the number of ranks.
 constexpr std::chrono::microseconds kPausePerRank{250};
 
 }  // namespace

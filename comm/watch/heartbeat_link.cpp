@@ -15,7 +15,7 @@
 namespace shale::comm {
 namespace {
 
-constexpr uint32_t kMagic = 0x53484c50;  // "SHLP"
+constexpr uint32_t kMagic = 0x53484c50;  // "SHLP" in ASCII
 constexpr int kHeartbeatsAtOnce = 64;    // fit into one datagram of an Ethernet frame
 
 UnavailableError system_error(const char* what) {
@@ -24,7 +24,8 @@ UnavailableError system_error(const char* what) {
 
 }  // namespace
 
-// Wire format: plain data, so all hosts must be of one kind, as for MPI_BYTE in other messages.
+// Wire format. It is plain data, so all hosts must use the same byte order, as MPI_BYTE messages
+// also require.
 struct HeartbeatLink::Datagram {
   struct Entry {
     int32_t rank = 0;
@@ -81,8 +82,9 @@ HeartbeatLink::Places HeartbeatLink::own_addresses() {
   return places;
 }
 
-// Opens sockets on the addresses by which other hosts know this one, usually a single one. Skips
-// addresses that this host has too, such as those of container bridges: they lead to no other host.
+// Opens sockets on the addresses by which other hosts know this one; usually there is one. An
+// address that both hosts have does not lead to the other host, for example that of a container
+// bridge. It is ignored.
 HeartbeatLink::Places HeartbeatLink::open_sockets(const Home& mine,
                                                   const std::vector<Home>& homes) {
   const auto is_own = [&](const IpAddress& ip) {
@@ -187,7 +189,7 @@ bool HeartbeatLink::is_ours(const Datagram& datagram, size_t bytes) const {
 void HeartbeatLink::take(const Datagram& datagram, const IpAddress& from, HeartbeatTable& table) {
   for (Peer& peer : peers_) {
     if (peer.rank != datagram.sender) continue;
-    // Keeps only the address by which a datagram has arrived.
+    // From now on, use only the address from which this datagram came.
     const auto way = std::find_if(peer.ways.begin(), peer.ways.end(),
                                   [&](const Way& w) { return w.to.ip == from; });
     if (way != peer.ways.end()) peer.ways = {Way(*way)};

@@ -14,22 +14,22 @@ namespace shale::comm {
 // MPI is unsuitable: its connections do not report a link that is down, stall when packets are
 // lost, and its calls may block a thread that must not block.
 //
-// Rank l of a node sends to rank l of each neighbor node (heartbeat_neighbors.h) the heartbeats of
-// all ranks of its own node, and whether ranks fail anywhere, which is forwarded from node to node.
-// (On a node with fewer ranks, a rank stands for several.) As every process of a node sends and
-// receives, one stopped process does not silence the other ranks of its node. Sockets listen only
-// on the addresses by which other hosts know this one. Datagrams carry a random number, so that
-// those of other jobs are ignored; they are neither encrypted nor signed.
+// Rank l of a node sends to rank l of each neighbor node (heartbeat_neighbors.h). If one of the two
+// nodes has fewer ranks, its ranks send or receive for several. A datagram has the heartbeats of
+// all ranks of the sender's node, and whether ranks fail anywhere, which nodes forward. Every
+// process of a node sends and receives, so one stopped process does not silence the other ranks of
+// its node. Sockets listen only on the addresses by which other hosts know this one. Datagrams
+// carry a random number, so that those of other jobs are ignored. They are neither encrypted nor
+// signed.
 class HeartbeatLink {
  public:
   // Collective over `world`. Throws UnavailableError if no socket can be made.
   HeartbeatLink(const MpiComm& world, const MpiComm& node);
 
-  // Ranks of the neighbor nodes, which this node watches, sorted.
+  // Ranks of the neighbor nodes, sorted. This node watches them.
   const std::vector<int>& watched() const { return watched_; }
 
-  // Sorted ranks of the neighbor nodes that no address of this host reaches; these ranks are not
-  // watched.
+  // Ranks of the neighbor nodes that no address of this host reaches, sorted. They are not watched.
   const std::vector<int>& out_of_reach() const { return out_of_reach_; }
 
   struct Failure {
@@ -37,14 +37,15 @@ class HeartbeatLink {
     int32_t rank = -1;  // lowest rank that fails by itself; -1: unknown
     friend bool operator==(const Failure&, const Failure&) = default;
   };
-  // Neither send() nor receive() waits. failure: that of ranks of this node, or of other nodes as
-  // far as known.
+  // Neither send() nor receive() waits. failure: that of a rank of this node, or one of another
+  // node if this node knows of it.
   void send(const HeartbeatTable& table, const Failure& failure) const;
   void receive(HeartbeatTable& table);
 
  private:
   static constexpr size_t kAddresses = 16;
-  using Places = std::array<UdpAddress, kAddresses>;  // no ip: none; a port of 0: no listener
+  // an address without IP is unused; one with port 0 has no listener
+  using Places = std::array<UdpAddress, kAddresses>;
   // Addresses of one rank. Plain data: it is sent.
   struct Home {
     int32_t leader = 0;  // lowest rank of its node
@@ -57,7 +58,7 @@ class HeartbeatLink {
   // One rank of another node, to which this rank sends.
   struct Peer {
     int rank = 0;
-    std::vector<Way> ways;  // all candidate addresses, until a datagram arrives by one
+    std::vector<Way> ways;  // all candidate addresses; after the first datagram, only its sender's
   };
   struct Datagram;
 

@@ -4,8 +4,8 @@
 
 namespace shale::comm {
 
-// One cache line per rank, as each rank writes its own continually. The step is stored plus one,
-// since the memory starts as zeros.
+// One cache line per rank, because each rank writes its own all the time. The step is stored plus
+// one, because the memory starts as zeros.
 struct alignas(64) HeartbeatTable::Slot {
   std::atomic<uint64_t> beats;
   std::atomic<int64_t> step_plus_one;
@@ -58,8 +58,8 @@ int HeartbeatTable::failing_elsewhere() const {
   return header().failing_plus_one.load(std::memory_order_relaxed) - 1;
 }
 
-// Keeps the lowest failing rank. Processes of a node may overwrite it at once; it then arrives
-// again.
+// Keeps the lowest failing rank. Processes of a node that call this at the same time may overwrite
+// it; the lowest rank then arrives again.
 void HeartbeatTable::set_failure_elsewhere(int code, int failing_rank) {
   Header& to = header();
   to.failure_elsewhere.store(code, std::memory_order_relaxed);

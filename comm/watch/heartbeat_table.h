@@ -13,8 +13,8 @@ struct Heartbeat {
   int64_t step = -1;   // training step; -1: unknown
 };
 
-// Newest heartbeats of all ranks of a World, in memory shared by the ranks of a node. The node's
-// ranks write their own heartbeats; those of other nodes arrive over the network.
+// Newest heartbeats of all ranks of a World, in memory that the ranks of a node share. These ranks
+// write their own heartbeats; those of other nodes arrive over the network.
 class HeartbeatTable {
  public:
   static size_t bytes(int ranks);
@@ -31,6 +31,7 @@ class HeartbeatTable {
   void set_step(int rank, int64_t step);
 
   // Hash of what a rank of this node was doing when communication failed; 0: unknown.
+  // print_if_unlike_others() of the watchdog compares them.
   uint64_t view(int rank) const;
   void set_view(int rank, uint64_t view);
 
@@ -50,13 +51,13 @@ class HeartbeatTable {
   int ranks_;
 };
 
-// Time since each rank's last heartbeat, counting only time in which this process was awake: a job
-// that is suspended and resumed, or a machine that sleeps, causes no alarm.
+// Time since each rank's last heartbeat. Counts only time in which this process was awake, so a
+// suspended job, or a machine that sleeps, causes no alarm.
 class Silence {
  public:
   explicit Silence(int ranks) : ranks_(static_cast<size_t>(ranks)) {}
 
-  // Reads the table `elapsed_s` after the previous call; a longer time counts as `longest_s`.
+  // Reads the table. elapsed_s: time since the previous call; counts as longest_s if it is longer.
   void look(const HeartbeatTable& table, double elapsed_s, double longest_s);
 
   // Returns ranks that have sent heartbeats, but none in the last `seconds` seconds.

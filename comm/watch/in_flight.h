@@ -13,16 +13,16 @@
 namespace shale::comm {
 
 // Collectives of one group that a device has queued and not yet finished, in the device's order.
-// One thread at a time.
+// One thread at a time may use it.
 //
-// A collective is recorded as running in the process's recent collectives only once it is the
-// first: it cannot run earlier, and that list could not hold all collectives behind a hanging one.
+// Only the first of them is recorded as running in the process's recent collectives. The others
+// cannot run yet, and that list could not hold all collectives behind a hanging one.
 class InFlight {
  public:
   InFlight(RecentCollectives& recent, std::string_view group) : recent_(recent), group_(group) {}
 
-  // bytes: size of the larger buffer. finished: returns true once the call has ended; not called
-  // again after that.
+  // bytes: size of the larger buffer. finished: returns true once the call has ended, and is not
+  // called again after that.
   void add(const Fingerprint& call, int64_t bytes, std::function<bool()> finished);
   // Removes finished calls from the front. Returns their number.
   int64_t drop_finished();
@@ -43,7 +43,7 @@ class InFlight {
   RecentCollectives& recent_;
   std::string group_;
   std::deque<Entry> entries_;
-  std::optional<RecentCollectives::Scope> running_;  // report entry of the first call
+  std::optional<RecentCollectives::Scope> running_;  // record of the first call as running
   Clock::time_point since_;
 };
 

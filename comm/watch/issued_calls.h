@@ -19,8 +19,8 @@ struct Progress {
   uint64_t leaving = 0;   // not 0: the rank has left the group
 };
 
-// Recently issued collectives of a rank. Holds more calls than one step makes, because ranks may be
-// that far apart when they are compared.
+// Recently issued collectives of a rank. Keeps more calls than one step makes, because ranks may be
+// a step apart when they are compared.
 class IssuedCalls {
  public:
   static constexpr size_t kKept = 4096;
@@ -28,8 +28,9 @@ class IssuedCalls {
   // Records the call and counts it in `mine`.
   void add(const Fingerprint& call, Progress& mine);
 
-  // Describes ranks that have issued other calls than this one; empty: none as far as known. Reads
-  // each rank once, however many calls there are. world_ranks: numbers shown in messages.
+  // Describes ranks that have issued other calls than this one. Empty if there are none, as far as
+  // known. Looks at each rank once, however many calls there are. world_ranks: numbers of the ranks
+  // in messages.
   std::string disagreement(std::span<const Progress> ranks, std::span<const int> world_ranks) const;
 
  private:
@@ -38,7 +39,7 @@ class IssuedCalls {
     uint64_t history = 0;
     Fingerprint call;
   };
-  const Step* find(uint64_t number) const;  // null: the call is too old, or not issued yet
+  const Step* find(uint64_t number) const;  // null if the call is too old, or not issued yet
 
   std::deque<Step> recent_;  // calls with consecutive numbers
 };

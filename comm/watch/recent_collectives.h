@@ -19,15 +19,15 @@ class RecentCollectives {
   using Clock = std::chrono::steady_clock;
 
   struct Entry {
-    uint64_t id = 0;  // starts at 1
+    uint64_t id = 0;  // counts from 1
     std::array<char, 32> group{};
-    int first_rank = 0;  // group's first rank in the World: distinguishes groups with one name
+    int first_rank = 0;  // World rank of the first rank; distinguishes groups of one name
     Fingerprint call;
     int64_t bytes = 0;
     Clock::time_point begun;
     Clock::time_point ended;  // not set while the collective is running
     bool running = false;
-    bool on_device = false;  // the host took the times when it noticed progress
+    bool on_device = false;  // true: times at which the host noticed the progress
   };
 
   // Records a collective as running during its lifetime.
@@ -46,13 +46,14 @@ class RecentCollectives {
   };
 
   // Called for each finished collective or message of a link, on the thread that ran it. It must
-  // not use this object. Setting an empty listener waits for a running call of the previous
-  // listener, which is not called again.
+  // not use this object. When a listener is replaced, a running call of it is waited for, and it is
+  // not called again.
   using Listener = std::function<void(const Entry&)>;
   void listen(Listener listener);
 
   std::vector<Entry> newest_first() const;
-  // Lines for a report: "ended 0.1 s ago: all_reduce_sum 3 of fp32[8], 32 B, group 'world'".
+  // Returns lines for a report, such as "ended 0.1 s ago: all_reduce_sum 3 of fp32[8], 32 B, group
+  // 'world'".
   std::vector<std::string> describe_all() const;
 
  private:

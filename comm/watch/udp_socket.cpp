@@ -22,7 +22,7 @@ bool is_ipv4(const IpAddress& ip) {
   return std::equal(kIpv4Prefix.begin(), kIpv4Prefix.end(), ip.bytes.begin());
 }
 
-// An address as the system's calls take it.
+// An address in the form that system calls take.
 struct SocketAddress {
   sockaddr_storage storage{};
   socklen_t length = sizeof storage;
@@ -44,7 +44,7 @@ struct SocketAddress {
     }
   }
   sockaddr* get() { return reinterpret_cast<sockaddr*>(&storage); }
-  uint16_t port() const {  // both families have it in the same place
+  uint16_t port() const {  // IPv4 and IPv6 addresses have the port in the same place
     return reinterpret_cast<const sockaddr_in*>(&storage)->sin_port;
   }
 };
@@ -115,7 +115,7 @@ std::optional<UdpSocket::Received> UdpSocket::receive(void* data, size_t capacit
       return Received{.bytes = static_cast<size_t>(got),
                       .from = ip_address(from.get()).value_or(IpAddress())};
     }
-    if (errno != ECONNREFUSED && errno != EINTR) return {};  // an earlier send was refused: ignored
+    if (errno != ECONNREFUSED && errno != EINTR) return {};  // an earlier send was refused
   }
 }
 

@@ -18,31 +18,33 @@
 namespace shale::comm {
 namespace {
 
-// Interval of the watchdog: short enough to report a failure before the end of the job.
+// Interval of the watchdog. It is short enough to report a failure before the end of the job.
 constexpr std::chrono::milliseconds kInterval{50};
 constexpr uint64_t kBeatsPerDatagram = 4;
 // A longer time between two iterations means that this host or process was suspended.
 constexpr double kLongestTick_s = 1;
-// Time after which a heartbeat of every rank of other hosts should have arrived.
+// Time after which a heartbeat of every rank on other hosts should have arrived.
 constexpr double kFirstNews_s = 10;
-// Time after which the launcher, if it can, has ended the ranks of a failed job.
+// Time after which the launcher has ended the ranks of a failed job, if it can.
 constexpr double kLauncherPatience_s = 4;
 
-// Silence that makes a rank count as lost once another rank's wait has reached its time-out, or
-// this rank was asked to end.
+// A rank that is silent this long counts as lost if another rank's wait has reached its time-out,
+// or if this rank was asked to end.
 constexpr double kSuspicious_s = 10;
 
 constexpr int kCommCode = static_cast<int>(ExitCode::kComm);
 
-// Limits of what standard error shows of the ranks' reports: 8 nodes, and per node 3 ranks and one
-// more that stands for all ranks that do the same.
+// Limits of the reports on standard error. Only ranks of the first kPrintingNodes nodes report. On
+// each node one rank reports for all ranks that do the most common thing, and up to kUnlikeRanks
+// others for themselves.
 constexpr int kPrintingNodes = 8;
 constexpr int64_t kUnlikeRanks = 3;
-// Time for the ranks of a node to say what they are doing, and for hosts to tell each other which
-// rank fails.
+// Waiting times. kViews: until the ranks of a node have said what they are doing. kTellings: until
+// hosts have told each other which rank fails.
 constexpr std::chrono::milliseconds kViews{100};
 constexpr int kTellings = 4;               // watchdog intervals to wait
-constexpr off_t kLargestReport = 4 << 20;  // bytes of a host's file, which then begins anew
+// maximum bytes of a host's file of reports; a longer file is emptied first
+constexpr off_t kLargestReport = 4 << 20;
 
 // Prints lines in one write, so that the outputs of ranks do not mix.
 void print(const std::string& lines) {
@@ -59,22 +61,22 @@ Watchdog::Watchdog(WorldContext& context, const MpiComm& world, const MpiComm& n
       memory_(NodeMemory::create(node, HeartbeatTable::bytes(world.size()), context.peers_can_map)),
       table_(memory_->data(), world.size()),
       silence_(world.size()) {
-  // Sends the first heartbeat before the ranks meet. Other ranks can then notice missing heartbeats
-  // of this rank even if this thread never gets to run.
+  // Send the first heartbeat before the ranks meet. Other ranks can then notice that heartbeats of
+  // this rank are missing, even if this thread never gets to run.
   table_.put(context_.rank, {.beats = ++beats_});
   node_ranks_.resize(static_cast<size_t>(node.size()));
   check_mpi(MPI_Allgather(&context_.rank, 1, MPI_INT, node_ranks_.data(), 1, MPI_INT, node.get()),
             "MPI_Allgather");
   const int leads = node.rank() == 0 ? 1 : 0;
   check_mpi(MPI_Exscan(&leads, &node_index_, 1, MPI_INT, MPI_SUM, world.get()), "MPI_Exscan");
-  if (context_.rank == 0) node_index_ = 0;  // MPI leaves it undefined
+  if (context_.rank == 0) node_index_ = 0;  // MPI leaves the result of the first rank undefined
   check_mpi(MPI_Bcast(&node_index_, 1, MPI_INT, 0, node.get()), "MPI_Bcast");
   int one_node = node.size() == world.size() ? 1 : 0;
   check_mpi(MPI_Allreduce(MPI_IN_PLACE, &one_node, 1, MPI_INT, MPI_MIN, world.get()),
             "MPI_Allreduce");
   if (one_node == 0) {
     link_ = std::make_unique<HeartbeatLink>(world, node);
-    // Sends the heartbeat to the other nodes before the ranks meet, too.
+    // Send the heartbeat to other nodes too before the ranks meet.
     link_->send(table_, /*failure=*/{});
     check_mpi(MPI_Barrier(world.get()), "MPI_Barrier");
   }
@@ -87,7 +89,7 @@ Watchdog::~Watchdog() {
 
 void Watchdog::at_step(int64_t step) {
   step_.store(step, std::memory_order_relaxed);
-  // Sets the step without waiting for the next heartbeat, before which this rank may be stopped.
+  // Do not leave the step to the next heartbeat, because this rank may be stopped before it.
   table_.set_step(context_.rank, step);
 }
 
@@ -129,11 +131,11 @@ void Watchdog::look(double elapsed_s) {
   if (options_.ending && options_.ending()) limit_s = std::min(limit_s, kSuspicious_s);
   if (context_.signs.asked()) limit_s = std::min(limit_s / 2, kSuspicious_s);
   if (silence_.silent_for(limit_s).empty() || context_.board.any()) return;
-  // Ranks that were lost together are named together, even if their last heartbeats differ.
+  // Name all ranks that were lost together, even if their last heartbeats are up to a second apart.
   alarm(silence_.silent_for(std::max(limit_s / 2, limit_s - 1)), limit_s);
 }
 
-// Sends heartbeats at intervals; sends failures immediately, and forwards those of other nodes.
+// Sends heartbeats at intervals, and failures at once. Forwards failures of other nodes.
 void Watchdog::tell_neighbors() {
   const HeartbeatLink::Failure failure = known_failure();
   if (beats_ % kBeatsPerDatagram != 1 && failure == told_failure_) return;
@@ -141,7 +143,8 @@ void Watchdog::tell_neighbors() {
   told_failure_ = failure;
 }
 
-// Keeps the main thread's stack when a collective is about to time out: the exception unwinds it.
+// Keeps the main thread's stack when a collective is about to time out, because the exception will
+// unwind the stack.
 void Watchdog::keep_stack_of_long_wait() {
   constexpr double kBefore_s = 0.25;
   const auto entries = context_.recent.newest_first();
@@ -155,8 +158,8 @@ void Watchdog::keep_stack_of_long_wait() {
   kept_stack_ = main_thread_.sample();
 }
 
-// Warns of ranks from which no heartbeat ever arrived, because there is no route or a firewall
-// blocks them; such ranks never count as lost.
+// Warns of ranks from which no heartbeat has ever arrived, because there is no route or a firewall
+// blocks them. Such ranks never count as lost.
 void Watchdog::warn_of_unheard() {
   if (warned_ || awake_s_ < kFirstNews_s) return;
   warned_ = true;
@@ -173,7 +176,7 @@ void Watchdog::warn_of_unheard() {
               ". If these ranks are lost, only a timeout of a collective shows it");
 }
 
-// Failure of this node's ranks; prefers one that no other failure has caused.
+// Failure of a rank on this node. Prefers one that no other failure has caused.
 HeartbeatLink::Failure Watchdog::failure_on_node() const {
   HeartbeatLink::Failure failure;
   if (alarmed_) failure = {.code = kCommCode, .rank = node_ranks_.front()};
@@ -187,7 +190,7 @@ HeartbeatLink::Failure Watchdog::failure_on_node() const {
   return failure;
 }
 
-// Failure on any node, as far as known here.
+// Failure on any node, as far as this node knows.
 HeartbeatLink::Failure Watchdog::known_failure() const {
   HeartbeatLink::Failure failure = failure_on_node();
   if (failure.code == 0) failure.code = table_.failure_elsewhere();
@@ -207,7 +210,8 @@ bool Watchdog::lower_rank_fails() const {
   }
 }
 
-// Calls the listener on this thread: a failing rank waits for it, and the main thread may be busy.
+// Calls the failure listener. This thread does it, because the failing rank waits for it and the
+// main thread may be busy.
 void Watchdog::tell_of_failure() {
   if (const auto cause = context_.board.cause()) {
     context_.board.tell(cause->code, cause->message);
@@ -216,8 +220,8 @@ void Watchdog::tell_of_failure() {
   }
 }
 
-// Reports what this rank was doing, after communication failures. Ranks that fail by themselves
-// print their reason instead.
+// Reports what this rank was doing, if communication has failed. A rank that fails by itself in
+// another way prints its reason instead.
 void Watchdog::report_failure() {
   const int here = failure_on_node().code, elsewhere = table_.failure_elsewhere();
   if (here == kCommCode) {
@@ -282,7 +286,8 @@ void Watchdog::report(const std::string& reason) {
   } else {
     print(text);
   }
-  // The text comes first: finding function names may take longer than ranks wait for this one.
+  // Print the text first, because finding function names may take longer than other ranks wait for
+  // this one.
   if (kept_stack_.empty() && !main_failing_.load()) kept_stack_ = main_thread_.sample();
   if (kept_stack_.empty()) return;
   text = cat(prefix, "main thread:\n");
@@ -290,10 +295,10 @@ void Watchdog::report(const std::string& reason) {
   if (!is_kept || !keep(text)) print(text);
 }
 
-// Adds to this host's file of reports. Returns false if there is none.
+// Appends to this host's file of reports. Returns false if that fails or there is no such file.
 bool Watchdog::keep(const std::string& text) const {
   if (options_.reports.empty()) return false;
-  mkdir(options_.reports.c_str(), 0777);  // ignores errors: opening the file shows them
+  mkdir(options_.reports.c_str(), 0777);  // ignore errors, because open() shows them
   const std::string path = cat(options_.reports, "/", host_name(), ".txt");
   const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0666);
   if (file < 0) return false;
@@ -305,10 +310,10 @@ bool Watchdog::keep(const std::string& text) const {
   return close(file) == 0 && is_whole;
 }
 
-// Prints what this rank was doing, if few ranks of its node did the same. One of the ranks that did
-// the most common thing prints it for all of them. Nodes after the first few print nothing.
+// Prints what this rank was doing if few ranks of its node did the same. What most ranks did, one
+// of them prints for all. Only the first kPrintingNodes nodes print.
 void Watchdog::print_if_unlike_others(const std::string& doing) {
-  // A stopped rank runs again when the launcher ends it, long after the others: it prints nothing.
+  // A stopped rank runs again when the launcher ends it, long after the others. It prints nothing.
   if (suspended_ || node_index_ >= kPrintingNodes) return;
   std::map<uint64_t, std::vector<int>> by_view;
   for (const int rank : node_ranks_) {

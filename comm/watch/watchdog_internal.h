@@ -22,9 +22,9 @@ namespace shale::comm {
 inline constexpr std::string_view kNoHeartbeat = "no heartbeat from ";
 
 // Watches the ranks of a World on a separate thread, whatever this rank does. Every rank sends
-// heartbeats. If one rank sends none for `lost_s` (it is stopped, or its host is cut off or
-// down), all other ranks end the run. When communication fails in any way, each rank reports what
-// it was doing.
+// heartbeats. If a rank sends none for `lost_s`, it is stopped, or its host is cut off or down;
+// then all other ranks end the run. When communication fails in any way, each rank reports what it
+// was doing.
 class Watchdog {
  public:
   struct Options {
@@ -36,8 +36,8 @@ class Watchdog {
     std::function<void(const std::string& message, bool caused)> fail = {};
   };
 
-  // The calling thread is the one whose stack reports show. Collective over `world`. The context
-  // and its failure board belong to the node; both outlive this object.
+  // Reports show the stack of the calling thread. The context and its failure board belong to the
+  // node; both must outlive this object. Collective over `world`.
   Watchdog(WorldContext& context, const MpiComm& world, const MpiComm& node,
            const Options& options);
   ~Watchdog();
@@ -45,11 +45,13 @@ class Watchdog {
   Watchdog& operator=(const Watchdog&) = delete;
 
   void at_step(int64_t step);
-  // Tells the watchdog that the main thread is ending the run: its stack is no longer of interest.
+  // Tells the watchdog that the main thread is ending the run, so that its stack says nothing.
   void main_is_failing() { main_failing_.store(true, std::memory_order_relaxed); }
-  // Returns true if a lower rank, on another node, fails by itself too. Waits for such news.
+  // Returns true if a lower rank on another node fails by itself too. Waits for such news for a
+  // short time.
   bool lower_rank_fails() const;
-  // Ends the thread; heartbeats stop. Still reports a failure of this node that has just happened.
+  // Ends the thread and the heartbeats. Still reports a failure of this node that has just
+  // happened.
   void stop();
 
  private:
@@ -73,7 +75,7 @@ class Watchdog {
   std::unique_ptr<NodeMemory> memory_;
   std::unique_ptr<HeartbeatLink> link_;  // null: all ranks are on this node
   std::vector<int> node_ranks_;          // ranks of this node
-  int node_index_ = 0;                   // number of nodes whose lowest rank is lower
+  int node_index_ = 0;  // index of this node, if nodes are ordered by their lowest rank
   HeartbeatTable table_;
   Silence silence_;
   ThreadStack main_thread_;
@@ -84,13 +86,13 @@ class Watchdog {
   uint64_t beats_ = 0;
   double awake_s_ = 0;
   HeartbeatLink::Failure told_failure_;  // last failure sent to other nodes
-  bool suspended_ = false;               // this process did not run before the current tick
+  bool suspended_ = false;               // this process was suspended before the current iteration
   bool alarmed_ = false;                 // this node has lost a rank
   bool warned_ = false;
   bool reported_ = false;
   bool gave_up_ = false;
-  double elsewhere_since_s_ = -1;        // time at which failures elsewhere became known
-  uint64_t kept_id_ = 0;                 // number of a long-running collective
+  double elsewhere_since_s_ = -1;  // value of awake_s_ when a failure on another node became known
+  uint64_t kept_id_ = 0;           // number of a collective that was about to time out
   std::vector<std::string> kept_stack_;  // stack of the main thread during that collective
 
   std::atomic<bool> stop_{false};

@@ -50,7 +50,8 @@ bool agrees(shale::Context& context, const Tensor& x, std::vector<float> w,
     w[i] = middle;
     std::printf("d/dw[%zu]: %8.5f, by differences %8.5f\n", i, double(gradient[i]),
                 double(difference));
-    // The truncation error is the square of the step; f32 rounds both values.
+    // The difference is wrong by about the square of the step, and by the rounding of both values
+    // to f32.
     all = all && std::abs(gradient[i] - difference) < 1e-3f;
   }
   return all;

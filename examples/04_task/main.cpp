@@ -41,8 +41,8 @@ class Classifier : public shale::Module {
   shale::nn::Linear first_, middle_, last_;
 };
 
-// Generates points [first, first + count) of an endless sequence. They depend on the position only,
-// so that a resumed run needs no other state.
+// Generates points [first, first + count) of an endless sequence. A point depends only on its
+// position, so a resumed run needs no other state.
 void fill(shale::Batch& batch, int64_t first, int64_t count, shale::DType dtype) {
   batch.first_position = first;
   batch.count = count;
@@ -135,7 +135,7 @@ int train(shale::comm::World& world, int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const shale::models::StopSignals stop_signals;  // from here on signals no longer interrupt a step
+  const shale::models::StopSignals stop_signals;  // from here on, signals do not interrupt a step
   return shale::comm::run(argc, argv,
                           [&](shale::comm::World& world) { return train(world, argc, argv); });
 }

@@ -29,7 +29,8 @@ std::vector<float> inputs() {
   return x;
 }
 
-// Computes soft_shrink(x, 0.5), and the gradient of the sum of its squares: 2 y where |x| > 0.5.
+// Computes y = soft_shrink(x, 0.5), and the gradient of the sum of squares of y, which is 2 y where
+// |x| > 0.5.
 Result compute(const shale::Device& device) {
   shale::Context context({.device = device});
   Tensor x = shale::from_host<float>(context, inputs(), {10, 100});
@@ -48,7 +49,7 @@ bool right(const Result& result) {
   return true;
 }
 
-// Returns true if the device is missing or computes the correct results.
+// Returns true if the results on the device are correct, or if there is no such device.
 bool check(const shale::Device& device) {
   const std::string name = to_string(device);
   try {

@@ -29,8 +29,8 @@ void cpu_bwd(const Exec&, const SoftShrinkBwdArgs& a) {
   for (int64_t i = 0; i < a.x.numel(); ++i) dx[i] = std::abs(x[i]) > a.s ? dy[i] : 0.0f;
 }
 
-// Fills the slots before main(). In a static library, whose unreferenced objects the linker may
-// drop, use a function that the program calls instead.
+// Fills the slots before main(). The linker may drop this object from a static library if nothing
+// refers to it; there, let the program call a function instead.
 const bool registered = [] {
   soft_shrink_fwd.set(shale::DeviceType::kCpu, cpu_fwd);
   soft_shrink_bwd.set(shale::DeviceType::kCpu, cpu_bwd);

@@ -7,12 +7,12 @@
 
 namespace example {
 
-// y = x - s where x > s, x + s where x < -s, else 0. Contiguous f32 views of one shape.
+// y = x - s where x > s, x + s where x < -s, 0 in between. Contiguous f32 views of the same shape.
 struct SoftShrinkFwdArgs {
   shale::View x, y;
   float s = 0;
 };
-// dx = dy where |x| > s, else 0. Contiguous f32 views of one shape; dx may be dy.
+// dx = dy where |x| > s, 0 elsewhere. Contiguous f32 views of the same shape; dx may be dy.
 struct SoftShrinkBwdArgs {
   shale::View x, dy, dx;
   float s = 0;

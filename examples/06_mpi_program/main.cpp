@@ -1,6 +1,6 @@
-// Shale inside a program that starts MPI itself, such as a simulation: the last of several ranks
-// serves data without using Shale; the others train on it, in a World over their communicator.
-// Shale does not initialise or finalise MPI, and never ends the process.
+// Shale inside a program that starts MPI itself, such as a simulation. If there are several ranks,
+// the last one serves data without using Shale. The others train on the data, in a World over their
+// own communicator. Shale does not initialise or finalise MPI, and never ends the process.
 //
 // Run: mpirun -np 3 --bind-to none mpi_program
 #include <mpi.h>
@@ -27,7 +27,7 @@ std::vector<float> make_batch(int step, int trainer) {
   return rows;
 }
 
-// The program's own part: sends batches to every trainer over the program's communicator.
+// What the program does itself: sends batches to every trainer over its own communicator.
 void serve(int trainers) {
   for (int step = 0; step < kSteps; ++step) {
     for (int trainer = 0; trainer < trainers; ++trainer) {
@@ -98,7 +98,7 @@ int main(int argc, char** argv) {
   }
   MPI_Comm_free(&part);
 
-  // MPI still belongs to the program.
+  // The World has ended, but MPI is still running and belongs to the program.
   int worst = 0;
   MPI_Allreduce(&code, &worst, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
   MPI_Finalize();

@@ -43,7 +43,7 @@ struct Model : Module {
   SquaredRelu first, second;
 };
 
-// Returns this rank's slice of the rows: between sharded layers, each rank only has its slice.
+// Returns this rank's slice of the rows. Between sharded layers, each rank has only its slice.
 Tensor slice_of_rows(const Tensor& x, const comm::ProcessGroup& group) {
   const int64_t rows = x.size(0) / group.size();
   return contiguous(slice(x, 0, group.rank() * rows, (group.rank() + 1) * rows));
@@ -67,7 +67,7 @@ int train(comm::World& world) {
     data.clip_grad_norm(1);
     optimizer.step();
     optimizer.zero_grad();
-    // Sums the loss of this rank's rows only.
+    // The loss is that of this rank's rows only, so it is added over the ranks.
     float sum = to_host<float>(loss)[0];
     group->host().all_reduce_sum(make_view(&sum, {1}));
     if (world.rank() == 0 && step % 20 == 19) {

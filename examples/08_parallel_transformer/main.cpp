@@ -16,8 +16,8 @@ constexpr int64_t kVocab = 64, kTokens = 32, kWidth = 32, kHeads = 4, kHidden = 
 constexpr int64_t kBatch = 8;  // sequences per step; each is a micro-batch
 const Init kInit = Init::normal(0.1f);
 
-// Block written for one rank: across() provides `rows` of all ranks that share the layer, and sums
-// their results.
+// A block written for one rank. across() gives it the `rows` of all ranks that share the layer, and
+// adds their results.
 struct Block : Module {
   Block(Module* parent, int64_t layer)
       : Module(parent, "layers." + std::to_string(layer)),
@@ -62,7 +62,7 @@ struct Transformer : Module {
         norm(this, "norm", kWidth, 1e-5f),
         head(this, "head", kVocab, kWidth, kInit) {
     for (int64_t i = 0; i < kLayers; ++i) layers.push_back(std::make_unique<Block>(this, i));
-    positions.weight.split = {Share::kFirst};  // its rows must be added only once
+    positions.weight.split = {Share::kFirst};  // only one tensor rank adds the positions
   }
   // Pieces that a pipeline distributes over its stages, with the units that ZeRO shards.
   std::vector<nn::Piece> pieces() {
@@ -74,7 +74,8 @@ struct Transformer : Module {
     all.push_back({.name = "head", .parameters = nn::parameters_of({&norm, &head})});
     return all;
   }
-  // Runs some of the pieces. The last one returns the loss, as its share of the mean over a step.
+  // Runs some of the pieces. The last piece returns what its micro-batch adds to the mean loss of a
+  // step.
   Tensor forward(const comm::ForwardPass& pass, const Tensor& ids, const Tensor& targets) {
     const bool is_first = pass.pieces.first == 0;
     return run(is_first ? ids : pass.x, [=, this](const Tensor& in) {

@@ -35,7 +35,7 @@ int train(shale::comm::World& world) {
   const auto group = world.group({}, context.backend());
   MyModel model;
   set_precision(model);
-  // prefetch = 0: units gather ahead only what their lists name.
+  // With prefetch = 0, units gather ahead only those in their lists.
   const shale::comm::DataParallelOptions options{.stage = 3, .prefetch = 0};
   std::vector<shale::comm::FlatUnit*> blocks;
   for (shale::Module* block : model.blocks()) {

@@ -38,7 +38,7 @@ struct Gan : Module {
         critic(this, "critic", 1),
         average(declare_buffer({.name = "average", .shape = {1}})) {}
   Net generator, critic;
-  Buffer& average;  // mean over ranks and latest steps of the critic's loss
+  Buffer& average;  // moving mean of the critic's loss over ranks and steps
 };
 
 class Training {
@@ -80,7 +80,7 @@ class Training {
     const Tensor loss = judge(fake, 1);
     backward(comm::mean_over_ranks(gan_, loss));
     generator_->step();
-    zero_grad(comm::optim_shards(gan_));  // also of the critic: this loss computed its gradients
+    zero_grad(comm::optim_shards(gan_));  // the critic's too, because this loss computed them
 
     const NoGrad no_grad(context_);
     const Tensor sum = comm::all_reduce_sum(group_, reshape(critic_loss, {1}));
@@ -107,7 +107,8 @@ class Training {
   std::optional<optim::AdamW> generator_, critic_;
 };
 
-// Runs steps [first, last), from a checkpoint unless first is 0. Returns the generator's numbers.
+// Runs steps [first, last). Starts from the checkpoint unless `first` is 0. Returns the generator's
+// numbers.
 std::vector<float> train(comm::World& world, const std::string& folder, int stage, int64_t first,
                          int64_t last) {
   Context context({.device = world.device(), .seed = 1 + uint64_t(world.rank())});

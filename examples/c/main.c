@@ -20,7 +20,7 @@ typedef struct {
   shale_optimizer optimizer;
 } Run;
 
-/* Returns the status of a call from the function, unless the call succeeded. */
+/* If the call fails, returns its status from the enclosing function. */
 #define TRY(call)                            \
   do {                                       \
     const shale_status status_ = (call);     \

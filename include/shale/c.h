@@ -5,10 +5,10 @@
  *   last failure on this thread. No C++ exception leaves a call, and no call ends the process.
  * - Handles are numbers cast to pointers. A handle that is NULL, of another kind, invented or
  *   destroyed gives SHALE_ERROR_ARGUMENT. `*out` is set only when a call succeeds.
- * - Any thread may call; calls run one at a time. All ranks must make the calls marked
+ * - Any thread may make calls; they run one at a time. All ranks must make the calls marked
  *   "collective", in the same order.
- * - Structs begin with their size. Initialise them with their SHALE_..._INIT; NULL in place of a
- *   struct means that initialiser. Programs compiled with an older header therefore keep working.
+ * - Structs begin with their size, so programs compiled with an older header keep working.
+ *   Initialise a struct with its SHALE_..._INIT. NULL in place of a struct means that initialiser.
  * - Strings are UTF-8 and end with NUL. Shapes and strides count elements.
  */
 #ifndef SHALE_C_H
@@ -22,8 +22,9 @@
 #define SHALE_API_MAJOR 1
 #define SHALE_API_MINOR 3
 
-/* Maximum dimensions of a tensor; maximum bytes of a name, including its NUL; a size to be
- * inferred. */
+/* SHALE_MAX_DIMS: maximum number of dimensions of a tensor. SHALE_MAX_NAME: maximum bytes of a
+ * name, including its NUL. SHALE_INFER: stands for a size of a shape that shale_reshape() computes.
+ */
 #define SHALE_MAX_DIMS 6
 #define SHALE_MAX_NAME 256
 #define SHALE_INFER ((int64_t)-1)
@@ -87,11 +88,11 @@ SHALE_API const char* shale_status_name(shale_status status);
 
 /* ---- Ranks, a device, its memory ---- */
 
-/* Options of shale_runtime_create(). Zero means the default of each field. */
+/* Options of shale_runtime_create(). In each field zero means the default. */
 typedef struct shale_runtime_options {
   size_t size;
   const char* device;     /* "auto", "cpu", "cuda", "emu", "emu:80" and others; NULL: auto, which
-                             gives each rank a GPU where there are GPUs, else the CPU */
+                             is a GPU for each rank if there are GPUs, otherwise the CPU */
   int64_t device_memory;  /* limit in bytes; 0: no limit */
   int32_t threads;        /* CPU threads of this rank; 0: 1 */
   int32_t deterministic;  /* not 0: use GPU kernels without atomics */
@@ -109,30 +110,31 @@ typedef struct shale_runtime_options {
  * time. Collective. */
 SHALE_API shale_status shale_runtime_create(const shale_runtime_options* options,
                                             shale_runtime* out);
-/* Destroys everything created from the runtime, which invalidates those handles, and leaves MPI.
- * Memory exported with shale_tensor_to_dlpack stays valid until its readers release it. Returns
- * SHALE_ERROR_STATE inside the body of shale_module_run(). Collective. */
+/* Destroys everything created from the runtime, so that all its handles are invalid, and leaves
+ * MPI. Memory exported with shale_tensor_to_dlpack stays valid until its readers release it.
+ * Returns SHALE_ERROR_STATE inside the body of shale_module_run(). Collective. */
 SHALE_API shale_status shale_runtime_destroy(shale_runtime runtime);
-/* This rank and the number of ranks, globally and on this machine. */
+/* rank, ranks: number of this rank, and number of all ranks. local_rank, local_ranks: the same
+ * among the ranks on this machine. */
 SHALE_API shale_status shale_runtime_rank(shale_runtime runtime, int32_t* rank, int32_t* ranks,
                                           int32_t* local_rank, int32_t* local_ranks);
 /* Name of the device, such as "cpu" or "cuda:1". */
 SHALE_API shale_status shale_runtime_device(shale_runtime runtime, char* text, size_t capacity);
-/* 1 if the device's kernels support SHALE_BF16, else 0. CPUs always do, GPUs from compute
+/* 1 if the device's kernels support SHALE_BF16, otherwise 0. CPUs always do, GPUs from compute
  * capability 8.0 on. Since 1.1. */
 SHALE_API shale_status shale_runtime_supports_bf16(shale_runtime runtime, int32_t* out);
-/* Sets the index of the next forward's first sample among the step's samples of all ranks. Dropout
- * masks depend on this index, which makes them independent of the number of ranks and
- * micro-batches. Until the first call, each rank and each forward after a backward has its own
- * masks. Since 1.1. */
+/* Sets the index of the next forward's first sample among all samples of the step on all ranks.
+ * Dropout masks depend on this index and not on the number of ranks and micro-batches. Until the
+ * first call, each rank has its own masks, and each forward after a backward has new ones. Since
+ * 1.1. */
 SHALE_API shale_status shale_runtime_set_sample(shale_runtime runtime, int64_t first);
 /* Waits until all ranks have called it. Collective. */
 SHALE_API shale_status shale_runtime_barrier(shale_runtime runtime);
 /* Sum of a value over all ranks. Collective. */
 SHALE_API shale_status shale_runtime_sum(shale_runtime runtime, double value, double* out);
 /* Reports that this rank cannot continue, so that other ranks do not wait for it. If Shale
- * initialised MPI, this ends the job as a failed training program does, and returns only if all
- * ranks failed; main should then return `code`. */
+ * initialised MPI, this ends the job, as in a training program that fails. It then returns only if
+ * all ranks have failed; main should return `code`. */
 SHALE_API shale_status shale_runtime_fail(shale_runtime runtime, shale_status why,
                                           const char* message, int32_t* code);
 /* Waits until the device has finished all queued work. */
@@ -149,7 +151,7 @@ SHALE_API shale_status shale_runtime_usage(shale_runtime runtime, shale_runtime_
 
 /* ---- Tensors ---- */
 
-/* Called once, on any thread, when the memory is no longer used. It may call Shale. */
+/* Called once, on any thread, when Shale no longer uses the memory. It may call Shale. */
 typedef void (*shale_release)(void* owner);
 
 /* Memory that the program owns. strides: NULL for dense, row-major memory. */
@@ -176,8 +178,9 @@ SHALE_API shale_status shale_tensor_from_memory(shale_runtime runtime, const sha
 /* A tensor filled with one value. */
 SHALE_API shale_status shale_tensor_full(shale_runtime runtime, shale_dtype dtype, int32_t ndim,
                                          const int64_t* shape, double value, shale_tensor* out);
-/* Random numbers (since 1.3): normal with variance 1, or uniform in [low, high). seed: NULL for the
- * next numbers of the runtime's seed in this step. dtype: SHALE_F32, SHALE_BF16 or SHALE_F16. */
+/* Random numbers: shale_randn: normal with variance 1; shale_uniform: uniform in [low, high). Since
+ * 1.3. seed: NULL for the next numbers of the runtime's seed in this step. dtype: SHALE_F32,
+ * SHALE_BF16 or SHALE_F16. */
 SHALE_API shale_status shale_randn(shale_runtime runtime, shale_dtype dtype, int32_t ndim,
                                    const int64_t* shape, const uint64_t* seed, shale_tensor* out);
 SHALE_API shale_status shale_uniform(shale_runtime runtime, shale_dtype dtype, int32_t ndim,
@@ -194,8 +197,9 @@ SHALE_API shale_status shale_tensor_destroy(shale_tensor x);
 /* Another handle to the same tensor. */
 SHALE_API shale_status shale_tensor_share(shale_tensor x, shale_tensor* out);
 
-/* Properties of a tensor. `data` is on its device; it is NULL if the tensor has no memory (a
- * sharded parameter outside its module). It stays valid as long as the handle and the runtime. */
+/* Properties of a tensor. `data` is in memory of its device, and stays valid as long as the handle
+ * and the runtime. It is NULL if the tensor has no memory (a sharded parameter outside its
+ * module). */
 typedef struct shale_tensor_info {
   size_t size;
   shale_dtype dtype;
@@ -222,8 +226,9 @@ SHALE_API shale_status shale_tensor_clone(shale_tensor x, shale_tensor* out);
 /* Copies x into `to`, a tensor or a view; gradients flow through the copy. `to` must not be a leaf
  * that requires a gradient. Since 1.3. */
 SHALE_API shale_status shale_assign(shale_tensor to, shale_tensor x);
-/* A copy of x on the host (host not 0) or on the runtime's device, through which gradients flow; or
- * another handle to x if x is there already. A call must not mix both places. Since 1.3. */
+/* A copy of x on the host (host not 0) or on the runtime's device (host 0); gradients flow through
+ * it. If x is there already, another handle to x. The tensors of one call must all be on the host
+ * or all on the device. Since 1.3. */
 SHALE_API shale_status shale_tensor_to(shale_tensor x, int32_t host, shale_tensor* out);
 /* A tensor that shares x's memory but has no autograd history. */
 SHALE_API shale_status shale_tensor_detach(shale_tensor x, shale_tensor* out);
@@ -239,8 +244,9 @@ SHALE_API shale_status shale_tensor_zero_grad(shale_tensor x);
  * thread, even after the runtime has ended. Waits for the device. The memory of parameters cannot
  * be exported; use shale_tensor_clone() first. */
 SHALE_API shale_status shale_tensor_to_dlpack(shale_tensor x, int32_t legacy, void** out);
-/* Imports the memory of a DLPack struct (`legacy`: see above) without a copy; it must be on the
- * runtime's device. Calls the deleter when nothing needs the memory, but not if this call fails. */
+/* Imports the memory of a DLPack struct without a copy; it must be on the runtime's device. legacy:
+ * as in shale_tensor_to_dlpack(). Calls the deleter when nothing needs the memory any more, but not
+ * if this call fails. */
 SHALE_API shale_status shale_tensor_from_dlpack(shale_runtime runtime, void* managed,
                                                 int32_t legacy, shale_tensor* out);
 
@@ -273,8 +279,8 @@ SHALE_API shale_status shale_where(shale_tensor condition, shale_tensor a, shale
                                    shale_tensor* out);
 SHALE_API shale_status shale_cast(shale_tensor x, shale_dtype dtype, shale_tensor* out);
 
-/* Reduces over `count` dimensions; negative ones count from the end. With count 0, sum and mean
- * reduce all elements to an f32 scalar. */
+/* Reduces over the `count` dimensions in `dims`; negative ones count from the end. With count 0,
+ * sum and mean reduce all elements to an f32 scalar. */
 typedef int32_t shale_reduce_op;
 enum { SHALE_SUM = 0, SHALE_MEAN = 1, SHALE_MAX = 2, SHALE_MIN = 3 };
 SHALE_API shale_status shale_reduce(shale_reduce_op op, shale_tensor x, int32_t count,
@@ -296,8 +302,9 @@ SHALE_API shale_status shale_concat(int32_t count, const shale_tensor* tensors, 
 SHALE_API shale_status shale_gather(shale_tensor x, int32_t dim, shale_tensor index,
                                     shale_tensor* out);
 
-/* Cumulative sums along a dimension. Copies of x, with elements of `source` written (scatter) or
- * added (scatter_add) at `index` along a dimension. Since 1.3. */
+/* cumsum: cumulative sums along a dimension. scatter: a copy of x, with elements of `source`
+ * written at `index` along a dimension. scatter_add: the same, but the elements are added.
+ * Since 1.3. */
 SHALE_API shale_status shale_cumsum(shale_tensor x, int32_t dim, shale_tensor* out);
 SHALE_API shale_status shale_scatter(shale_tensor x, int32_t dim, shale_tensor index,
                                      shale_tensor source, shale_tensor* out);
@@ -338,8 +345,8 @@ SHALE_API shale_status shale_mse_loss(shale_tensor x, shale_tensor target, shale
 SHALE_API shale_status shale_bce_with_logits_loss(shale_tensor x, shale_tensor target,
                                                   shale_tensor* out);
 
-/* Collectives over all ranks. Their gradients are those of the sum of all ranks' losses.
- * Collective, also in backward. */
+/* Collectives over all ranks. Their gradients are those of the sum of all ranks' losses. Backward
+ * through them is collective too. */
 SHALE_API shale_status shale_all_gather(shale_tensor x, shale_tensor* out);
 SHALE_API shale_status shale_reduce_scatter_sum(shale_tensor x, shale_tensor* out);
 SHALE_API shale_status shale_all_reduce_sum(shale_tensor x, shale_tensor* out);
@@ -348,22 +355,21 @@ SHALE_API shale_status shale_all_reduce_sum(shale_tensor x, shale_tensor* out);
  * gradients. For sharded modules it also reduces them over the ranks, which makes it collective.
  * The graph is consumed. */
 SHALE_API shale_status shale_backward(shale_tensor loss);
-/* Like shale_backward, but the graph can be used again (since 1.3). */
+/* Like shale_backward, but keeps the graph, so that it can be used again. Since 1.3. */
 SHALE_API shale_status shale_backward_retain(shale_tensor loss);
 /* While the value is not 0, autograd records nothing and dropout has no effect. */
 SHALE_API shale_status shale_set_inference(shale_runtime runtime, int32_t inference);
 
 /* ---- Modules ---- */
 
-/* Creates a module of the program: a child `name` of `parent`, or the root of a tree if `parent` is
- * NULL. A tree is destroyed with its last handle; no call accepts the modules of a destroyed tree.
- * */
+/* Creates a module of the program: a child of `parent` with this name, or the root of a tree if
+ * `parent` is NULL. A tree is destroyed with the last handle to one of its modules. */
 SHALE_API shale_status shale_module_create(shale_runtime runtime, shale_module parent,
                                            const char* name, shale_module* out);
 SHALE_API shale_status shale_module_destroy(shale_module module);
 
 /* Declaration of a parameter. Initial values are normally distributed, or all `mean` if std is 0.
- * */
+ */
 typedef struct shale_parameter_options {
   size_t size;
   float mean, std;
@@ -376,9 +382,9 @@ SHALE_API shale_status shale_module_declare(shale_module module, const char* nam
                                             const int64_t* shape,
                                             const shale_parameter_options* options);
 
-/* Forward of a module. Reads `inputs`, which are valid during the call, and stores handles in
- * `outputs`, which Shale then owns. Returns SHALE_OK, or a status that the enclosing call returns.
- * */
+/* Forward of a module. Reads `inputs`, which are valid during the call. Stores handles in
+ * `outputs`; Shale then owns them. Returns SHALE_OK, or a status that shale_module_run() then
+ * returns. */
 typedef shale_status (*shale_body)(void* user, const shale_tensor* inputs, int32_t input_count,
                                    shale_tensor* outputs, int32_t output_count);
 /* Calls the body of a module. From ZeRO stage 1 on, code that uses the parameters must be in the
@@ -391,16 +397,16 @@ SHALE_API shale_status shale_module_run(shale_module module, shale_body body, vo
  * "input_0" and so on, and its outputs likewise. To record the ops, runs the body up to four times
  * in inference mode, with `inputs` and with repetitions of them along the first dimension. Ops that
  * ONNX lacks, and values that the body reads, give SHALE_ERROR_CONFIG. Needs float32 parameters and
- * stage 0 to 2. Of several ranks one should write; the others pass an empty path. `text`: empty if
- * the file takes any batch size, else why it takes only the inputs' batch size. Collective for
- * sharded modules. Since 1.2. */
+ * stage 0 to 2. Of several ranks one should write; the others pass an empty path. `text` receives
+ * the reason if the file takes only the inputs' batch size; it is empty if the file takes any.
+ * Collective for sharded modules. Since 1.2. */
 SHALE_API shale_status shale_module_export_onnx(shale_module module, shale_body body, void* user,
                                                 int32_t input_count, const shale_tensor* inputs,
                                                 int32_t output_count, const char* path, char* text,
                                                 size_t capacity);
 
-/* A language model by preset, as in train_lm ("nano", "gpt2-124m", "llama-nano"). Zero means the
- * preset's value. Limits are those of train_lm's options (docs/reference/flags.md). */
+/* Options of a language model, which has a preset of train_lm ("nano", "gpt2-124m", "llama-nano").
+ * Zero means the preset's value. Limits are those of train_lm (docs/reference/flags.md). */
 typedef struct shale_language_model_options {
   size_t size;
   int64_t context;                  /* longest sequence in tokens; 0: 256 */
@@ -428,25 +434,25 @@ typedef struct shale_shard_options {
   shale_dtype reduce;    /* dtype of gradients */
   int32_t no_overlap;    /* not 0: wait for each collective */
   int32_t reproducible;  /* not 0: losses do not depend on the number of ranks */
-  uint64_t seed;         /* seed of the initial values, which depend only on it and on the
-                            parameters' names: models with equal names and seeds have equal initial
-                            values */
+  uint64_t seed;         /* seed of the initial values: models with the same seed and the same
+                            parameter names have equal initial values */
 } shale_shard_options;
 #define SHALE_SHARD_OPTIONS_INIT {sizeof(shale_shard_options), 0, 0, 0, 0, 0, 0}
-/* Gives parameters memory and initial values. First call it for inner modules that are to be
+/* Gives parameters memory and initial values. Call it first for inner modules that shall be
  * separate FSDP units, then for the root; language models need only the root. All calls for one
- * tree have the same options, except the dtypes. Collective. */
+ * tree must have the same options, except the dtypes. Collective. */
 SHALE_API shale_status shale_module_shard(shale_module module, const shale_shard_options* options);
 /* Call before every backward of a step with several micro-batches; unnecessary with one. last: not
- * 0 for the step's last micro-batch, whose backward reduces the gradients over the ranks. Without
- * it, clipping and the optimizer step return SHALE_ERROR_CONFIG. */
+ * 0 for the step's last micro-batch, whose backward reduces the gradients over the ranks. If no
+ * backward was the last one, clipping and the optimizer step return SHALE_ERROR_CONFIG. */
 SHALE_API shale_status shale_module_begin_backward(shale_module root, int32_t last);
-/* A loss whose gradients, reduced over the ranks, are those of the mean over all samples. loss:
- * mean over this rank's `weight` samples. Collective. */
+/* Scales a loss. The gradients of the result, added over the ranks, are those of the mean over all
+ * samples. loss: mean over this rank's `weight` samples. Collective. */
 SHALE_API shale_status shale_mean_over_ranks(shale_module root, shale_tensor loss, double weight,
                                              shale_tensor* out);
-/* Clips the norm of the whole gradient until shale_zero_grad(); max_norm 0: no limit. norm:
- * receives the norm before clipping, for which the host waits; NULL if not needed. Collective. */
+/* Clips the norm of the whole gradient until shale_zero_grad(); max_norm 0: no limit. `norm`
+ * receives the norm before clipping, and the host waits for it; NULL if it is not needed.
+ * Collective. */
 SHALE_API shale_status shale_clip_grad_norm(shale_module root, float max_norm, float* norm);
 /* After this call the next gradients start from zero. */
 SHALE_API shale_status shale_zero_grad(shale_module root);
@@ -469,9 +475,10 @@ SHALE_API shale_status shale_module_parameter(shale_module module, int64_t index
  * memory only while that module runs. */
 SHALE_API shale_status shale_module_value(shale_module module, const char* name,
                                           shale_tensor* out);
-/* All elements of a parameter as f32 in row-major host memory, found by its name in the tree.
- * Reading is collective; every rank must write. shale_parameter_write checks only `count`;
- * shale_parameter_write_shaped (since 1.1) also rejects a shape other than the parameter's. */
+/* Read and write all elements of a parameter: f32 in row-major host memory. name: its name in the
+ * tree. Reading is collective; writing is not, but every rank must do it. shale_parameter_write
+ * checks only `count`; shale_parameter_write_shaped (since 1.1) also rejects a shape other than the
+ * parameter's. */
 SHALE_API shale_status shale_parameter_read(shale_module root, const char* name, float* to,
                                             int64_t count);
 SHALE_API shale_status shale_parameter_write(shale_module root, const char* name,
@@ -479,9 +486,9 @@ SHALE_API shale_status shale_parameter_write(shale_module root, const char* name
 SHALE_API shale_status shale_parameter_write_shaped(shale_module root, const char* name,
                                                     int32_t ndim, const int64_t* shape,
                                                     const float* from);
-/* For custom optimizers. local: this rank's elements, from `begin` on, as a vector: the f32 masters
- * themselves, not a copy. local_grad: their gradient, or NULL in *out if there is none.
- * local_changed: every rank must call it after writing to them. */
+/* For custom optimizers. local: this rank's elements of the parameter, from element `begin` on, as
+ * a vector. They are the f32 masters themselves, not a copy. local_grad: their gradient, or NULL in
+ * *out if there is none. local_changed: every rank must call it after writing to the masters. */
 SHALE_API shale_status shale_parameter_local(shale_module root, const char* name, int64_t* begin,
                                              shale_tensor* out);
 SHALE_API shale_status shale_parameter_local_grad(shale_module root, const char* name,
@@ -496,35 +503,35 @@ typedef struct shale_optimizer_options {
   double beta1, beta2, eps, weight_decay, momentum;
 } shale_optimizer_options;
 #define SHALE_OPTIMIZER_OPTIONS_INIT {sizeof(shale_optimizer_options), -1, -1, -1, -1, -1}
-/* An optimizer of all parameters of a sharded tree, which it keeps alive. kind: "adamw",
+/* An optimizer of all parameters of a sharded tree. It keeps the tree alive. kind: "adamw",
  * "adamw-bf16", "adamw-8bit", "lion", "adafactor", "sgd", "muon" or "lamb". */
 SHALE_API shale_status shale_optimizer_create(shale_module root, const char* kind,
                                               const shale_optimizer_options* options,
                                               shale_optimizer* out);
 SHALE_API shale_status shale_optimizer_destroy(shale_optimizer optimizer);
-/* Call first in a step, before forward. step: number of the step, from 0 on; lr: its learning rate.
- * */
+/* Call it first in a step, before forward. step: number of the step, from 0 on; lr: its rate. */
 SHALE_API shale_status shale_optimizer_prepare(shale_optimizer optimizer, int64_t step, float lr);
-/* Updates the parameters from their gradients, once after each prepare. Collective for adafactor,
- * muon and lamb. */
+/* Updates the parameters from their gradients. Call it once after each shale_optimizer_prepare().
+ * Collective for adafactor, muon and lamb. */
 SHALE_API shale_status shale_optimizer_step(shale_optimizer optimizer);
 
 /* ---- Checkpoints in the format of train_lm and `shale ckpt` ---- Paths must not be empty or
  * contain control characters (SHALE_ERROR_ARGUMENT). */
 
-/* Saves parameters and optimizer states as `folder`/step_00000100, then deletes all but the newest
- * `keep` checkpoints; keep 0 deletes none. state: a JSON object of the program, or NULL.
- * Collective. */
+/* Saves parameters and optimizer states to `folder`/step_00000100 (for step 100). Then deletes all
+ * but the newest `keep` checkpoints; keep 0 deletes none. state: a JSON object of the program, or
+ * NULL. Collective. */
 SHALE_API shale_status shale_checkpoint_save(shale_module root, shale_optimizer optimizer,
                                              const char* folder, int64_t step, const char* state,
                                              int64_t keep);
-/* Loads a checkpoint, or the newest of a folder, saved with any number of ranks and any stage.
- * `step` receives the number of steps done; it is -1, with SHALE_OK, if the folder has no
- * checkpoint or does not exist. SHALE_ERROR_CONFIG if the path is a file. Collective. */
+/* Loads a checkpoint, or the newest of a folder. It may have been saved with any number of ranks
+ * and in any stage. `step` receives the number of steps done. If the folder has no checkpoint or
+ * does not exist, returns SHALE_OK and sets `step` to -1. SHALE_ERROR_CONFIG if the path is a file.
+ * Collective. */
 SHALE_API shale_status shale_checkpoint_load(shale_module root, shale_optimizer optimizer,
                                              const char* path, int64_t* step);
-/* State of a checkpoint, or of the newest in a folder. length: its length without the NUL. text: as
- * much of it as fits. */
+/* State that shale_checkpoint_save() was given, of a checkpoint or of the newest one in a folder.
+ * `length` receives its length without the NUL, `text` as much of it as fits. */
 SHALE_API shale_status shale_checkpoint_state(const char* path, char* text, size_t capacity,
                                               size_t* length);
 
@@ -533,8 +540,8 @@ SHALE_API shale_status shale_checkpoint_state(const char* path, char* text, size
 /* Options of shale_text_model_load(). */
 typedef struct shale_text_model_options {
   size_t size;
-  const char* tokenizer; /* tokenizer.json, tiktoken file or SentencePiece model; NULL: the model's,
-                            or bytes for a vocabulary of 256 */
+  const char* tokenizer; /* tokenizer.json, tiktoken file or SentencePiece model; NULL: the one of
+                            the model, or one token per byte for a vocabulary of 256 */
   const char* dtype; /* "auto", "fp32", "bf16" or "fp16", of weights and activations; NULL: auto,
                         which is bf16 on GPUs and fp32 on the CPU */
 } shale_text_model_options;
@@ -561,8 +568,8 @@ typedef struct shale_generate_options {
 } shale_generate_options;
 #define SHALE_GENERATE_OPTIONS_INIT \
   { sizeof(shale_generate_options), 256, 0.8f, 50, 1, 1234, 0, 0 }
-/* Receives the new text part by part, each of whole characters, `length` bytes without a NUL.
- * Returns not 0 to end the text. */
+/* Receives the new text part by part. A part has whole characters, in `length` bytes without a NUL.
+ * Returns a number other than 0 to end the text. */
 typedef int32_t (*shale_text_part)(void* user, const char* text, size_t length);
 /* Continues a prompt until the model ends the text, `max_tokens` are generated or the context is
  * full. The text depends on the model, prompt and options only. */
@@ -580,8 +587,8 @@ typedef struct shale_step_metrics {
   double grad_norm, lr, items_per_s, step_ms;
   int64_t items;       /* tokens processed so far by all ranks */
 } shale_step_metrics;
-/* Opens FOLDER/metrics.jsonl for appending by rank 0, and removes the rows after `last_step`;
- * negative: keeps all rows. */
+/* Opens FOLDER/metrics.jsonl, to which rank 0 appends. Removes the rows after `last_step`; if that
+ * is negative, keeps all rows. */
 SHALE_API shale_status shale_metrics_open(shale_runtime runtime, const char* folder,
                                           int64_t last_step, shale_metrics* out);
 SHALE_API shale_status shale_metrics_write(shale_metrics metrics, const shale_step_metrics* row);

@@ -1,7 +1,7 @@
 #pragma once
 
-// Sharded data parallelism: fully_shard() for custom loops, DataParallel, on which it is built,
-// ShardedParameter for a rank's elements, FullState for whole values. Parallel distributes layers,
+// Sharded data parallelism: fully_shard() for custom loops; DataParallel, which it uses;
+// ShardedParameter for a rank's elements; FullState for whole values. Parallel distributes layers,
 // sequences and experts over ranks (shale/nn.h: nn::Distribution).
 
 #include "shale/comm/parallel/data/data_parallel.h"

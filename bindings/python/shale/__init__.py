@@ -27,7 +27,7 @@ try:
 
     __version__ = _c.shale_version().decode()
 except ImportError as error:
-    # Without the library only modules that do without it can be used, such as shale.data.
+    # Without the library, only modules that do not need it can be used, such as shale.data.
     _error = error
 
     def __getattr__(name):

@@ -19,7 +19,7 @@ _pointer.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
 _set_name = _api.PyCapsule_SetName
 _set_name.argtypes = [ctypes.py_object, ctypes.c_char_p]
 
-# Kept alive, because capsules point to their names.
+# Module variables, because capsules point to their names.
 _VERSIONED, _LEGACY = b"dltensor_versioned", b"dltensor"
 _USED_VERSIONED, _USED_LEGACY = b"used_dltensor_versioned", b"used_dltensor"
 _Deleter = ctypes.CFUNCTYPE(None, ctypes.c_void_p)

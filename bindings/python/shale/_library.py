@@ -123,9 +123,9 @@ class _HandleArgument:
         raise TypeError("no handle")
 
 
-# Argument types by letter: handles t tensor, m module, o optimizer, h any, H pointer to any; i i32,
-# I pointer; l i64, L pointer; f f32, F pointer; d f64, D pointer; u u32; s text; z size, Z pointer;
-# p any pointer, P pointer to one; b body, x text part.
+# Argument types by letter. Handles: t tensor, m module, o optimizer, h any kind, H pointer to any
+# kind. Numbers: i i32, l i64, f f32, d f64, u u32, z size; I, L, F, D, Z pointers to them. Others:
+# s text, p any pointer, P pointer to a pointer, b Body, x TextPart.
 _LETTERS = {
     **dict.fromkeys("tmoh", _HandleArgument), "H": ctypes.POINTER(Handle), "i": _i32,
     "I": ctypes.POINTER(_i32), "l": _i64, "L": ctypes.POINTER(_i64), "f": _f32,
@@ -179,7 +179,8 @@ def _paths():
     if (here / "lib" / name).exists():
         import shale_wheel  # a module that only wheels contain
         return str(here / "lib" / name), shale_wheel.load_mpi()
-    installed = (here / "../../.." / name).resolve()  # as PREFIX/lib/python3/dist-packages/shale
+    # for a package installed in PREFIX/lib/python3/dist-packages/shale
+    installed = (here / "../../.." / name).resolve()
     path = str(installed) if installed.exists() else name
     return path, path
 

@@ -31,7 +31,7 @@ class Runtime:
             seed=seed, timeout_s=timeout_s, has_communicator=int(comm is not None))
         if comm is not None:
             options.communicator = comm.py2f() if hasattr(comm, "py2f") else int(comm)
-        # True if the program initialized MPI itself, and therefore continues after an exception.
+        # True if the program initialized MPI itself. It then continues after an exception.
         self._guest = _mpi_runs()
         self._handle = _library.result("runtime_create", ctypes.byref(options))
         numbers = [ctypes.c_int32() for _ in range(4)]
@@ -39,7 +39,7 @@ class Runtime:
         #: Rank and number of ranks: of the whole job, and on this machine.
         self.rank, self.ranks, self.local_rank, self.local_ranks = (n.value for n in numbers)
         self._process = os.getpid()
-        # _dropouts: number of dropouts without a site since the step or the sample changed.
+        # _dropouts: how many dropouts without a site have run since the step or the sample changed.
         self._dropouts, self._place = 0, {}
         _current = self
         _watch_exceptions()

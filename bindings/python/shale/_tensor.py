@@ -16,7 +16,8 @@ _TYPESTR = ("<f4", None, "<f2", "<f8", "<i4", "<i8", "|u1", "<u2", "<u4")
 #: Formats of the struct module by dtype; bfloat16 has none.
 _FORMATS = ("f", None, "e", "d", "i", "q", "B", "H", "I")
 
-# Python owners of external memory, by number, until the library releases the memory.
+# Python objects that own external memory, by number. They stay here until the library releases the
+# memory.
 _owners = {}
 _owner_numbers = itertools.count(1)
 
@@ -38,7 +39,7 @@ class Tensor:
     """Array on the runtime's device, optionally with a gradient."""
 
     __slots__ = ("_handle", "_shown", "__weakref__")
-    __array_priority__ = 1000  # lets Tensor handle operators between a NumPy array and a Tensor
+    __array_priority__ = 1000  # NumPy then leaves operators between an array and a Tensor to Tensor
 
     def __init__(self, handle):
         self._handle = handle

@@ -25,12 +25,13 @@ import sys
 import tarfile
 import zlib
 
-ROWS, ROWS_BYTES = 1000, 5 << 17  # limits of what is read of a table at a time
-WRITE_BYTES = 1 << 20    # collected before a write
+ROWS, ROWS_BYTES = 1000, 5 << 17  # maximum rows and bytes of a table to read at a time
+WRITE_BYTES = 1 << 20  # bytes to collect before a write
 ESCAPES = ((b"\\", b"\\\\"), (b'"', b'\\"'), (b"\n", b"\\n"), (b"\t", b"\\t"), (b"\r", b"\\r"),
-           (b"\f", b"\\f"))    # of JSON
-RARE = bytes(set(range(1, 32)) - set(b"\n\t\r\f"))  # characters that JSON escapes otherwise
-CONVERSATIONS = ("messages", "completion", "chosen")  # a row with one of them is written whole
+           (b"\f", b"\\f"))  # escapes in JSON strings
+RARE = bytes(set(range(1, 32)) - set(b"\n\t\r\f"))  # other characters that JSON must escape
+# a row with one of these columns is written whole
+CONVERSATIONS = ("messages", "completion", "chosen")
 ENDINGS = {".parquet": "tables", ".arrow": "tables", ".tar": "tars", ".tgz": "tars",
            ".jsonl": "JSON lines", ".ndjson": "JSON lines", ".json": "JSON"}
 ROLES = {"human": "user", "user": "user", "gpt": "assistant", "chatgpt": "assistant",
@@ -230,7 +231,8 @@ def samples_of_tar(path, file):
         sample[ending] = decode(tar.extractfile(member).read()) if decode else None
     if sample:
         yield f"{path}: {'/'.join(filter(None, key))}", sample
-    # tarfile treats the end of the file as the end of the archive, which must be a block of zeros.
+    # For tarfile, the end of the file also ends the archive. A complete archive ends with a block
+    # of zeros.
     if tar.fileobj.tell() - tar.offset < tarfile.BLOCKSIZE:
         raise Refused(f"{path}: is truncated: expected a block of zeros at the end of the archive")
     while rest := tar.fileobj.read(1 << 20):
@@ -424,7 +426,7 @@ class Lines:
         for field in fields:
             array = compute.struct_field(array, field)
         if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
-            array = array.cast(pa.large_string())  # older files do not say that bytes are text
+            array = array.cast(pa.large_string())  # older files do not mark bytes as text
         if pa.types.is_list(kind) or pa.types.is_large_list(kind):
             return all(self.add_value(value, place(at))
                        for at, value in enumerate(array.to_pylist()))
@@ -466,7 +468,7 @@ def convert(paths, lines, split):
                 if not lines.add_file(file):
                     return number
             except (OSError, EOFError, ValueError, NotImplementedError, tarfile.TarError,
-                    zlib.error) as error:  # pyarrow's errors are ValueErrors and others of these
+                    zlib.error) as error:  # pyarrow raises ValueErrors and others of these
                 what = " ".join(str(error).split()) or type(error).__name__
                 raise Refused(f"{file}: cannot be read: {what}") from None
     return number
@@ -491,7 +493,7 @@ def main():
             parser.error("--limit: expected 1 or more")
     except SystemExit as error:
         sys.exit(64 if error.code else 0)
-    # A reader that ends early, such as head, ends this program without a message, like cat.
+    # If a reader such as head ends early, this program ends without a message, like cat.
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     lines = Lines(arguments.column, CONVERTERS.get(arguments.converter), arguments.limit, Output())
     try:

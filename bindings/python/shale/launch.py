@@ -18,7 +18,7 @@ from . import _library
 
 #: Variables in which mpirun of Open MPI and of MPICH tells a process its rank.
 RANK = ("OMPI_COMM_WORLD_RANK", "PMI_RANK")
-_STOP_S = 60.0  # after SIGUSR1, until the ranks are killed
+_STOP_S = 60.0  # seconds after SIGUSR1 until the ranks are killed
 _KEPT_LINES = 20
 _runs = set()
 
@@ -68,7 +68,7 @@ def _ranks_command(ranks, command):
         mpirun += ["--bind-to", "none"]
         if ranks > len(os.sched_getaffinity(0)):
             mpirun.append("--oversubscribe")
-        if os.geteuid() == 0:  # as in containers and hosted notebooks
+        if os.geteuid() == 0:  # root runs this in containers and hosted notebooks
             mpirun.append("--allow-run-as-root")
     return mpirun + command
 
@@ -88,7 +88,7 @@ class Run:
         self.out = out
         self._remove, self._stopped = remove, False
         self._lines = collections.deque(maxlen=_KEPT_LINES)
-        # In a new session, so that an interrupt of the notebook reaches wait() alone.
+        # In a new session, so that an interrupt of the notebook reaches only wait(), not the ranks.
         self._process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             env=_environment(), start_new_session=True, text=True, errors="replace")
@@ -208,7 +208,7 @@ def spawn(function, args=(), nprocs=1, join=True):
 def _dump(function, args, file):
     """Writes the file that shale._spawned reads: how to prepare the process, and the call."""
     preparation = multiprocessing.spawn.get_preparation_data("shale.spawn")
-    preparation.pop("authkey", None)  # is not for files
+    preparation.pop("authkey", None)  # must not be written to files
     pickle.dump(preparation, file)
     in_notebook = (getattr(function, "__module__", None) == "__main__" and
                    not hasattr(sys.modules["__main__"], "__file__"))

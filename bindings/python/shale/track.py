@@ -76,7 +76,7 @@ class WandbTracker:
         self._run.log(numbers(row), step=row["step"])
 
     def flush(self):
-        pass  # the client sends in the background, and finish() waits for it
+        pass  # the client sends in the background; finish() waits for it
 
     def end(self, state):
         self._run.finish(exit_code=1 if state == "failed" else 0)
@@ -125,7 +125,8 @@ def track(out, kind, experiment, once):
     tracker = make(state, experiment, out.resolve().name, read_json(out / "config.json"))
     sent = 0
     while True:
-        ended = read_json(out / "status.json").get("state", "running")  # before reading rows
+        # read it before the rows, so that no row is missed
+        ended = read_json(out / "status.json").get("state", "running")
         rows = new_rows(out / "metrics.jsonl", state)
         for row, passed_ms in rows:
             tracker.add(row, passed_ms)

@@ -54,15 +54,15 @@ const Tensor& CutSequence::positions(Context& context, int64_t sequences) {
 
 namespace {
 
-// Positions of x in the whole tensor, if x is this rank's slice of the rows of unsharded sequences.
+// Positions of x in the whole activation, if x is this rank's slice of the rows of whole sequences.
 std::vector<DropoutPlace> slice_of(const Exchange& layers, const Tensor& x) {
   return {{.first = layers.rank() * x.numel(),
            .sample_elements = x.numel() * layers.ranks() / x.size(0),
            .elements = x.numel()}};
 }
 
-// Positions of x, which has shards of sequences; each rank of `layers` has a slice of a shard's
-// rows.
+// Positions of x in the whole activation, if x has shards of sequences. If `layers` is not null,
+// each of its ranks has a slice of the rows of the shards.
 std::vector<DropoutPlace> chunks_of(const CutSequence& sequence, const Exchange* layers,
                                     const Tensor& x) {
   const int rank = layers != nullptr ? layers->rank() : 0;
@@ -71,7 +71,7 @@ std::vector<DropoutPlace> chunks_of(const CutSequence& sequence, const Exchange*
   const int64_t rows = x.numel() / C;
   std::vector<DropoutPlace> places;
   for (int64_t row = rank * rows; row < (rank + 1) * rows;) {
-    const int64_t run = row / S;  // chunk index: both chunks of a sequence, then those of the next
+    const int64_t run = row / S;  // number of the chunk; two in a row belong to one sequence
     const int64_t end = std::min((run + 1) * S, (rank + 1) * rows);
     const int64_t token = parts.chunk(parts.first, static_cast<int>(run % 2)) * S + row % S;
     places.push_back({.first = run / 2 * sample + token * C,

@@ -5,8 +5,9 @@
 #include "shale/kernels/elementwise.h"
 #include "shale/runtime/ops/block_mask.h"
 
-// ContextKind::kGather: every rank gathers the keys and values of all tokens; each chunk of its
-// queries attends to tokens up to the chunk's end. H query heads, G key heads, head size D.
+// ContextKind::kGather: every rank gathers the keys and values of all tokens. Each chunk of its
+// queries attends to tokens up to the chunk's end. H is the number of query heads, G of key heads;
+// D is the head size.
 namespace shale::comm {
 namespace {
 
@@ -18,7 +19,7 @@ class GatheredAttention final : public CutAttention, private CutOptions {
  public:
   explicit GatheredAttention(const CutOptions& options) : CutOptions(options) {}
 
-  // Allocates lse: one f32 per query and head, chunk by chunk.
+  // Allocates lse for two chunks, [2, B * H * S].
   Tensor make_lse(const Tensor& q) const override {
     return empty(q.context(), {2, q.size(0) * q.size(1) * q.size(2) / 2}, DType::kF32);
   }
@@ -38,7 +39,7 @@ class GatheredAttention final : public CutAttention, private CutOptions {
     return x.alias({x.size(0), S(), x.size(2), x.size(3)}, x.strides(),
                    half * S() * x.strides()[1]);
   }
-  // First keys of the queries in one chunk: [B, S], dense.
+  // First keys of the queries in one of this rank's chunks: [B, S], dense.
   Tensor first_keys_of(int half) const {
     if (!first_keys.defined()) return {};
     const int64_t row = 2 * S(), rows = first_keys.size(0);
@@ -47,21 +48,22 @@ class GatheredAttention final : public CutAttention, private CutOptions {
                   {.x = first_keys.alias({rows, S()}, {row, 1}, half * S()), .y = keys});
     return keys;
   }
-  // Block lists for a chunk's queries, the last S tokens before `end`; undefined: no block mask.
+  // Block lists for the queries of a chunk that ends at `end`. Undefined without a block mask.
   BlockMask::Lists blocks_of(const Tensor& q, int64_t end) const {
     if (blocks == nullptr) return {};
     return blocks->lists(
         q.context(), {.queries = S(), .keys = end, .first_head = first_head, .heads = q.size(2)});
   }
-  // View of chunk `slot` of the keys (0) or values (1) in pairs [2 R, B, S, 2, G, D], rank by rank.
+  // View of the keys (which = 0) or values (which = 1) of one chunk in `pairs`, [2 R, B, S, 2, G,
+  // D]. The chunks are stored rank by rank; `slot` is the chunk's number in this order.
   Tensor slot_of(const Tensor& pairs, const Tensor& like, int64_t slot, int which) const {
     const int64_t G = like.size(2), D = like.size(3), row = 2 * G * D;
     return pairs.alias({like.size(0), S(), G, D}, {S() * row, row, D, 1},
                        slot * like.size(0) * S() * row + which * G * D);
   }
 
-  // Number of head groups. Heads are independent: the keys and values of one group are transferred
-  // while another group is computed. Groups do not change bits.
+  // Number of groups of heads. The keys and values of one group are transferred while another group
+  // is computed. Heads are independent, so groups do not change bits.
   int64_t groups(const Tensor& k) const {
     const int64_t all = 2 * k.bytes() * sequence.parts().shards;
     for (int64_t some = kMostGroups; some > 1; --some) {
@@ -69,7 +71,7 @@ class GatheredAttention final : public CutAttention, private CutOptions {
     }
     return 1;
   }
-  // View of the heads of one of `groups` groups.
+  // View of the heads of group `group`.
   static Tensor heads_of(const Tensor& x, int64_t group, int64_t groups) {
     const int64_t heads = x.size(2) / groups;
     return x.alias({x.size(0), x.size(1), heads, x.size(3)}, x.strides(),
@@ -81,19 +83,20 @@ class GatheredAttention final : public CutAttention, private CutOptions {
     return op;
   }
 
-  // Keys and values of all tokens: begin_gather() starts to gather them rank by rank, in_order()
-  // reorders what has arrived: [B, T, 2, G, D].
+  // Gathers the keys and values of all tokens: begin_gather() starts the gather. in_order() puts
+  // the gathered chunks, which arrive rank by rank, into token order: [B, T, 2, G, D].
   Arrival begin_gather(const Tensor& k, const Tensor& v) const;
   Tensor in_order(const Tensor& pairs, const Tensor& k) const;
-  // View of the keys (0) or values (1) before token `end`.
+  // View of the keys (which = 0) or values (which = 1) of the tokens before `end`.
   Tensor before(const Tensor& all, int64_t end, int which) const {
     const int64_t G = all.size(3), D = all.size(4), row = 2 * G * D;
     return all.alias({all.size(0), end, G, D}, {all.size(1) * row, row, D, 1}, which * G * D);
   }
 
-  // Computes a group of heads whose keys and values have arrived. lse: [chunks, B, H, S].
+  // Computes a group of heads. all: their gathered keys and values. lse: [chunks, B, H, S].
   void forward_heads(const Qkv& in, const Tensor& all, const Tensor& out, const Tensor& lse) const;
-  // Returns the gradients of this rank's keys and values, still being transferred.
+  // Computes the gradients of a group of heads: writes dq, and starts to send the gradients of keys
+  // and values. Returns the pending sums of this rank's keys and values.
   Arrival backward_heads(const Qkv& in, const Tensor& all, const Tensor& out, const Tensor& lse,
                          const Tensor& dout, const Tensor& dq) const;
   Tensor lse_of(const Tensor& lse, const Tensor& q, int64_t group, int64_t groups) const;
@@ -136,7 +139,7 @@ Tensor GatheredAttention::in_order(const Tensor& pairs, const Tensor& k) const {
   return all;
 }
 
-// View of a head group's lse: one f32 per query and head, chunk by chunk [B, H, S].
+// View of the lse of a head group: [chunks, B, heads, S].
 Tensor GatheredAttention::lse_of(const Tensor& lse, const Tensor& q, int64_t group,
                                  int64_t groups) const {
   const int64_t H = q.size(2), heads = H / groups;
@@ -181,8 +184,8 @@ void GatheredAttention::forward_heads(const Qkv& in, const Tensor& all, const Te
   });
 }
 
-// Adds the key and value gradients `pairs` of the first `tokens` tokens, [B, tokens, 2, G, D], to
-// `sums`, [2 R, B, S, 2 G D] f32, rank by rank. first: overwrites the sums.
+// Adds `pairs`, the key and value gradients of the first `tokens` tokens, [B, tokens, 2, G, D], to
+// `sums`, [2 R, B, S, 2 G D] f32. `sums` has the chunks rank by rank. first: overwrites the sums.
 void GatheredAttention::add_pairs(const Tensor& sums, const Tensor& pairs, int64_t tokens,
                                   bool first) const {
   const SequenceParts parts = sequence.parts();
@@ -208,7 +211,7 @@ void GatheredAttention::add_pairs(const Tensor& sums, const Tensor& pairs, int64
   }
 }
 
-// Writes this rank's chunks of key and value gradients, [2, B, S, 2, G, D] f32, to `grads`.
+// Writes `sums`, this rank's chunks of key and value gradients, [2, B, S, 2, G, D] f32, to `grads`.
 void GatheredAttention::scatter_pairs(const Tensor& sums, const Qkv& grads) const {
   Tensor pairs = sums;
   if (grads.k.dtype() != sums.dtype()) {

@@ -6,19 +6,20 @@
 #include "shale/kernels/elementwise.h"
 
 // ContextKind::kRing: keys and values move around the ranks (arXiv:2310.01889), while each rank's
-// queries attend to the keys that it has. A shard has one chunk from the start
-// and one from the end of a sequence. The attention of one shard's queries to another shard's
-// keys is one kernel call. Own shard: a causal mask over both chunks. Keys of an earlier shard: all
-// queries attend to its first chunk alone, as its second is later than all of them. Keys of a later
-// shard, whose chunks both lie between the chunks of the queries: only the second chunk of queries
-// attends to them, to both chunks.
+// queries attend to the keys that it has. A shard has one chunk from the start and one from the end
+// of a sequence. The attention of one shard's queries to another shard's keys is one kernel call:
+// - Keys of the same shard: a causal mask over both chunks.
+// - Keys of an earlier shard: all queries attend to its first chunk. Its second chunk is later than
+//   all of them.
+// - Keys of a later shard: both its chunks lie between the chunks of the queries. Only the second
+//   chunk of queries attends to them.
 //
-// The queries of shard i attend to the keys of shards i, i - 1, and so on around the ring, i + 1
+// The queries of shard i attend to the keys of shards i, i - 1, and so on around the ring; i + 1 is
 // last. The gradients of its keys are added over the queries of shards i, i + 1, and so on. With
 // one shard per rank, keys arrive in this order, so that no result waits for another. Every number
 // of ranks uses the same order: bits depend neither on that number nor on the time of arrival.
 //
-// H query heads, G key heads, head size D.
+// H is the number of query heads, G of key heads; D is the head size.
 namespace shale::comm {
 namespace {
 
@@ -27,8 +28,8 @@ struct Keys {
   Tensor k, v;
 };
 
-// Queries of a shard on this rank, and keys of another shard: their shard numbers, among all shards
-// and on their ranks, and the rows that take part.
+// Queries of a shard on this rank, and keys of any shard. A shard number counts all shards of a
+// sequence, a slot the shards on one rank. The last fields say which rows take part.
 struct Pair {
   int query_shard, key_shard;
   int64_t query_slot, key_slot;
@@ -36,7 +37,8 @@ struct Pair {
   int64_t queries = 0, keys = 0;
   kernels::TokenPlaces query_places{}, key_places{};
 
-  bool is_own() const { return query_shard == key_shard; }  // needs a causal mask
+  // true for keys of the same shard, which need a causal mask
+  bool is_own() const { return query_shard == key_shard; }
 };
 
 Tensor f32_empty(const Tensor& like, const Shape& shape) {
@@ -54,7 +56,7 @@ Keys unpacked(const Tensor& both) {
   return {both.alias(shape, strides), both.alias(shape, strides, both.numel() / 2)};
 }
 
-// Rounds f32 gradient sums into a gradient tensor of any strides.
+// Rounds f32 gradient sums to the dtype of `grad`, which may have any strides.
 void write_grad(const Tensor& sum, const Tensor& grad) {
   Tensor rounded = sum;
   if (grad.dtype() != DType::kF32) {
@@ -88,7 +90,7 @@ class RingAttention final : public CutAttention, private CutOptions {
                 const Qkv& grads) const override;
 
  private:
-  // f32 gradient sums of keys and values (the 2 in [n B, 2 S, H, D]) and of queries, in backward.
+  // Gradient sums in backward, in f32: of queries, and of keys and values.
   struct Sums {
     Tensor q;
     Keys of_keys;
@@ -96,7 +98,7 @@ class RingAttention final : public CutAttention, private CutOptions {
 
   Pair make_pair(int query_shard, int key_shard) const;
   bool is_seen(const Pair& pair) const;
-  // View of some rows of a shard's sequences.
+  // View of rows [first, first + count) of all sequences of a shard.
   Tensor rows_of(const Tensor& x, int64_t slot, int64_t first, int64_t count) const;
   Tensor queries_of(const Tensor& x, const Pair& pair) const {
     return rows_of(x, pair.query_slot, pair.first_query, pair.queries);
@@ -107,12 +109,12 @@ class RingAttention final : public CutAttention, private CutOptions {
   Tensor lse_of(const Tensor& lse, const Pair& pair) const;
   Tensor first_keys_of(const Pair& pair) const;
 
-  // Calls visit(keys, pair) for all pairs of shards, in ring order (see the top of this file).
-  // Calls pass() after the keys of one rank, before the keys of the next rank.
+  // Calls visit(keys, pair) for all pairs of shards, in the ring order that the comment at the top
+  // of this file describes. Calls pass() each time before the keys of the next rank.
   template <typename Visit, typename Pass>
   void go_around(const Keys& own, const Visit& visit, const Pass& pass) const;
-  // Visits the pairs of this rank's queries with one rank's keys. For this rank's own keys, kFirst
-  // visits key shards up to the shard of the queries, and kLast the later ones, at the end.
+  // Visits the pairs of this rank's queries with one rank's keys. For this rank's own keys there
+  // are two visits: kFirst takes key shards up to the shard of the queries, kLast the later ones.
   enum class Which : uint8_t { kAll, kFirst, kLast };
   template <typename Visit>
   void visit_rank(const Keys& keys, int rank, Which which, const Visit& visit) const;
@@ -147,7 +149,7 @@ Pair RingAttention::make_pair(int query_shard, int key_shard) const {
   return pair;
 }
 
-// True if the window of the first query, which sees most of these keys, reaches the last key.
+// True if the window of the first query includes the last key. Later queries see fewer keys.
 bool RingAttention::is_seen(const Pair& pair) const {
   if (window == 0 || pair.is_own()) return true;
   const int64_t last_key = pair.key_places.of(pair.keys - 1);
@@ -203,7 +205,7 @@ void RingAttention::go_around(const Keys& own, const Visit& visit, const Pass& p
   for (int step = 1; step < ranks; ++step) {
     pass();
     const Tensor both = next.get();
-    next = {};  // the tensor was sent: its memory can be freed
+    next = {};  // frees the memory of the tensor that was sent
     if (step + 1 < ranks) next = exchange.begin_pass(both);
     visit_rank(unpacked(both), (me - step + ranks) % ranks, Which::kAll, visit);
   }
@@ -224,7 +226,7 @@ void RingAttention::add_forward(const Qkv& in, const Keys& keys, const Pair& pai
                                 const Tensor& sum, const Tensor& lse) const {
   const Tensor q = queries_of(in.q, pair), sum_rows = queries_of(sum, pair);
   const Tensor lse_rows = lse_of(lse, pair), hidden = first_keys_of(pair);
-  // A shard of queries starts its sum with its own keys, so that this call writes the sum directly.
+  // A shard of queries begins its sum with its own keys, so this call can write the sum itself.
   const bool is_direct = pair.is_own() && q.dtype() == DType::kF32;
   const Tensor part = is_direct ? sum_rows : empty(q.context(), q.shape(), q.dtype());
   const Tensor part_lse = pair.is_own() ? lse_rows : f32_empty(q, lse_rows.shape());
@@ -252,8 +254,8 @@ void RingAttention::backward(const Qkv& in, const Tensor& out, const Tensor& lse
                              const Tensor& dout, const Qkv& grads) const {
   Exchange& exchange = sequence.exchange();
   const Tensor dq = f32_empty(in.q, in.q.shape());
-  // Gradient sums of the keys that this rank has now. The sums follow the keys around the ring, and
-  // one rank further, to the owner of the keys.
+  // Gradient sums of the keys that this rank has now. They follow the keys around the ring, and
+  // then one rank further, to the owner of the keys.
   Tensor of_keys = f32_empty(in.k, packed_shape(in.k));
   Arrival arriving;
   const auto arrived = [&] {
@@ -277,7 +279,8 @@ void RingAttention::backward(const Qkv& in, const Tensor& out, const Tensor& lse
   write_grad(sums.v, grads.v);
 }
 
-// Calls sums_of() as late as possible, because the sums of the keys may be in transfer until then.
+// Adds the gradients of a pair to the sums. Calls sums_of() as late as possible, because it waits
+// for the sums of the keys, which may be in transfer.
 template <typename SumsOf>
 void RingAttention::add_backward(const Qkv& in, const Keys& keys, const Pair& pair,
                                  const Tensor& out, const Tensor& lse, const Tensor& dout,
@@ -289,7 +292,7 @@ void RingAttention::add_backward(const Qkv& in, const Keys& keys, const Pair& pa
     return Qkv{queries_of(sums.q, pair), keys_of(sums.of_keys.k, pair),
                keys_of(sums.of_keys.v, pair)};
   };
-  // A shard's own pair starts every sum, so that this call writes the sums directly.
+  // The pair of a shard with itself begins every sum, so this call can write the sums themselves.
   const bool is_direct = pair.is_own() && q.dtype() == DType::kF32;
   const Qkv parts = is_direct ? rows_in(sums_of()) : Qkv{part_of(q), part_of(k), part_of(v)};
   kernels::attention_bwd(q.exec(), {.q = q,
@@ -315,7 +318,7 @@ void RingAttention::add_backward(const Qkv& in, const Keys& keys, const Pair& pa
   add(parts.v, sums.v, pair.is_own());
 }
 
-// Adds `part`, dense, to `sum`, rows of an f32 tensor. The first part initialises the sum.
+// Adds `part`, dense, to `sum`, some rows of an f32 tensor. is_first: overwrites the sum.
 void RingAttention::add(const Tensor& part, const Tensor& sum, bool is_first) const {
   const int64_t run = part.numel() / part.size(0);
   for (int64_t b = 0; b < part.size(0); ++b) {

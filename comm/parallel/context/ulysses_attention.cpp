@@ -8,11 +8,13 @@
 #include "shale/runtime/autograd/tape.h"
 #include "shale/runtime/ops/shape.h"
 
-// ContextKind::kUlysses: before attention, ranks exchange their tokens of all heads for all tokens
-// of their heads, and back after it (arXiv:2309.14509). In between, attention() sees whole
-// sequences in token order, as the two chunks of a shard are not adjacent and a
-// causal mask depends on positions. kUlyssesRing: if the ranks that exchange heads are one group of
-// several, ring attention over the groups' shards follows, in the order of shards.
+// ContextKind::kUlysses: before attention, ranks exchange their own tokens of all heads for all
+// tokens of their own heads; after it they exchange them back (arXiv:2309.14509). In between,
+// attention() sees whole sequences. Tokens are put in order first, because the two chunks of a
+// shard are not adjacent and a causal mask depends on positions.
+//
+// kUlyssesRing: only the ranks of a group exchange tokens for heads. Then ring attention runs over
+// the groups, whose tokens stay in the order of shards.
 namespace shale::comm {
 namespace {
 
@@ -23,21 +25,22 @@ class HeadTrade {
   int64_t ranks() const { return exchange().ranks(); }
   int64_t rank() const { return exchange().rank(); }
 
-  // Exchanges [n B, 2 S, H, D] of all heads for [B, T, H / ranks, D] of this rank's heads, dense;
-  // for kUlyssesRing for [ranks n B, 2 S, H / ranks, D].
+  // Exchanges [n B, 2 S, H, D] of all heads for the tokens of this rank's heads, dense: [B, T, H /
+  // ranks, D], or for kUlyssesRing [ranks n B, 2 S, H / ranks, D].
   std::vector<Tensor> to_heads(const std::vector<Tensor>& tokens) const;
   // Inverse of to_heads(): writes the exchanged tensors to `tokens`.
   void to_tokens(const std::vector<Tensor>& heads, const std::vector<Tensor>& tokens) const;
-  // Gathers a value per token, [n B, 2 S] i32, from all ranks, in the token order of to_heads().
+  // Gathers one i32 value per token, [n B, 2 S], from all ranks, in the token order of to_heads().
   Tensor all_tokens(const Tensor& of_tokens) const;
 
  private:
-  // Copies between tensors of tokens and the exchanged tensor [ranks, n B, 2 S, W], in which a row
-  // has one rank's heads of each tensor in turn.
+  // Copies between tensors of this rank's tokens and the tensor that is exchanged, [ranks, n B, 2
+  // S, W]. One of its rows has the heads of one rank: those of the first tensor, then of the
+  // second, and so on.
   enum class Way : uint8_t { kIn, kOut };
   void copy_slices(const std::vector<Tensor>& tokens, const Tensor& slices, Way way) const;
-  // Copies between the columns of `shards`, [R, B, 2 S, W], from `column` on, and `whole`, a result
-  // of to_heads().
+  // Copies between some columns of `shards`, [R, B, 2 S, W], and `whole`, a result of to_heads().
+  // `column` is the first of these columns.
   void copy_chunks(const Tensor& shards, int64_t column, const Tensor& whole, Way way) const;
   bool is_in_order() const { return sequence_.ring() == nullptr; }
   Shape shape_of_all(const Tensor& of_tokens, int64_t heads, int64_t size) const;
@@ -157,7 +160,8 @@ void check_heads(const HeadTrade& trade, const Tensor& k) {
                         " ranks, expected ranks that divide the heads; or use the kind ring"));
 }
 
-// parts_of(inputs) returns q, k and v; inputs are three tensors or one packed tensor.
+// Computes attention after the exchange of tokens for heads, and exchanges back. inputs: three
+// tensors or one packed tensor. parts_of(inputs) returns q, k and v.
 template <typename PartsOf>
 Tensor redistributed(const CutOptions& asked, const std::vector<Tensor>& inputs,
                      const PartsOf& parts_of) {

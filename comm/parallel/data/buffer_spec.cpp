@@ -13,8 +13,8 @@ BufferSpec::BufferSpec(ShardingContext& shared_context, std::string its_name,
     : shared(shared_context),
       name(std::move(its_name)),
       traits(its_traits),
-      // The two buffers of a tied table need the same owner, which must not depend on other
-      // buffers.
+      // The two buffers of a tied table must have the same owner. Their owner therefore does not
+      // depend on the number of other buffers.
       layout(flat_layout(parameters, ranks().size(),
                          traits.use == TableUse::kOnly ? shared.owned_buffers : 0)) {
   if (layout.owner && traits.use == TableUse::kOnly) ++shared.owned_buffers;

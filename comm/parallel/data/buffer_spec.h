@@ -13,25 +13,25 @@ struct LeafState;
 
 namespace shale::comm {
 
-// How a buffer's tables are used: an embedding and the output layer may share (tie) a table.
+// How a buffer's tables are used. An embedding and an output layer may share a table (tying).
 enum class TableUse : uint8_t {
-  kOnly,   // the table has one use, or both uses add to one gradient
-  kTied,   // buffer with the values; the gradient of the kApart buffer is added at the end
-  kApart,  // buffer with only the gradient of the other use; the kTied buffer has the values
+  kOnly,   // the table has one use, or both its uses add to one gradient
+  kTied,   // values, and the gradient of one use; the gradient of kApart is added to it at the end
+  kApart,  // only the gradient of the other use; the values are in the kTied buffer
 };
 
-// Traits of parameters. The parameters of a unit that have equal traits share a buffer.
+// Traits of a parameter. The parameters of a unit with equal traits share a buffer.
 struct BufferTraits {
   DType compute = DType::kF32;
   DType reduce = DType::kF32;
   bool trainable = true;
-  bool persistent = false;  // stage 3 keeps these parameters whole
+  bool persistent = false;  // stage 3 keeps the parameters whole
   TableUse use = TableUse::kOnly;
-  bool repeated = false;     // every tensor rank has these parameters (nn/sharding.h)
+  bool repeated = false;     // every tensor rank has the parameters (nn/sharding.h)
   bool of_experts = false;   // parameters of distributed experts (ShardGroups::experts)
-  UnitOffload offload = {};  // only for trainable parameters
+  UnitOffload offload = {};  // host tier, for trainable parameters only
   bool in_codes = false;     // sent as quantization codes (ShardingOptions)
-  // fp8 format in which the values are gathered, if only fp8 GEMMs read them; else kPlain.
+  // fp8 format in which the values are gathered if only fp8 GEMMs read them; otherwise kPlain.
   Operands operands = Operands::kPlain;
   friend auto operator<=>(const BufferTraits&, const BufferTraits&) = default;
 };
@@ -51,7 +51,7 @@ struct BufferSpec {
   bool offloaded() const { return traits.offload.tier != nullptr; }
   bool shards_values() const { return shared.options.stage >= 3 && !traits.persistent; }
   bool shards_gradients() const { return shared.options.stage >= 2; }
-  bool is_sharded() const {  // true: masters, or frozen values, are sharded
+  bool is_sharded() const {  // true: the masters, or the values if they are frozen, are sharded
     return traits.trainable ? shared.options.stage >= 1 : shards_values();
   }
   bool gathers_codes() const {
@@ -61,16 +61,17 @@ struct BufferSpec {
   bool reduces_codes() const {
     return traits.in_codes && shared.options.reduce_code.has_value() && !layout.owner;
   }
-  // True if a reduction leaves the sum of all elements on every rank, instead of this rank's part.
+  // True if a reduction leaves the whole sum on every rank; false if only each rank's part.
   bool sums_everywhere() const { return !is_sharded() && !shared.options.reproducible; }
 
   // Returns the elements of the parameter that rank `rank` of the shard group holds.
   OptimSpan span_of(const FlatEntry& entry, int rank) const;
   Tensor own_part(const Tensor& whole) const;  // this rank's part of `whole`
-  // Autograd state of a parameter. Gradients arrive in `row_parts` parts (Parameter::copies).
+  // Autograd state of a parameter. Parameter::copies splits the rows of a batch into row_parts()
+  // parts, each of which has its own state.
   LeafState& leaf(const FlatEntry& entry, size_t part = 0) const;
   size_t row_parts() const;
-  // Allocates zeros. Padding is zero in every buffer and stays zero, as its gradient is zero.
+  // Allocates zeros. Padding must be zero in every buffer, and stays zero like its gradient.
   Tensor zeroed(Context& memory, int64_t numel, DType dtype, MemoryTag tag) const;
 };
 

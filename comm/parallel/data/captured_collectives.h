@@ -7,12 +7,12 @@
 
 namespace shale::comm {
 
-// Collectives captured with a graph (runtime/tensor/graph.h). A replay runs them on the device;
-// this class then informs their groups.
+// Collectives that were captured with a graph (runtime/tensor/graph.h). A replay of the graph runs
+// them on the device without their groups; this class tells the groups about it.
 class CapturedCollectives {
  public:
   CapturedCollectives() = default;
-  // Takes the collectives captured since they were last taken from the groups.
+  // Takes from the groups all collectives that were captured since the last time.
   explicit CapturedCollectives(const ShardGroups& groups);
   // Call it after the graph has been queued on `stream`.
   void replayed(void* stream) const;

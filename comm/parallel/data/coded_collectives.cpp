@@ -14,7 +14,7 @@
 namespace shale::comm {
 namespace {
 
-constexpr int64_t kStagedBytes = int64_t{4} << 20;  // staging memory for sums
+constexpr int64_t kStagedBytes = int64_t{4} << 20;  // bytes of memory in which sums are computed
 
 Tensor as_rows(const Tensor& vector) {
   const int64_t rows = vector.numel() / kFlatAlignment;
@@ -34,7 +34,7 @@ Tensor rows_of(const Tensor& codes, int64_t first, int64_t count) {
   return codes.alias({count, bytes}, {bytes, 1}, first * bytes);
 }
 
-// Grid of the blocks of a matrix that have one fp8 scale each.
+// Shape of the grid of a matrix's blocks. Each block has one fp8 scale.
 Shape blocks_of(Operands operands, const FlatEntry& entry) {
   return kernels::fp8_weight_blocks(fp8_weight_blocks(operands), entry.parameter->shape);
 }
@@ -98,7 +98,7 @@ void CodedReduceScatter::add_to(const Tensor& sum) {
 
 // ---- fp8 ----
 
-// Visits each matrix, by entry index, with its part of largest_.
+// Calls visit(index of the entry, its part of largest_) for each matrix.
 void Fp8Gather::for_each_matrix(const std::function<void(size_t, const Tensor&)>& visit) const {
   int64_t first = 0;
   for (size_t i = 0; i < spec_.layout.entries.size(); ++i) {

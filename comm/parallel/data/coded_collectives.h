@@ -7,16 +7,16 @@
 
 namespace shale::comm {
 
-// Collectives that send a buffer's values and gradients in the codes of ShardingOptions (ZeRO++,
-// arXiv:2306.10209, sections 3.1 and 3.3, in one hop). Coded rows have kFlatAlignment elements, so
-// a rank's shard has whole rows.
+// Collectives that send a buffer's values and gradients as the quantization codes of
+// ShardingOptions. They are those of ZeRO++ (arXiv:2306.10209, sections 3.1 and 3.3), but in one
+// hop. Rows of codes have kFlatAlignment elements, so a rank's shard has whole rows.
 
-// Gathers values. All ranks decode all shards, also their own, so that their values are equal.
+// Gathers values as codes. All ranks decode all shards, even their own, to have equal values.
 class CodedGather {
  public:
   explicit CodedGather(const BufferSpec& spec) : spec_(spec) {}
   Work start(const Tensor& master, const CollectiveOptions& options);
-  // Decodes the gathered codes into `values`. Call it after the gather; no-op if none was started.
+  // Decodes the gathered codes into `values`. Call it after the gather; does nothing without one.
   void decode(const Tensor& values);
 
  private:
@@ -24,36 +24,37 @@ class CodedGather {
   Tensor codes_;  // codes of the whole buffer's values
 };
 
-// Sums gradients in codes: each rank receives the codes of its shard from all ranks and adds the
-// decoded values.
+// Adds gradients over the ranks. Each rank receives the codes of its own shard from all ranks,
+// decodes them and adds.
 class CodedReduceScatter {
  public:
   explicit CodedReduceScatter(const BufferSpec& spec) : spec_(spec) {}
   Work start(const Tensor& whole, const CollectiveOptions& options);
-  // Adds the received gradients to `sum` in tree order. Call it after the exchange, if any.
+  // Adds the received gradients to `sum` in tree order. Call it after the exchange. Does nothing if
+  // no exchange was started.
   void add_to(const Tensor& sum);
 
  private:
   const BufferSpec& spec_;
-  Tensor sent_, received_;  // codes: of the whole gradient; of this shard, from all ranks
+  Tensor sent_, received_;  // codes of the whole gradient; codes of this shard from all ranks
 };
 
-// Gathers the matrices of a buffer in the fp8 format that GEMMs read. The scales follow from each
-// block's largest value over all ranks (kernels/fp8_shard.h).
+// Gathers the matrices of a buffer in the fp8 format that GEMMs read. A block's scale follows from
+// its largest value over all ranks (kernels/fp8_shard.h).
 class Fp8Gather {
  public:
   Fp8Gather(const BufferSpec& spec, const OptimShard& shard) : spec_(spec), shard_(shard) {}
   ~Fp8Gather() { let_go(std::move(exchange_)); }
 
-  // Starts the exchange of maxima, unless it was started since the masters last changed.
+  // Starts the exchange of the largest values, if that was not yet done for the current masters.
   void start_exchange();
   void masters_changed();
-  // Starts the gather of the codes, from the shard of ShardGroups::reshard if that is defined.
+  // Starts the gather of the codes. Gathers `small_shard` over ShardGroups::reshard if defined.
   Work start(const Tensor& small_shard, const CollectiveOptions& options);
   const Tensor& codes() const { return codes_; }  // all codes; valid from start() to free_codes()
   void free_codes() { codes_ = Tensor(); }
-  // Sets the codes, which GEMMs read, in the parameters. A reader of plain values causes all
-  // weights to be decoded into the tensor returned by `values`.
+  // Makes the parameters refer to the codes, which fp8 GEMMs read. If an operation reads plain
+  // values instead, all weights are decoded into the tensor that `values` returns.
   void bind(const std::function<Tensor()>& values);
 
  private:
@@ -64,8 +65,8 @@ class Fp8Gather {
   const BufferSpec& spec_;
   const OptimShard& shard_;
   Tensor codes_;
-  Tensor largest_;            // maximum of each block of each matrix
-  bool has_largest_ = false;  // largest_ matches the masters, or is being exchanged
+  Tensor largest_;            // largest value of each block of each matrix
+  bool has_largest_ = false;  // largest_ belongs to the current masters, or will after exchange_
   Work exchange_;             // all-reduce of largest_
 };
 

@@ -15,12 +15,12 @@
 namespace shale::comm {
 namespace {
 
-// Number of bits, of 32, for the index of a rank's sample in a step. The index selects dropout
-// masks: with more than 2^18 samples a rank would get the masks of the next rank.
+// Number of bits, of 32, for the index of a sample of one rank in a step. The index selects dropout
+// masks: a rank with more than 2^18 samples would use masks of the next rank.
 constexpr int kSamplesOfRank = 18;
 
-// Keeps the gradients of a tied table's two uses apart and adds them at the end, so that the order
-// of additions does not depend on the modules between the two uses.
+// Keeps the gradients of the two uses of tied tables apart. They are added at the end, so that the
+// order of additions does not depend on the modules between the two uses.
 void keep_ties_apart(std::vector<UnitPlan>& plans) {
   for (UnitPlan& plan : plans) {
     for (Parameter* parameter : plan.parameters) {
@@ -31,7 +31,7 @@ void keep_ties_apart(std::vector<UnitPlan>& plans) {
   }
 }
 
-// Inserts after each parameter the same parameter of this process's other tensor ranks.
+// Inserts after each parameter the same parameter of the other tensor ranks in this process.
 void add_hosted(UnitPlan& plan) {
   for (std::vector<Parameter*>* const list : {&plan.parameters, &plan.apart}) {
     std::vector<Parameter*> all;
@@ -52,8 +52,9 @@ DataParallelOptions with_seed(DataParallelOptions options, Context& context) {
   return options;
 }
 
-// Adds the other models of this process, compares the ranks' plans, and gives the second uses of
-// tables a separate autograd state. Called before the parameters get memory, which both uses share.
+// Adds the parameters of the other tensor ranks in this process, and compares the plans of all
+// ranks. Gives the second uses of tables a separate autograd state; this must come before the
+// parameters get memory, which both uses share.
 void prepare(std::vector<UnitPlan>& plans, const ShardGroups& groups,
              const DataParallelOptions& options, const UnitOptions& unit) {
   if (groups.hosted != nullptr) std::for_each(plans.begin(), plans.end(), add_hosted);
@@ -64,8 +65,8 @@ void prepare(std::vector<UnitPlan>& plans, const ShardGroups& groups,
   }
 }
 
-// Chooses the units that DataParallelOptions::offload applies to. The root is last in `plans`, but
-// forward reaches it first.
+// Chooses the units that DataParallelOptions::offload applies to: those that forward reaches last.
+// The root is last in `plans`, but forward reaches it first.
 std::vector<bool> choose_offloaded(const std::vector<UnitPlan>& plans,
                                    const DataParallelOptions& options) {
   const auto elements = [](const UnitPlan& plan) {
@@ -125,7 +126,8 @@ DataParallel::DataParallel(Context& context, const ShardGroups& groups,
     shared_.replicas = std::make_shared<ShardReplicas>(
         replicas_of(*groups.replicate, [this](const Work& work) { shared_.wait(work); }));
   }
-  // Peers access these buffers directly; the provider must be set before the first buffer exists.
+  // Peers access gradients and parameters directly, so this memory comes from the group. Set the
+  // provider before the first buffer exists.
   has_provider_ = !shared_.single();
   if (has_provider_) {
     context.allocator().set_provider(MemoryTag::kGradient, &groups.shard->memory());
@@ -174,7 +176,7 @@ DataParallel::~DataParallel() {
     for (const auto& unit : units_) unit->detach();
     for (Buffer* buffer : buffers_) buffer->unbind();
   }
-  units_.clear();  // frees the units after their collectives in flight
+  units_.clear();  // waits for their collectives in flight, then frees the units
   if (!has_provider_) return;
   // The provider may be destroyed before the context.
   shared_.memory->allocator.set_provider(MemoryTag::kGradient, nullptr);
@@ -233,7 +235,7 @@ FlatUnit& DataParallel::unit(const Module& module) const {
       cat("data parallel: ", module.full_name(), " is not a unit; call add_unit() for it first"));
 }
 
-// Orders units as forward reaches them: enclosing units first, then the other units in given order.
+// Orders units as forward reaches them: those that enclose others, then the rest in given order.
 void DataParallel::order_units() {
   std::vector<FlatUnit*> order;
   for (const auto& unit : units_) {
@@ -252,7 +254,8 @@ void DataParallel::order_units() {
       shards_.back().gradient->check = [this, chunk = static_cast<size_t>(unit->chunk())] {
         sync_.check_reduced(chunk);
       };
-      // With experts in stage 0, every rank of buffer->ranks() has a copy; the norm counts one.
+      // With experts in stage 0, every rank of buffer->ranks() has a copy of the gradient. Only one
+      // of them counts in the norm.
       if (options_.stage == 0 && shared_.groups.experts != nullptr) {
         shards_.back().counts = buffer->ranks().rank() == 0;
         shards_.back().repeats = !shards_.back().counts;
@@ -286,7 +289,7 @@ void DataParallel::set_gradient_flags(const std::vector<bool>& flags) {
   sync_.for_each_flag([&](bool& flag) { flag = flags.at(next++); });
 }
 
-// Ranks that hold parts of this tensor rank's gradient; null: this rank has all of it.
+// Ranks that together hold the gradient of this tensor rank; null if this rank has all of it.
 ProcessGroup* DataParallel::gradient_holders() const {
   if (shared_.groups.stages != nullptr) return shared_.groups.stages->whole;
   return options_.stage > 0 || shared_.groups.experts != nullptr ? shared_.groups.shard : nullptr;
@@ -334,7 +337,7 @@ void DataParallel::keep_local_steps(offload::HostTier& tier, const LocalStepsOpt
 }
 
 double DataParallel::sum_over_ranks(double count) const {
-  shared_.context();  // throws if it has ended, as groups may have ended too
+  shared_.context();  // throws if the context has ended; the groups may have ended too
   double sum = count;
   for (ProcessGroup* group : {shared_.groups.shard, shared_.groups.replicate}) {
     if (group == nullptr) continue;
@@ -378,7 +381,7 @@ void DataParallel::reshard() {
   for (const auto& unit : units_) unit->reshard();
 }
 
-// Skips buffers that already have memory: another unit or the module itself allocated them.
+// Gives memory to a module's buffers, unless another unit or the module itself has done so.
 void DataParallel::bind_buffers(const Module& module) {
   for (Buffer* buffer : module.buffers()) {
     if (!buffer->needs_memory()) continue;

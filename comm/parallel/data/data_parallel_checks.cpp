@@ -17,7 +17,8 @@
 namespace shale::comm {
 namespace {
 
-// Refuses a host group for a device: it would treat device addresses as host addresses.
+// Refuses a group for host memory if the model is on a device. Such a group would use device
+// addresses as host addresses.
 void check_memory(const Context& context, ProcessGroup& group) {
   const bool on_device = context.device().type != DeviceType::kCpu;
   const bool for_device = &group.host() != &group;
@@ -34,7 +35,7 @@ void want(bool holds, const What&... what) {
   if (!holds) throw ConfigError(cat("data parallel: ", what...));
 }
 
-// Refuses hosts whose sums would not be those of one host. Collective.
+// Refuses a placement of ranks on hosts that gives sums other bits than one host. Collective.
 void check_order_of_hosts(ProcessGroup& group) {
   const std::vector<std::string> hosts = group.host().all_gather_bytes(host_identity(), "hosts");
   want(adds_in_rank_order(hosts),
@@ -138,7 +139,7 @@ void check_exchange(const ShardGroups& groups, const std::vector<UnitPlan>& plan
   }
 }
 
-// Ranks with different models would add gradients of different parameters.
+// Refuses different models, because ranks would add gradients of different parameters.
 void compare_ranks(const ShardGroups& groups, const DataParallelOptions& options,
                    const std::vector<UnitPlan>& plans, const UnitOptions& unit) {
   std::string text;

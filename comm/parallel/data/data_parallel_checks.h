@@ -10,12 +10,12 @@ namespace shale::comm {
 
 // Checks of DataParallel. They throw ConfigError unless stated otherwise.
 
-// Refuse options of a model, or of a unit, that are incompatible with each other or with the
-// groups. Throw InternalError if the host tier belongs to another device.
+// Refuses options of a model, or of a unit, that are incompatible with each other or with the
+// groups. Throws InternalError if the host tier belongs to another device.
 void check_options(const ShardingContext& shared, const DataParallelOptions& options);
 
-// Returns true if sums over ranks on these hosts, one host name for each rank, are the same tree as
-// on one host: each host has the same power of two of consecutive ranks (process_group.h).
+// Returns true if sums over the ranks are the same tree as on one host. hosts: the host of each
+// rank. Each host must have the same number of consecutive ranks, a power of two (process_group.h).
 bool adds_in_rank_order(std::span<const std::string> hosts);
 void check_unit_options(const ShardingContext& shared, const UnitOptions& options);
 // Refuses tensor-parallel layers if the groups have no ShardGroups::tensor.

@@ -17,7 +17,7 @@ FlatBuffer::FlatBuffer(ShardingContext& shared, std::string name, const BufferTr
 }
 
 void FlatBuffer::detach() {
-  if (spec_.gathers_fp8()) values_.unbind();  // unbinds codes that are about to be freed
+  if (spec_.gathers_fp8()) values_.unbind();  // parameters must not refer to freed codes
   if (gradient_) gradient_->detach();
 }
 

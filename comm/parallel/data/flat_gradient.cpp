@@ -33,7 +33,8 @@ void GradientReduction::start_repeated(const Tensor& grad) {
   ProcessGroup& group = *shared.groups.tensor;
   if (group.size() == 1) return;
   repeated_ = group.all_reduce_sum(grad, shared.collective(spec_.name, Traffic::kGradients));
-  // Waits now if no later collective can wait for this sum, or if kernels read it first.
+  // Wait now if kernels read this sum before the next collective, or if there is no later
+  // collective, which could wait for it.
   if (spec_.ranks().size() == 1 || spec_.row_parts() > 1 || spec_.reduces_codes()) {
     shared.wait(std::exchange(repeated_, Work()));
   }
@@ -53,8 +54,9 @@ void GradientReduction::start(const Tensor& whole, const Tensor& sum) {
   sum_ = sum;
 }
 
-// Starts the sum of a buffer. With an owner, deterministic groups (NCCL) use an all-reduce, which
-// has the bits of stage 0; other groups use a reduction to the owner, which sends half as much.
+// Starts the sum of a buffer. A buffer with an owner needs the sum on that rank only, and a
+// reduction to it sends half as much as an all-reduce. Deterministic groups (NCCL) use an
+// all-reduce anyway, because it has the bits of stage 0.
 Work GradientReduction::start_sum(const Tensor& whole, const Tensor& sum,
                                   const CollectiveOptions& options) {
   ProcessGroup& group = spec_.ranks();
@@ -147,7 +149,7 @@ void FlatGradient::add_over(ProcessGroup& stages) {
   const Tensor& grad = shard_.grad;
   const bool on_device = &grad.context() == &shared.context();
   if (grad.numel() > 0) {
-    // Uses a parameter's name as the tag, because the buffer's name differs between stages.
+    // Use a parameter's name as the tag, because the buffer's name differs between pipeline stages.
     const std::string tag = spec_.layout.entries.front().parameter->full_name();
     CollectiveOptions options = shared.collective(tag, Traffic::kGradients);
     if (!on_device) options.stream = nullptr;
@@ -159,10 +161,10 @@ void FlatGradient::add_over(ProcessGroup& stages) {
   if (shard_.fence != nullptr) shard_.fence->gradient_complete({});
 }
 
-// Informs an optimizer that steps the shard off the device: it may fetch the gradient now, or after
-// `arrived` if the gradient is in host memory.
+// Tells an optimizer that updates the shard on the host that it may fetch the gradient: now, or
+// after `arrived` if the gradient is in host memory.
 void FlatGradient::tell_complete(const Event& arrived) {
-  if (spec_.traits.use != TableUse::kOnly) return;  // a tied use's gradient is still to be added
+  if (spec_.traits.use != TableUse::kOnly) return;  // the other use's gradient is still missing
   if (!told_complete_ && shard_.fence != nullptr) shard_.fence->gradient_complete(arrived);
   told_complete_ = true;
 }

@@ -10,7 +10,7 @@
 namespace shale::comm {
 namespace {
 
-// Format in which a parameter is gathered unless it is persistent; kPlain: its own dtype.
+// Format in which a parameter is gathered, if it is not persistent. kPlain: its own dtype.
 Operands gathered_as(const ShardingContext& shared, const UnitOptions& options,
                      const Parameter& parameter) {
   const bool may_be_fp8 = shared.options.gather_fp8 && options.offload.tier == nullptr &&
@@ -45,7 +45,7 @@ FlatUnit::FlatUnit(ShardingContext& shared, const UnitPlan& plan, const UnitOpti
            .repeated = parameter->sharding.share == Share::kReplicate,
            .of_experts = parameter->sharding.is_of_experts,
            .offload = parameter->trainable ? options.offload : UnitOffload{},
-           // Codes apply to matrices alone: vectors are small, and sensitive to quantization.
+           // Only matrices are sent as codes. Vectors are small, and sensitive to quantization.
            .in_codes = (shared.options.gather_code || shared.options.reduce_code) &&
                        parameter->trainable && !persistent && parameter->shape.ndim() > 1,
            .operands = persistent ? Operands::kPlain : gathered_as(shared, options, *parameter)}]

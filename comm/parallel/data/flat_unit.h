@@ -23,9 +23,9 @@ class FlatUnit {
   const std::string& name() const { return name_; }
   Module& module() const { return module_; }
   const std::vector<std::unique_ptr<FlatBuffer>>& buffers() const { return buffers_; }
-  // Gradients of the trainable buffers, followed by that of apart(), if there is one.
+  // Gradients of the trainable buffers. The last one is that of apart(), if there is one.
   const std::vector<FlatGradient*>& gradients() const { return gradients_; }
-  // Gradients of the second uses of tied tables; null: the unit has none.
+  // Gradients of the second uses of tied tables; null if the unit has none.
   ApartGradient* apart() const { return apart_.get(); }
   const std::vector<Parameter*>& parameters() const { return parameters_; }  // in declaration order
   bool trainable() const { return !gradients_.empty(); }
@@ -40,13 +40,13 @@ class FlatUnit {
   void reshard();
   void reshard_after_forward();
 
-  // Units to gather when this unit is reached; empty: the next units in the recorded order.
+  // Units to gather ahead when this unit is reached. Empty: the next units in the recorded order.
   std::vector<FlatUnit*> forward_prefetch, backward_prefetch;
 
   // See FlatGradient.
   void prepare_backward();
   void begin_backward();
-  // Called when the gradient of a parameter is complete. Returns true if it is the unit's last.
+  // Called when a parameter's gradient is complete. Returns true for the last one of the unit.
   bool gradient_ready(const FlatEntry& entry);
   bool ready() const { return unreached_.empty(); }
   // True if the gradients of this backward have been passed to a reduction.

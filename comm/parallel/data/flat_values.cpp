@@ -11,7 +11,7 @@ FlatValues::FlatValues(const BufferSpec& spec, OptimShard& shard)
     : spec_(spec), shard_(shard), coded_(spec), fp8_(spec, shard) {
   ShardingContext& shared = spec_.shared;
   const BufferTraits& traits = spec_.traits;
-  // Decoded values are too inexact to serve as masters.
+  // Values that were decoded from codes are too inexact to serve as masters.
   const bool has_master = traits.trainable && (traits.compute != DType::kF32 || spec_.offloaded() ||
                                                spec_.gathers_codes());
   Context& device = shared.context();
@@ -31,7 +31,7 @@ FlatValues::FlatValues(const BufferSpec& spec, OptimShard& shard)
     }
   }
   if (spec_.offloaded()) shard_.fence = std::make_shared<StepFence>();
-  // Stage 0 shards nothing, so there the peers are the tensor ranks.
+  // Stage 0 shards nothing, so in stage 0 the peers are the tensor ranks.
   if (spec_.is_sharded() || shared.options.stage == 0) shard_.peers = shared.peers;
   shard_.all_peers = shared.all_peers;
   if (!spec_.is_sharded()) return;
@@ -41,9 +41,10 @@ FlatValues::FlatValues(const BufferSpec& spec, OptimShard& shard)
   };
   shard_.changed = [this] {
     set_stale();
-    // An offloaded step may still be running: its gather starts at the first use of the values.
+    // An offloaded optimizer step may still run, so its gather starts at the first use of the
+    // values.
     if (!spec_.shards_values() && !spec_.offloaded()) start_unshard();
-    // Starts the exchange of maxima before all gathers, so that no gather waits for it.
+    // Start the exchange of the largest values before all gathers, so that no gather waits for it.
     if (spec_.gathers_fp8()) fp8_.start_exchange();
   };
 }
@@ -77,7 +78,7 @@ void FlatValues::masters_changed() {
   }
 }
 
-// Uploads masters to `part` on the device, rounded to the compute dtype.
+// Uploads the masters to `part`, which is on the device, rounded to its dtype.
 Event FlatValues::upload_masters(const Tensor& part) {
   offload::HostTier& tier = *spec_.traits.offload.tier;
   tier.acquire(shard_.master);
@@ -97,7 +98,8 @@ Event FlatValues::upload_masters(const Tensor& part) {
 
 void FlatValues::fetch_masters() {
   const bool fetches = spec_.offloaded() && spec_.shards_values() && !shard_.compute.defined();
-  // While an optimizer step is running, the optimizer has fetched the masters.
+  // The masters are not needed if the gather is done or running, or if it reads small_shard_. An
+  // optimizer step that is running has fetched the masters itself.
   if (!fetches || ready_ || gathering_ || small_shard_.defined()) return;
   spec_.traits.offload.tier->prefetch(shard_.master);
 }
@@ -133,8 +135,8 @@ void FlatValues::unbind() {
   for (const FlatEntry& entry : spec_.layout.entries) entry.parameter->unbind();
 }
 
-// Returns this rank's input to the gather: its shard, if that has the right dtype, or its part of
-// values_, which it fills from the masters.
+// Returns this rank's input to the gather. It is the shard, if that has the right dtype. Otherwise
+// it is this rank's part of values_, written from the masters.
 Tensor FlatValues::gather_input() {
   if (small_shard_.defined()) return small_shard_;
   if (!spec_.layout.owner && spec_.shards_values()) {
@@ -145,7 +147,7 @@ Tensor FlatValues::gather_input() {
   if (!spec_.shards_values() || part.numel() == 0) return part;
   if (spec_.offloaded()) {
     upload_masters(part).hold_back(gather_stream());
-  } else if (shard_.master.dtype() == part.dtype()) {  // for example codes of frozen weights
+  } else if (shard_.master.dtype() == part.dtype()) {  // such as codes of frozen weights
     kernels::copy(part.exec(), {.x = shard_.master, .y = part});
   } else {
     kernels::axpby(part.exec(), {.a = shard_.master, .y = part});
@@ -153,12 +155,12 @@ Tensor FlatValues::gather_input() {
   return part;
 }
 
-// An offloaded optimizer step (runtime/offload) may still be writing the values or the masters.
+// Waits for an offloaded optimizer step (runtime/offload), which may write values or masters.
 void FlatValues::wait_for_step() const {
   if (shard_.fence != nullptr) shard_.fence->wait(spec_.shared.context().exec().stream);
 }
 
-// Stream of this buffer's gathers: work that is queued on it afterwards waits for them.
+// Stream on which this buffer is gathered. Work that is queued on it later waits for the gather.
 void* FlatValues::gather_stream() const {
   const ShardingContext& shared = spec_.shared;
   return spec_.offloaded() ? shared.gathers->handle() : shared.context().exec().stream;
@@ -178,7 +180,7 @@ void FlatValues::start_unshard() {
   if (!spec_.gathers_fp8()) allocate_values();
   CollectiveOptions options = spec_.shared.collective(spec_.name, Traffic::kParameters);
   if (spec_.offloaded()) {
-    // The gather waits for queued work that may still use the memory of its result.
+    // The gather must wait for queued work that still uses the memory into which it writes.
     spec_.traits.offload.tier->computed().hold_back(gather_stream());
     options.stream = gather_stream();
   }
@@ -203,7 +205,7 @@ void FlatValues::wait_for_gather() {
   spec_.shared.wait(gather);
   coded_.decode(values_);
   if (!spec_.offloaded()) return;
-  // The compute stream waits for this gather alone: later gathers on that stream may be prefetches.
+  // Make the compute stream wait for this gather only. Later ones on its stream may be prefetches.
   gather.hold(spec_.shared.context().exec().stream);
   gathered_.hold_back(spec_.shared.context().exec().stream);
 }

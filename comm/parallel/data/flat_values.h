@@ -6,26 +6,26 @@
 
 namespace shale::comm {
 
-// Values and f32 masters of a flat buffer: gathers the values from the masters of all ranks and
-// frees them (see FlatBuffer). While values are not up to date the parameters have no memory: using
-// one is an error.
+// Values and f32 masters of a flat buffer. Gathers the values from the masters of all ranks, and
+// frees them (see FlatBuffer). While values are out of date, the parameters have no memory, and
+// using them is an error.
 class FlatValues {
  public:
-  // Allocates the masters and passes them to `shard`. Both arguments outlive this.
+  // Allocates the masters and passes them to `shard`. Both arguments must outlive this object.
   FlatValues(const BufferSpec& spec, OptimShard& shard);
   ~FlatValues() { let_go(std::move(gather_)); }
   void write_initial();
 
-  void fetch_masters();  // prefetches from disk, so that start_unshard() need not wait
-  void start_unshard();  // starts the gather, unless values are up to date or being gathered
-  void unshard();        // start_unshard() and wait: the parameters can be used
-  // Frees what stage 3 gathered. to_small_group: keeps a shard of ShardGroups::reshard, and keeps
-  // buffers with an owner whole.
+  void fetch_masters();  // prefetches masters from disk, so that start_unshard() need not wait
+  void start_unshard();  // starts the gather, unless it is running or values are up to date
+  void unshard();        // calls start_unshard() and waits; then the parameters can be used
+  // Frees what stage 3 gathered. to_small_group: keeps this rank's shard of ShardGroups::reshard; a
+  // buffer with an owner is kept whole.
   void reshard(bool to_small_group);
   // Call after changing this rank's masters without the optimizer.
   void masters_changed();
-  // Waits for an optimizer step that is still running off the device. Call it before using values
-  // or masters in other ways than by unshard().
+  // Waits for an optimizer step on the host. Call it before using values or masters without
+  // unshard().
   void wait_for_step() const;
   void unbind();  // the parameters have no memory afterwards
 
@@ -42,8 +42,8 @@ class FlatValues {
 
   const BufferSpec& spec_;
   OptimShard& shard_;
-  Tensor values_;       // whole values in the compute dtype; with fp8 gathers, only on request
-  Tensor small_shard_;  // shard of ShardGroups::reshard, in the compute dtype or in fp8
+  Tensor values_;       // whole values in the compute dtype; with fp8 gathers, only if read
+  Tensor small_shard_;  // this rank's shard of ShardGroups::reshard, in the compute dtype or in fp8
   bool ready_ = false;
   bool gathering_ = false;
   CodedGather coded_;

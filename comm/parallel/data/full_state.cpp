@@ -9,10 +9,10 @@
 namespace shale::comm {
 namespace {
 
-// Maximum elements in transfer, over all ranks.
+// Maximum number of elements that are transferred at once, over all ranks.
 constexpr int64_t kPieceElements = int64_t{1} << 22;
 
-// Codes of frozen weights are handled as numbers from 0 to 255 (nn/frozen.h).
+// Copies values to a tensor. Codes of frozen weights are numbers from 0 to 255 (nn/frozen.h).
 Tensor from_numbers(Context& context, std::span<const float> values, DType dtype) {
   if (dtype != DType::kU8) {
     return from_host<float>(context, values, {std::ssize(values)});
@@ -60,7 +60,7 @@ void fill_span(const OptimSpan& span, const DataParallel::FillRows& fill, std::s
 
 FullState::FullState(DataParallel& parallel, std::optional<int> root)
     : parallel_(parallel), root_(root) {
-  parallel.shared().context();  // throws if it has ended, as groups may have ended too
+  parallel.shared().context();  // throws if it has ended; then the groups may have ended
 }
 
 // Index of the root rank among all ranks of `experts` and `expert_shard`, in mesh order.
@@ -70,7 +70,7 @@ int FullState::place_among_experts() const {
   return *root_ * tensor + (tensor > 1 ? *root_ : 0);
 }
 
-// Rank of the root in the group that shares this buffer; none: all ranks receive.
+// Rank of the root in the group that shares this buffer; nullopt: all ranks receive the values.
 std::optional<int> FullState::root_of(const FlatBuffer& buffer) const {
   if (!root_ || !buffer.spec().traits.of_experts) return root_;
   return place_among_experts() / parallel_.shared().groups.experts->size();
@@ -115,15 +115,16 @@ View FullState::read_here(const Parameter& parameter) {
   return {};
 }
 
-// Assembles a parameter from tensor or expert shards, on the ranks that received a shard's values.
-// These ranks have the same index in each shard group, so they form a group.
+// Assembles a parameter from the shards of tensor or expert ranks. Only ranks that received the
+// values of their shard take part. They have the same rank in each shard group, so they form a
+// group.
 View FullState::join_shards(const Parameter& parameter) {
   const Sharding& sharding = parameter.sharding;
   const ShardGroups& groups = parallel_.shared().groups;
   ProcessGroup& group = (sharding.is_of_experts ? groups.experts : groups.tensor)->host();
   const bool has_part = receives(*parallel_.place_of(parameter).buffer);
   const bool is_cut = sharding.share == Share::kShard;
-  std::vector<float> own;  // values of this process's tensor ranks
+  std::vector<float> own;  // shards of the tensor ranks in this process
   const auto count = static_cast<int64_t>(is_cut ? parameter.peers.size() : 1);
   const int64_t numel =
       part_shape(parameter.whole,
@@ -178,8 +179,8 @@ View FullState::read_local(const Parameter& parameter) {
   return make_view(values_.data() + entry->offset, parameter.shape);
 }
 
-// Reads a parameter from a buffer that every rank has whole: f32 masters in host memory where they
-// are, others from a copy.
+// Reads a parameter from a buffer that every rank has whole. Returns the f32 masters themselves if
+// they are in host memory, otherwise a copy.
 View FullState::read_whole(const FlatBuffer& buffer, const FlatEntry& entry, const Shape& shape) {
   gathered_ = nullptr;
   buffer.values().wait_for_step();
@@ -214,7 +215,7 @@ void FullState::gather(const FlatBuffer& buffer) {
   }
 }
 
-// Gathers elements [begin, begin + count) of every rank's shard, or of the owner's.
+// Gathers elements [begin, begin + count) of every rank's shard, or of the owner's buffer.
 void FullState::gather_piece(const FlatBuffer& buffer, int64_t begin, int64_t count) {
   ShardingContext& shared = parallel_.shared();
   ProcessGroup& group = buffer.ranks();
@@ -256,7 +257,7 @@ void FullState::gather_piece(const FlatBuffer& buffer, int64_t begin, int64_t co
   }
 }
 
-// Returns a piece of this rank's master: f32, in the memory of the model's device.
+// Returns elements [begin, begin + count) of this rank's master: f32, on the model's device.
 Tensor FullState::piece_of(const FlatBuffer& buffer, int64_t begin, int64_t count) const {
   Context& context = parallel_.shared().context();
   const Tensor part = vector_slice(buffer.master(), begin, count);

@@ -8,22 +8,22 @@
 
 namespace shale::comm {
 
-// Reader of whole, unsharded parameter values in host memory: f32 masters, or the stored values of
-// frozen parameters. When the first parameter of a unit is requested, the ranks gather the whole
-// unit: f32 masters of CPU ranks at once, others in pieces of some MiB. It is kept until another
-// unit is requested. Requests in about model order thus move each unit once. Tensor and expert
-// shards come from their ranks.
+// Reads whole, unsharded parameter values in host memory: f32 masters, or the stored values of
+// frozen parameters. The first request for a parameter of a unit makes the ranks gather the whole
+// unit. f32 masters of CPU ranks are gathered at once, others in pieces of some MiB. The unit is
+// kept until a parameter of another unit is requested. Requests in about model order therefore move
+// each unit once. Shards of tensor-parallel layers and of experts come from their ranks.
 class FullState {
  public:
-  // root: the rank of the shard group, and of ShardGroups::tensor, that gets the values; none: all
+  // root: the rank in the shard group and in ShardGroups::tensor that gets the values; nullopt: all
   // ranks. `parallel` must outlive this object and must not be trained during its lifetime.
   explicit FullState(DataParallel& parallel, std::optional<int> root = {});
 
   // Returns dense f32 values in the shape of Parameter::whole, valid until the next call. They may
   // be the masters themselves: do not change them. Ranks that get no values get a view without
   // data. A process with several tensor ranks passes the parameter of the first of these ranks.
-  // Collective: all ranks, also of other stages, request the same parameters in one order. Throws
-  // InternalError for a parameter that is not part of the model.
+  // Throws InternalError for a parameter that is not part of the model. Collective: all ranks, also
+  // of other pipeline stages, request the same parameters in the same order.
   View read(const Parameter& parameter);
 
  private:
@@ -41,10 +41,10 @@ class FullState {
 
   DataParallel& parallel_;
   const std::optional<int> root_;
-  const FlatBuffer* gathered_ = nullptr;  // buffer in values_; null: values_ has one parameter
+  const FlatBuffer* gathered_ = nullptr;  // buffer in values_; null: values_ has a single parameter
   bool at_once_ = false;                  // shards are gathered into values_ directly
   std::vector<float> values_;
-  std::vector<float> staged_;  // one piece of the shards of all ranks, copied from the device
+  std::vector<float> staged_;  // one piece of all ranks' shards, copied from the device
   std::vector<float> whole_;   // a parameter assembled from shards
 };
 

@@ -127,7 +127,7 @@ void UnshardedGradient::complete() {
   if (!whole_.defined()) allocate();
   fill_missing();
   for_each_flag([](bool& has_value) { has_value = true; });
-  // If no copy has a tensor, whole_ already has the gradients of all row parts.
+  // If no copy has a tensor, whole_ already has the gradients of all rows.
   const auto defined = [](const Tensor& grad) { return grad.defined(); };
   if (std::none_of(of_copies_.begin(), of_copies_.end(), defined)) return;
   for (size_t part = 1; part < spec_.row_parts(); ++part) {
@@ -213,12 +213,12 @@ void GradientAccumulator::set_has_sum() {
 bool GradientAccumulator::must_keep() {
   if (spec_.shards_gradients()) return false;
   if (spec_.is_sharded()) return has_sum() && !kept_.defined();
-  if (!has_gradient()) is_sum_ = false;  // zero_grad() has cleared the sum
+  if (!has_gradient()) is_sum_ = false;  // zero_grad() was called since the sum was made
   return is_sum_;
 }
 
 void GradientAccumulator::keep() {
-  if (!spec_.is_sharded()) unsharded_.fill_missing();  // parts for which zero_grad() was called
+  if (!spec_.is_sharded()) unsharded_.fill_missing();  // zeroes parts cleared by zero_grad()
   fill_zeroed();
   const Tensor& sum = shard_.grad;
   kept_ = empty(spec_.shared.context(), sum.shape(), sum.dtype(), MemoryTag::kGradient,
@@ -228,7 +228,7 @@ void GradientAccumulator::keep() {
   unsharded_.set_to_zero();
 }
 
-// While a sum is kept, a parameter lacks a value only if zero_grad() was called for it.
+// Clears parts of the kept sum for which zero_grad() was called: parameters without a value.
 void GradientAccumulator::drop_zeroed() {
   if (!kept_.defined()) return;
   if (spec_.is_sharded()) {
@@ -279,11 +279,11 @@ void GradientAccumulator::add(const Tensor& sum) {
     add_sum(sum);
   }
   if (!spec_.sums_everywhere()) unsharded_.free();
-  // In a reproducible run more backwards follow, which add to the unsharded gradient.
+  // In a reproducible run more backwards follow, and add to the unsharded gradient.
   if (kept_.defined() && !spec_.is_sharded()) unsharded_.set_to_zero();
 }
 
-// Adds `sum` to the sum of the step's earlier backwards, which is the left operand in every stage.
+// Adds `sum` to the sum of the step's earlier backwards, the left operand in every stage.
 void GradientAccumulator::add_sum(const Tensor& sum) {
   if (host_ != nullptr) {
     fill_zeroed();

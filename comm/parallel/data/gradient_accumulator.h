@@ -11,16 +11,16 @@
 
 namespace shale::comm {
 
-// Gradient of a whole buffer as computed by backward on this rank: each parameter's gradient is
-// accumulated in its part of one tensor. In stages 0 and 1 the tensor always exists, in stages 2
-// and 3 from the first gradient of a backward to the end of its reduction.
+// Gradient of a whole buffer as backward computes it on this rank. Each parameter's gradient is
+// accumulated in its part of one tensor. In stages 0 and 1 the tensor always exists. In stages 2
+// and 3 it exists from the first gradient of a backward to the end of its reduction.
 //
-// If parameters have copies (Parameter::copies), each of which gets the gradient of some of the
-// rows, every copy is a separate tensor until the copies are added.
+// Parameters may have copies (Parameter::copies), each of which gets the gradient of some of the
+// rows. Then every copy has a separate tensor until the copies are added.
 class UnshardedGradient {
  public:
-  // before_first: called in stages 0 and 1 when the first gradient after unbind() arrives; it calls
-  // bind(). Throws InternalError for a parameter that is already in another buffer.
+  // before_first: called in stages 0 and 1 when the first gradient after unbind() arrives; must
+  // call bind(). Throws InternalError for a parameter that is already in another buffer.
   UnshardedGradient(const BufferSpec& spec, const std::function<void()>& before_first);
   void detach();  // disconnects the parameters from this object
 
@@ -37,8 +37,8 @@ class UnshardedGradient {
   bool has_any_value() const;
 
   void fill_missing();  // zeroes parts without a value
-  void set_to_zero();   // zeroes all parts; they count as values
-  void complete();      // gives all parts a value: zero if no backward has reached them
+  void set_to_zero();   // zeroes all parts and marks them as having a value
+  void complete();  // marks all parts as having a value; zeroes those that no backward has reached
   void add_copies();    // adds the copies to the whole as a binary tree
   void free();          // marks all parts as without value; frees the memory in stages 2 and 3
 
@@ -52,7 +52,8 @@ class UnshardedGradient {
   const BufferSpec& spec_;
   Tensor whole_;
   std::vector<Tensor> of_copies_;
-  std::vector<size_t> parts_ready_;  // completed parts per entry, in this backward
+  // for each entry: parts (Parameter::copies) that are complete in this backward
+  std::vector<size_t> parts_ready_;
 };
 
 // Accumulates the reduced gradients of a step's backwards in the gradient of the shard.
@@ -62,7 +63,7 @@ class UnshardedGradient {
 // the new sum to the copy.
 class GradientAccumulator {
  public:
-  // Sets the gradient of `shard`. All arguments outlive this.
+  // Sets the gradient of `shard`. All arguments must outlive this object.
   GradientAccumulator(const BufferSpec& spec, OptimShard& shard, UnshardedGradient& unsharded);
 
   // True if the unsharded gradient holds a sum over ranks, to which no local gradient may be added.
@@ -74,12 +75,13 @@ class GradientAccumulator {
   // Adds the sum of a finished reduction, which is in destination(), to the sum of the step.
   void add(const Tensor& sum);
   void finish_step();  // completes the gradient after the last reduction
-  // Event at which the gradient is complete; nullopt: finish_step() must complete it.
+  // Event after which the gradient is complete; nullopt if only finish_step() completes it.
   std::optional<Event> completion() const;
 
   bool has_gradient() const;
   void clear();  // marks all gradients as absent
-  // Visits flags of the shard and its parameters: if a gradient exists; if it is a sum over ranks.
+  // Visits flags of the shard and of its parameters, which say if a gradient exists and if it is a
+  // sum over ranks.
   void for_each_flag(const std::function<void(bool&)>& visit);
 
  private:
@@ -94,7 +96,7 @@ class GradientAccumulator {
   OptimShard& shard_;
   UnshardedGradient& unsharded_;
   Tensor kept_;          // stages 0, 1: sum of the finished backwards of this step
-  bool is_sum_ = false;  // stage 0: the unsharded gradient, if present, is a sum over ranks
+  bool is_sum_ = false;  // stage 0: the unsharded gradient is a sum over ranks, if it has a value
   std::unique_ptr<HostGradient> host_;  // null: the gradient is on the device
   GradientCounter counter_;             // sums gradients in reproducible runs
 };

@@ -13,7 +13,7 @@ void GradientCounter::add(const Tensor& gradient) {
   for (; level < levels_.size() && levels_[level].defined(); ++level) {
     Tensor sum = std::move(levels_[level]);
     levels_[level] = Tensor();
-    // The sum of earlier gradients is the left operand.
+    // The sum of earlier gradients must be the left operand.
     kernels::axpby(sum.exec(), {.a = sum, .b = carry.defined() ? carry : gradient, .y = sum});
     carry = std::move(sum);
   }

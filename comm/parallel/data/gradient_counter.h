@@ -6,13 +6,14 @@
 
 namespace shale::comm {
 
-// Adds gradients one after another in the order of a binary tree. It holds one partial sum per
-// level, like the bits of a binary counter: after 2^n gradients there is one, the root.
+// Adds gradients in the order of a binary tree, one after another. It holds one partial sum per
+// level of the tree, like the bits of a binary counter. After 2^n gradients there is only one, the
+// root.
 class GradientCounter {
  public:
-  // Copies gradients that must be kept. All gradients are vectors of one length and dtype.
+  // Adds a gradient; copies it to keep it. All gradients are vectors of the same length and dtype.
   void add(const Tensor& gradient);
-  // Returns the root and empties the counter. Throws InternalError, naming `what`, unless 2^n
+  // Returns the sum and empties the counter. Throws InternalError, naming `what`, unless 2^n
   // gradients were added.
   Tensor take(std::string_view what);
 

@@ -11,7 +11,7 @@ namespace shale::comm {
 
 GradientSync::GradientSync(ShardingContext& shared, UnitGathers& gathers)
     : shared_(shared), gathers_(gathers), reductions_(shared.options.overlap) {
-  // Limits pending reductions to one, which overlaps with the next unit's gradient computation.
+  // Allow one pending reduction, which overlaps with the computation of the next unit's gradients.
   if (shared.options.stage >= 2) {
     shared.before_gradient = [this] { reductions_.finish(/*leave=*/1); };
   }
@@ -64,7 +64,7 @@ void GradientSync::begin_backward(bool last, int chunk) {
   last_ = last;
 }
 
-// Makes only reversible changes: the backward that begins may belong to another model.
+// Changes only what can be undone, because the backward that begins may belong to another model.
 void GradientSync::backward_begins() {
   reached_ = false;
   for (FlatUnit* unit : chunk().units) unit->prepare_backward();
@@ -101,7 +101,7 @@ void GradientSync::backward_ends() {
   chunk_ = 0;
 }
 
-// Starts the unit's reduction: no module use earlier in forward can add to its gradients any more.
+// Starts the unit's reduction, because this backward adds nothing more to the unit's gradients.
 void GradientSync::after_last_backward(FlatUnit& unit) {
   if (reduces() && unit.trainable() && !unit.reduced()) reductions_.start(unit);
 }

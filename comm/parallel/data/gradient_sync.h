@@ -11,7 +11,7 @@
 
 namespace shale::comm {
 
-// Gradient synchronisation over the backwards of a step: decides which model and chunk a backward
+// Synchronises gradients over the backwards of a step. Decides which model and chunk a backward
 // belongs to, when units are reduced, and whether all ranks end with the same gradients.
 class GradientSync {
  public:
@@ -19,10 +19,10 @@ class GradientSync {
   GradientSync(ShardingContext& shared, UnitGathers& gathers);
 
   void add_unit(FlatUnit& unit);
-  // Sets all units, in the order in which forward most likely reaches them.
+  // Sets all units, in the order in which forward probably reaches them.
   void set_order(const std::vector<FlatUnit*>& order);
 
-  // For begin_backward() to finish_gradients(), see DataParallel.
+  // See DataParallel.
   void begin_backward(bool last, int chunk);
   void set_no_sync(bool no_sync);
   void finish_gradients();
@@ -40,13 +40,13 @@ class GradientSync {
   void after_last_backward(FlatUnit& unit);
 
  private:
-  // Units that one backward reaches together, and the state of their backwards since the last step.
+  // The units that one backward reaches, and the state of their backwards since the last step.
   struct Chunk {
     std::vector<FlatUnit*> units;
     std::vector<FlatUnit*> order;  // order in which gradients are reduced
     bool reduced = false;
     bool has_local = false;  // has gradients that were not reduced
-    int64_t in_tree = 0;     // reproducible run: number of backwards of the current loss
+    int64_t in_tree = 0;     // number of backwards of the current loss, for a reproducible tree
   };
   Chunk& chunk() { return chunks_[chunk_]; }
   const Chunk& chunk() const { return chunks_[chunk_]; }
@@ -65,7 +65,7 @@ class GradientSync {
   std::vector<FlatUnit*> units_;
   std::vector<Chunk> chunks_ = std::vector<Chunk>(1);
 
-  // State of the current backward, or between two backwards, of the next one.
+  // State of the current backward. Between two backwards: state of the next one.
   size_t chunk_ = 0;        // index in chunks_
   bool announced_ = false;  // begin_backward() announced this backward
   bool reached_ = false;    // the backward belongs to this model

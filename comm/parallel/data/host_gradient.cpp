@@ -7,7 +7,7 @@ namespace shale::comm {
 void HostGradient::add(const Tensor& part, bool first) {
   settle();
   if (!first) to_add_ = tier_.allocate(part.numel(), part.dtype(), MemoryTag::kGradient, name_);
-  // If the sum is stored on disk, it is in memory only while it is written.
+  // If the sum is stored on disk, its memory exists only while it is written.
   if (first) tier_.acquire(sum_, /*fetch=*/false);
   arrived_ = tier_.download(part, first ? sum_ : to_add_, {tier_.computed()});
   if (!first || !tier_.on_disk()) return;

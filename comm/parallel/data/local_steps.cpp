@@ -52,7 +52,7 @@ LocalSteps::LocalSteps(DataParallel& parallel, offload::HostTier& tier,
                                 .momentum = zeros_in(tier, count, shard.name)}});
   }
   for (Tensor& staged : staged_) staged = zeros_in(tier, largest, "outer gradients");
-  for (Unit& unit : units_) {  // `before` is equal on all ranks, and so are the turns
+  for (Unit& unit : units_) {  // `before` is equal on all ranks, so `turn` is too
     if (options.in_turn && total > 0) {
       unit.turn = static_cast<int64_t>(static_cast<double>(options.every) *
                                        static_cast<double>(before) / static_cast<double>(total));
@@ -95,7 +95,8 @@ void LocalSteps::finish(int64_t done) {
   synchronise(ahead);
 }
 
-// Sends the sum of one unit while that of the next is prepared.
+// Adds the outer gradients of units over the replicas, and steps the units. Sends one unit while
+// the next one is prepared.
 void LocalSteps::synchronise(const std::vector<Unit*>& units) {
   const Unit* sent = nullptr;
   Tensor sent_delta;
@@ -124,7 +125,7 @@ Work LocalSteps::send(const Unit& unit, const Tensor& delta) {
       delta, {.tag = unit.shard.name, .async = true, .traffic = Traffic::kGradients});
 }
 
-// Performs the outer step of a unit. delta: the sum over the replicas.
+// Performs the outer step of a unit. delta: sum of the outer gradients over the replicas.
 void LocalSteps::step(const Unit& unit, const Tensor& delta) {
   if (delta.numel() == 0) return;
   const auto& [anchor, momentum] = unit.outer;
@@ -159,13 +160,13 @@ void LocalSteps::swap() {
   }
 }
 
-// Downloads the masters after all queued steps.
+// Downloads the masters, after all steps that are queued on the device.
 void LocalSteps::download(const Unit& unit, const Tensor& to) {
   if (to.numel() == 0) return;
   tier_.download(unit.shard.master, to, {tier_.computed()}).synchronize();
 }
 
-// Copies the anchor to the masters, after pending transfers of the masters.
+// Copies the anchor to the masters, after pending work that uses the masters.
 void LocalSteps::upload(const Unit& unit) {
   if (unit.shard.changing != nullptr) unit.shard.changing();
   if (unit.outer.anchor.numel() == 0) return;

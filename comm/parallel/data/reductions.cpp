@@ -11,7 +11,7 @@ void Reductions::begin_backward(const std::vector<FlatUnit*>& order, bool last) 
 
 void Reductions::start_ready() {
   while (next_ < order_.size() && order_[next_]->ready()) start(*order_[next_++]);
-  // Each rank finishes its own reductions when they are done: this needs no other rank.
+  // Each rank may finish its own reductions at any time, because this needs no other rank.
   while (!in_flight_.empty() && in_flight_.front()->reduction_done()) finish_first();
 }
 

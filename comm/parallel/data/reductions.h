@@ -8,21 +8,21 @@
 
 namespace shale::comm {
 
-// Reductions of the gradients of one backward. All ranks must start them in the same order: in the
-// order of the units, or in the caller's order if gathers already order the ranks.
+// Reductions of the gradients of one backward. All ranks must start them in the same order. This is
+// the order of the units, or the order of the calls if gathers already give it.
 class Reductions {
  public:
-  // overlap: reductions overlap with computation; false: each start waits for its reduction.
+  // overlap: reductions overlap with computation. false: each waits for its end when it starts.
   explicit Reductions(bool overlap) : overlap_(overlap) {}
 
-  // order: units that the backward may reach; last: last backward of its step.
+  // order: units that the backward may reach. last: it is the last backward of its step.
   void begin_backward(const std::vector<FlatUnit*>& order, bool last);
-  // Starts the ready reductions that are next in order, and finishes those that are done.
+  // Starts reductions up to the first unit that is not ready. Finishes those that are done.
   void start_ready();
   void start(FlatUnit& unit);
   // Waits for all reductions except the last `leave` ones.
   void finish(size_t leave);
-  // Reduces the remaining units, as zeros if no backward reached them, and waits for all units.
+  // Reduces the remaining units, zeros where no backward reached them. Waits for all units.
   void flush();
 
  private:

@@ -11,7 +11,7 @@
 namespace shale::comm {
 namespace {
 
-// A part of the training state that peers have copies of.
+// A part of the training state that is equal on several ranks.
 struct Copy {
   const Parameter* parameter;
   Tensor values;  // contiguous tensor
@@ -83,7 +83,7 @@ uint64_t most_common(const std::vector<uint64_t>& hashes) {
                            [&](uint64_t a, uint64_t b) { return counts[a] < counts[b]; });
 }
 
-// Compares the copies over a group. `rank`: number of this rank in the error message.
+// Compares the copies over a group. `rank`: this rank's number in error messages.
 void compare(const std::vector<Copy>& copies, Context& context, ProcessGroup& group, int rank) {
   std::vector<uint64_t> mine = hashes_of(copies, context);
   mine.push_back(static_cast<uint64_t>(rank));

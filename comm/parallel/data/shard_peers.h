@@ -9,10 +9,11 @@ namespace shale::comm {
 // Gathers the vectors x of all ranks, in rank order; returns x itself if there is one rank.
 Tensor gather_norms(ShardingContext& shared, ProcessGroup& group, const Tensor& x);
 
-// Makes the communication of optimizers between the ranks that have parts of a matrix: shards and
-// tensor shards. Null if no matrix is divided. `shared` must outlive the result.
+// Returns the communication of optimizers between the ranks that have parts of a matrix: shards of
+// data parallelism and tensor shards. Null if no matrix is divided. `shared` must outlive the
+// result.
 std::shared_ptr<const ShardPeers> peers_over(ShardingContext& shared);
-// Makes the communication between all ranks that together have all experts, without sharding
+// Returns the communication between all ranks that together have all experts, for stage 0
 // (OptimShard::all_peers). Null if these are the ranks of peers_over().
 std::shared_ptr<const ShardPeers> all_peers_over(ShardingContext& shared);
 

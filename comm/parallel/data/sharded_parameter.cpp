@@ -11,7 +11,7 @@
 namespace shale::comm {
 namespace {
 
-// Index of the model, among those of the process's mesh ranks, that `parameter` belongs to.
+// Index of the model that has `parameter`, among those of the mesh ranks in this process.
 size_t model_of(const HostedModels& hosted, const Parameter& parameter) {
   const auto& models = hosted.models();
   const auto found = std::find(models.begin(), models.end(), &root_of(*parameter.owner));
@@ -27,7 +27,7 @@ bool is_on_this_stage(const PipelineStages* stages, const Parameter& first) {
          std::ranges::count(holders->second, stages->group->rank()) > 0;
 }
 
-// Returns the axes of mesh ranks, slowest first, with the default placement.
+// Returns a placement, without its kind, for each axis of several mesh ranks, slowest axis first.
 std::vector<Placement> axes_of(const ShardGroups& groups, const Sharding& sharding) {
   const int context_here = groups.hosted != nullptr ? groups.hosted->context() : 1;
   std::vector<Placement> axes = {
@@ -64,7 +64,7 @@ std::string to_string(const Placement& placement) {
 ShardedParameter::ShardedParameter(DataParallel& parallel, const Parameter& parameter)
     : parallel_(&parallel), parameter_(&parameter), first_(&parameter) {
   const ShardGroups& groups = parallel.shared().groups;
-  const Parameter* stored = &parameter;  // parameter with the memory that all context ranks share
+  const Parameter* stored = &parameter;  // copy with the memory that all context ranks share
   bool is_here = true;
   if (const HostedModels* const hosted = groups.hosted; hosted != nullptr) {
     const size_t tensor = model_of(*hosted, parameter) % static_cast<size_t>(hosted->tensor());
@@ -142,7 +142,7 @@ void ShardedParameter::distribute(const View& whole) const {
   }
   if (!(whole.shape == shape())) throw ShapeError(fail(whole.shape, shape()));
   if (!whole.contiguous()) throw ShapeError(fail("strided", "contiguous ones"));
-  std::vector<ShardedParameter> here;  // this parameter on each mesh rank of the process
+  std::vector<ShardedParameter> here;  // this parameter on each mesh rank in the process
   for (const Parameter* peer : first_->peers) here.emplace_back(*parallel_, *peer);
   if (here.empty()) here.emplace_back(*parallel_, *first_);
   for (const ShardedParameter& one : here) one.copy_from(whole.as<float>());

@@ -12,13 +12,14 @@ namespace shale::comm {
 struct Placement {
   enum class Kind : uint8_t {
     kReplicate,  // the ranks along the axis have the same elements
-    kShard,      // ranks have equal parts along `dim`, in rank order; with `groups` equal blocks
-                 // along `dim`, such as 3 for fused q, k and v, a part of each block
-    kRange,      // each process has a range of its part along the other axes, in row-major order;
-                 // unlike PyTorch's Shard(0), ranges may end inside a row, differ in length, and be
-                 // empty
-    kPartial,    // the tensor is the sum of the ranks' tensors
-    kSome,       // some ranks have the whole tensor, other ranks nothing
+    // Ranks have equal parts along `dim`, in rank order. With `groups` > 1 there are `groups` equal
+    // blocks along `dim`, such as 3 for fused q, k and v, and ranks have a part of each block.
+    kShard,
+    // Each process has a range of its part along the other axes, in row-major order. Unlike with
+    // PyTorch's Shard(0), ranges may end inside a row, differ in length, and be empty.
+    kRange,
+    kPartial,  // the tensor is the sum of the ranks' tensors
+    kSome,     // some ranks have the whole tensor, other ranks nothing
   };
   std::string axis = {};  // "replica", "pipeline", "shard", "context", "expert" or "tensor"
   int ranks = 1;          // number of mesh ranks along the axis
@@ -36,9 +37,10 @@ struct ElementRange {
   friend bool operator==(const ElementRange&, const ElementRange&) = default;
 };
 
-// A parameter of a sharded model as held by one mesh rank between two steps, like PyTorch's
-// DTensor. A handle: cheap to copy; valid as long as the model, which it does not keep alive. It is
-// not for ops: ops take Parameter::value, which is whole while the module runs.
+// A parameter of a sharded model as one mesh rank holds it between two steps, like PyTorch's
+// DTensor. It is a handle: cheap to copy, and valid as long as the model, which it does not keep
+// alive. It cannot be passed to ops, which take Parameter::value; that is whole while the module
+// runs.
 class ShardedParameter {
  public:
   // parameter: a parameter in the model of any mesh rank of this process, or of another pipeline
@@ -51,28 +53,29 @@ class ShardedParameter {
   // "expert" has parameter().shape.
   const Shape& shape() const { return parameter_->whole; }
 
-  // One placement for each axis of more than one mesh rank, slowest first. A parameter of
-  // distributed experts has the axis "expert" in place of "context" and "tensor"; its axis "shard"
-  // then has the ranks with the same experts.
+  // Returns one placement for each axis with more than one mesh rank, slowest axis first. A
+  // parameter of distributed experts has the axis "expert" in place of "context" and "tensor"; its
+  // axis "shard" then has the ranks with the same experts.
   std::vector<Placement> placements() const { return placements(/*of_gradient=*/false); }
   // Placements of the gradient that backward leaves in Parameter::value, before it is reduced.
   // After finish_gradients(), local_grad() has the placements of the parameter.
   std::vector<Placement> gradient_placements() const { return placements(/*of_gradient=*/true); }
 
-  // Range of local() among the elements of parameter().shape.
+  // Range of elements of parameter().shape that local() has.
   ElementRange local_range() const;
-  // This mesh rank's elements as [count]: f32 masters, or the values of a frozen parameter. Returns
-  // the memory itself, which is in host memory if offloaded and shared by all context ranks of the
-  // process. Call local_changed() after writing to it. Undefined if the rank has no elements.
+  // This mesh rank's elements as [count]: f32 masters, or the values of a frozen parameter.
+  // Undefined if the rank has no elements. Returns the memory itself, which is in host memory if it
+  // is offloaded; all context ranks in the process share it. Call local_changed() after writing to
+  // it.
   Tensor local() const;
   // Gradient of local(), as optimizers see it after finish_gradients(): [count], f32 or bf16.
   // Undefined if there is none.
   Tensor local_grad() const;
 
-  // Gathers all elements in shape(), f32 on the device, on every rank. Collective over all ranks
-  // that have parts of the model; call it outside of HostedRanks::run().
+  // Gathers all elements on every rank: f32, on the device, in shape(). Collective over all ranks
+  // that have parts of the model. Call it outside of HostedRanks::run().
   Tensor full() const;
-  // Sets the elements of all mesh ranks of this process from `whole`: f32 in host memory, in
+  // Sets the elements of all mesh ranks in this process from `whole`: f32 in host memory, in
   // shape(). Not collective, but every rank must call it before the parameter is used. Throws
   // ShapeError and DTypeError.
   void distribute(const View& whole) const;
@@ -88,7 +91,7 @@ class ShardedParameter {
   DataParallel* parallel_;
   const Parameter* parameter_;
   const Parameter* first_;                    // the parameter of the process's first mesh rank
-  std::optional<DataParallel::Place> place_;  // none: this rank has no part of the parameter
+  std::optional<DataParallel::Place> place_;  // nullopt: this rank has no part of the parameter
   bool is_sharded_ = false;  // the parameter is sharded over the axes "shard" and "context"
 };
 

@@ -8,8 +8,8 @@
 namespace shale::comm {
 namespace {
 
-// True if an error unwinds the module's call. The process's other mesh ranks may not have that
-// error, so nobody may wait for them. The end of a recomputation is not an error.
+// True if an error is unwinding the module's call. Then nobody may wait for the other mesh ranks in
+// this process, which may not have that error. The end of a recomputation is not an error.
 bool fails() {
   if (std::current_exception() == nullptr) return false;
   try {

@@ -9,8 +9,9 @@
 
 namespace shale::comm {
 
-// Hooks of the modules of units. If a process has several mesh ranks (ShardGroups::hosted), whose
-// models share units, each hook acts once for all mesh ranks, when the last of them reaches it.
+// Hooks of the modules of units. A process may have several mesh ranks (ShardGroups::hosted), and
+// their models share units. Each hook then acts once for all of them, when the last mesh rank
+// reaches it.
 class UnitHooks {
  public:
   explicit UnitHooks(const HostedModels* hosted) : hosted_(hosted) {}

@@ -6,7 +6,7 @@
 namespace shale::comm {
 
 std::vector<FlatUnit*> UnitOrder::forward(FlatUnit& unit, int depth) {
-  // The first unit is reached again: a forward without backward was followed by another forward.
+  // If forward reaches the first unit again, the previous forward had no backward.
   if (!seen_.empty() && seen_.front() == &unit) order_ = std::exchange(seen_, {});
   const size_t position = seen_.size();
   seen_.push_back(&unit);
@@ -34,7 +34,8 @@ std::vector<FlatUnit*> UnitOrder::backward(const FlatUnit& unit, bool encloses_u
   return next;
 }
 
-// `chosen`: units to gather next; empty: use `recorded`, the next units in the recorded order.
+// Gathers `unit`, and units ahead of time. chosen: which ones; empty: take `recorded`, the next
+// units in the recorded order.
 void UnitGathers::gather(FlatUnit& unit, const std::vector<FlatUnit*>& chosen,
                          const std::vector<FlatUnit*>& recorded) {
   unit.start_unshard();
@@ -54,7 +55,7 @@ void UnitGathers::before_forward(FlatUnit& unit) {
 
 void UnitGathers::after_forward(FlatUnit& unit) {
   const AutogradState& state = shared_.context().autograd();
-  if (in_backward()) return;  // backward still uses the parameters
+  if (in_backward()) return;  // a recomputation: backward still uses the parameters
   if (state.enabled && state.training) {
     unit.reshard_after_forward();
   } else {  // no backward follows: always free the values

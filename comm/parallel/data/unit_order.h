@@ -9,15 +9,15 @@
 
 namespace shale::comm {
 
-// Order in which the last forward reached the units, and its reverse for backward: determines which
-// units to gather ahead. Equal on all ranks, as they run the same model.
+// Order in which the last forward reached the units. It says which units to gather ahead in forward
+// and, reversed, in backward. It is equal on all ranks, because they run the same model.
 class UnitOrder {
  public:
-  // Sets the likely order of units, used until a forward has been recorded.
+  // Sets the probable order of units, which is used until a forward has been recorded.
   void set_guess(std::vector<FlatUnit*> order) { order_ = std::move(order); }
 
-  // Called when forward or backward reaches `unit`. Returns the next units, at most `depth`. Like
-  // forward, backward reaches an enclosing unit before the units inside it.
+  // Called when forward or backward reaches `unit`. Returns up to `depth` units that come next.
+  // Backward, like forward, reaches an enclosing unit before the units inside it.
   std::vector<FlatUnit*> forward(FlatUnit& unit, int depth);
   std::vector<FlatUnit*> backward(const FlatUnit& unit, bool encloses_units, int depth);
 
@@ -29,16 +29,16 @@ class UnitOrder {
   size_t position_ = 0;          // index in order_ of the unit that backward reached last
 };
 
-// Gathers and frees the values of units: before and after a unit's module runs, and ahead of time
-// for the units that come next.
+// Gathers the values of units before their modules run, and ahead of time for units that come next;
+// frees them after the modules have run.
 class UnitGathers {
  public:
-  // prefetch: number of units gathered ahead of the current one. on_disk: masters are on disk;
-  // those of one further unit are prefetched.
+  // prefetch: number of units to gather ahead of the current one. on_disk: masters are on disk, so
+  // those of one more unit are prefetched from it.
   UnitGathers(ShardingContext& shared, int prefetch, bool on_disk)
       : shared_(shared), prefetch_(prefetch), ahead_(prefetch + (on_disk ? 1 : 0)) {}
 
-  // Sets the units, in the order in which forward most likely reaches them.
+  // Sets the units, in the order in which forward probably reaches them.
   void set_units(std::vector<FlatUnit*> order) { order_.set_guess(std::move(order)); }
   bool in_backward() const { return shared_.context().autograd().backward_depth > 0; }
   void begin_backward() { order_.begin_backward(); }

@@ -17,7 +17,7 @@ Tensor first_rows(const Tensor& x, int64_t rows) {
   return x.alias({rows, x.size(1)}, {x.size(1), 1});
 }
 
-// Sends rows to the ranks of their experts; returns the arrived rows, sorted by own expert.
+// Sends rows to the ranks of their experts. Returns the rows that arrive, sorted by own expert.
 Tensor send(ExpertExchange& exchange, const ExpertRows& plan, const Tensor& rows) {
   const int64_t count = total(plan.from);
   const Tensor arrived = empty(rows.context(), {count, rows.size(1)}, rows.dtype());

@@ -7,19 +7,20 @@
 
 namespace shale::comm {
 
-// Communication for distributed MoE experts: each rank of a group has equally many experts, in
-// order. Rows of tokens go to the ranks of their experts, and results come back (arXiv:2006.16668,
-// section 3.3). Autograd does not record these calls; it records dispatch() and collect() below.
-// Collective, in one order.
+// Communication for distributed MoE experts. Each rank of a group has the same number of experts,
+// in order. Rows of tokens go to the ranks of their experts, and results come back
+// (arXiv:2006.16668, section 3.3). Autograd does not record these calls; it records dispatch() and
+// collect(). All ranks must make the same calls in the same order.
 class ExpertExchange {
  public:
   virtual ~ExpertExchange() = default;
   int ranks() const { return ranks_; }
   int rank() const { return rank_; }
 
-  // Gathers the counts of all ranks, in rank order; each rank passes equally many. Blocking.
+  // Gathers the counts of all ranks, in rank order. All ranks pass equally many. Blocking.
   virtual std::vector<int32_t> gather(const std::vector<int32_t>& mine) = 0;
-  // Sends to[r] rows [R, C] to each rank r and receives from[r], stored in rank order.
+  // Sends the first to[0] rows [R, C] of `in` to rank 0, the next to[1] rows to rank 1, and so on.
+  // Stores from[r] rows of each rank r in `out`, in rank order.
   virtual void all_to_all(const Tensor& in, const std::vector<int64_t>& to, const Tensor& out,
                           const std::vector<int64_t>& from) = 0;
 
@@ -33,19 +34,20 @@ class ExpertExchange {
 // Plan of the row transfers for one routing of tokens.
 struct ExpertRows {
   std::vector<int64_t> to, from;  // numbers of rows to each rank and from each rank
-  int64_t rows = 0;               // rows of the routing, padding rows included
+  int64_t rows = 0;               // number of rows of the routing, padding rows included
   Tensor offsets;                 // [E / ranks + 1] i32: first row of each of this rank's experts
   Tensor places;   // [R', 1] i32: position of an arriving row among the rows sorted by expert
   Tensor sources;  // [R'] i32: inverse of places
 };
 
-// offsets: Routing::offsets [E + 1], for `rows` rows. A divisor of all offsets also divides the
-// offsets of the result. Waits for the device, as the host needs the counts. Collective.
+// Plans the transfers of `rows` rows. offsets: Routing::offsets, [E + 1]. A divisor of all offsets
+// also divides the offsets of the result. Waits for the device, because the host needs the counts.
+// Collective.
 ExpertRows expert_rows(ExpertExchange& exchange, const Tensor& offsets, int64_t rows);
 
-// Sends rows sorted by expert, as from moe_permute(), to the ranks of the experts. Returns the rows
-// of all ranks' tokens for this rank's experts, sorted by (expert, rank): [R, C] to [R', C]. Keeps
-// nothing for backward.
+// Sends rows that are sorted by expert, as moe_permute() returns them, to the ranks of the experts.
+// Returns the rows of all ranks' tokens for this rank's experts, sorted by expert, then by rank:
+// [R, C] to [R', C]. Keeps nothing for backward.
 Tensor dispatch(ExpertExchange& exchange, const ExpertRows& plan, const Tensor& rows);
 // Inverse of dispatch(): [R', C] to [R, C]. Padding rows have undefined values.
 Tensor collect(ExpertExchange& exchange, const ExpertRows& plan, const Tensor& rows);

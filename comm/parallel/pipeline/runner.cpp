@@ -20,7 +20,7 @@ Pipeline::Pipeline(Context& context, ProcessGroup& group, StagePlan plan,
 
 Pipeline::~Pipeline() = default;
 
-// Opens one link per direction for each pair of consecutive stages on different ranks.
+// Opens two links, one per direction, for each pair of consecutive stages on different ranks.
 void Pipeline::open_links() {
   const StagePlacement& place = plan_.placement();
   std::vector<LinkSpec> specs;
@@ -110,7 +110,7 @@ void Pipeline::run_forward(const Action& action, PipelineWork& work) {
   if (gives) {
     give(action, made);
   } else {
-    losses_[static_cast<size_t>(action.micro)] = made.front();  // all mesh ranks have the same loss
+    losses_[static_cast<size_t>(action.micro)] = made.front();  // all mesh ranks have equal losses
   }
 }
 
@@ -174,7 +174,8 @@ MessageId Pipeline::id_of(const Passage& passage, int micro) const {
           .direction = passage.forward ? Direction::kForward : Direction::kBackward};
 }
 
-// Starts to receive an action's input, unless that was started or the input is made by this rank.
+// Starts to receive an action's input. Does nothing if that was started already, or if this rank
+// makes the input itself.
 void Pipeline::post(const Action& action) {
   const Passage passage = taken_by(action);
   const Key key{passage.forward, passage.stage};
@@ -189,7 +190,7 @@ void Pipeline::post(const Action& action) {
       link->second->receive(x, id_of(passage, action.micro), context_.exec().stream);
 }
 
-// A message holds the tensors of all mesh ranks of a process, one after another.
+// A message holds the tensors of all mesh ranks in a process, one after another.
 Shape Pipeline::message_shape() const {
   Shape shape = options_.boundary;
   if (shape.ndim() > 0) shape[0] *= static_cast<int64_t>(ranks_here());
@@ -237,8 +238,9 @@ void Pipeline::give(const Action& action, const std::vector<Tensor>& of_ranks) {
                                .y = x.alias({count}, {1}, static_cast<int64_t>(i) * count)});
     }
   }
-  // Waits for the link's last message: the schedule was checked with one unread message per link.
-  // Links of host memory transfer only while the sender waits; links of a device need no wait.
+  // Wait for the previous message of the link, because the schedule was checked with one unread
+  // message per link. A link in host memory makes progress only while the sender waits, so wait for
+  // this message too; a link on a device needs no wait.
   Posted& before = sent_[key];
   before.work.wait();
   before = {.x = x,

@@ -18,32 +18,34 @@ namespace shale::comm {
 struct PipelineOptions {
   Shape boundary = {};            // shape between two pieces, for one micro-batch on one mesh rank
   DType dtype = DType::kF32;      // dtype of activations and their gradients
-  int slots = 2;                  // maximum unread messages per link; two hide transfers
+  int slots = 2;                  // maximum unread messages per link; two overlap with computation
   HostedRanks* hosted = nullptr;  // mesh ranks whose tensors form one message; null: one rank
 };
 
-// Callbacks that run one micro-batch through a pipeline rank's part of the model.
+// Callbacks that run one micro-batch through the part of the model on a pipeline rank.
 class PipelineWork {
  public:
   virtual ~PipelineWork() = default;
-  // Runs pieces on x, which is undefined for the model's first pieces, and returns their output;
-  // for the last pieces an f32 scalar, the sum of losses. Micro-batches of a chunk come in
-  // ascending order. Called for each mesh rank of the process, inside HostedRanks::run().
+  // Runs pieces on x and returns their output. x is undefined for the model's first pieces. The
+  // output of its last pieces is an f32 scalar, the sum of losses. Micro-batches of a chunk come in
+  // ascending order. Called for each mesh rank in the process, inside HostedRanks::run().
   virtual Tensor forward(const PieceRange& pieces, int micro, const Tensor& x) = 0;
-  // Called before gradients of a chunk's parameters are computed. last: the last time in this step.
+  // Called before gradients of a chunk's parameters are computed. last: it is the last such call
+  // for the chunk in this step.
   virtual void before_backward(int chunk, bool last) = 0;
-  // Called before and after each action; the time between excludes waiting for its messages.
+  // Called before and after each action. The time between them does not include the wait for
+  // messages.
   virtual void begins(const Action&) {}
   virtual void ends(const Action&) {}
 };
 
 // Runs the actions of one pipeline rank, and sends activations and their gradients to other stages.
-// A received tensor starts a new autograd history, so that ops see the same as without a
-// pipeline, and values and gradients have the same bits.
+// A received tensor starts a new autograd history, so ops see the same as without a pipeline.
+// Values and gradients therefore have the same bits.
 class Pipeline {
  public:
   // group: the ranks of the pipeline, in order, for tensors in the context's memory. Context and
-  // group outlive this. Collective over the group.
+  // group must outlive this object. Collective over the group.
   Pipeline(Context& context, ProcessGroup& group, StagePlan plan, const PipelineOptions& options);
   ~Pipeline();
   Pipeline(const Pipeline&) = delete;
@@ -52,22 +54,23 @@ class Pipeline {
   const StagePlan& plan() const { return plan_; }
   bool has_loss() const { return plan_.loss_rank() == group_.rank(); }
 
-  // Runs a training step, forward and backward of all micro-batches. Returns their losses,
-  // detached, on the rank with the last stage; nothing on other ranks. step: for messages, equal on
+  // Runs a training step: forward and backward of all micro-batches. The rank with the last stage
+  // returns their losses, detached; other ranks return nothing. step: number for messages, equal on
   // all ranks.
   std::vector<Tensor> run(int64_t step, PipelineWork& work);
-  // Runs the forward of one micro-batch alone. Returns its loss on the rank with the last stage,
-  // else an undefined tensor.
+  // Runs only the forward of one micro-batch. The rank with the last stage returns its loss; other
+  // ranks return an undefined tensor.
   Tensor forward(int64_t step, int micro, PipelineWork& work);
 
  private:
-  // A micro-batch between its forward and the end of its backward in one chunk, on one mesh rank.
+  // State of a micro-batch in one chunk on one mesh rank, from its forward to the end of its
+  // backward.
   struct Flight {
     Tensor root;                 // tensor at which backward starts
     std::shared_ptr<Tensor> dx;  // gradient of the chunk's input
     DeferredGrads rest;          // weight gradients left to kBackwardWeights
   };
-  // Tensor that an action receives from another stage, or sends to one.
+  // A tensor that an action receives from, or sends to, another stage.
   struct Passage {
     bool is_there = false;  // false: the action has no such tensor
     bool forward = true;
@@ -87,12 +90,13 @@ class Pipeline {
 
   Passage taken_by(const Action& action) const;
   Passage given_by(const Action& action) const;
-  int rank_of(const Passage& passage) const;  // rank that receives the tensor
+  int rank_of(const Passage& passage) const;  // pipeline rank that receives the tensor
   MessageId id_of(const Passage& passage, int micro) const;
   void post(const Action& action);
   std::vector<Tensor> take(const Action& action);
   void give(const Action& action, const std::vector<Tensor>& of_ranks);
-  // Calls body(flight, x, rank) for each mesh rank, with x its part of the received tensor.
+  // Calls body(flight, x, rank) for each mesh rank in this process. x: its part of the received
+  // tensor.
   using RankBody = std::function<void(Flight& flight, Tensor x, size_t rank)>;
   void for_ranks(const Action& action, std::vector<Tensor> taken, const RankBody& body);
   Shape message_shape() const;
@@ -110,9 +114,9 @@ class Pipeline {
   const PipelineOptions options_;
   std::map<Key, std::unique_ptr<PipeLink>> sends_, receives_;
   int64_t step_ = 0;
-  std::map<std::pair<int, int>, std::vector<Flight>> flights_;  // by chunk, micro-batch
-  std::map<std::pair<Key, int>, Posted> posted_;                // receives, by link, micro-batch
-  std::map<Key, Posted> sent_;                                  // last message by link
+  std::map<std::pair<int, int>, std::vector<Flight>> flights_;  // key: chunk, micro-batch
+  std::map<std::pair<Key, int>, Posted> posted_;  // receives in flight; key: link, micro-batch
+  std::map<Key, Posted> sent_;                    // last message of each link
   std::map<std::pair<Key, int>, std::vector<Tensor>> here_;  // tensors between chunks of this rank
   std::vector<Tensor> losses_;  // loss of each micro-batch
 };

@@ -11,7 +11,7 @@ namespace {
 using List = std::vector<Action>;
 using enum ActionKind;
 
-// Appends actions to a list. Micro-batches of a chunk and kind are numbered in ascending order.
+// Appends actions to a list. Numbers the micro-batches of each chunk and kind in ascending order.
 class ListBuilder {
  public:
   explicit ListBuilder(int chunks) : done_(static_cast<size_t>(chunks)) {}
@@ -32,7 +32,7 @@ class ListBuilder {
   }
 
   List list_;
-  std::vector<std::array<int, 4>> done_;  // actions added so far, by chunk and kind
+  std::vector<std::array<int, 4>> done_;  // number of actions added so far, by chunk and kind
 };
 
 List gpipe_list(int micros) {
@@ -76,7 +76,8 @@ List interleaved_list(int rank, int ranks, int chunks, int micros) {
   return list.take();
 }
 
-// Rank s does the weight gradients of s micro-batches at the end, where it would otherwise be idle.
+// Rank s leaves the weight gradients of s micro-batches to the end, where it would otherwise be
+// idle.
 List zb_h1_list(int rank, int ranks, int micros) {
   ListBuilder list(1);
   const int ahead = warm_up(rank, ranks, micros);
@@ -96,7 +97,8 @@ List zb_h1_list(int rank, int ranks, int micros) {
   return list.take();
 }
 
-// Makes the list for at least 2 ranks - 1 micro-batches, then drops the surplus ones.
+// Makes the list for at least 2 * ranks - 1 micro-batches, then drops the micro-batches from
+// `micros` on.
 List zbv_list(int rank, int ranks, int micros) {
   ListBuilder list(2);
   const int all = std::max(2 * ranks - 1, micros);

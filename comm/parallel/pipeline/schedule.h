@@ -27,7 +27,7 @@ enum class ActionKind : uint8_t {
   kBackwardWeights,  // gradients of weights, after kBackwardInput
 };
 
-// Work of a rank on one micro-batch in one of its model chunks.
+// One action of a rank: on one micro-batch, in one of the rank's model chunks.
 struct Action {
   ActionKind kind = ActionKind::kForward;
   int chunk = 0;
@@ -61,14 +61,15 @@ struct Schedule {
   bool splits_backward() const;  // true if it uses kBackwardInput and kBackwardWeights
 };
 
-// Throws ConfigError, naming valid numbers, unless the kind supports these: zbv needs two chunks;
-// interleaved takes any number, with micro-batches in groups of `ranks`; others need one chunk.
+// Makes a schedule. zbv needs two chunks; interleaved takes any number of chunks, and a multiple of
+// `ranks` micro-batches; other kinds need one chunk. Throws ConfigError, naming valid numbers, for
+// other arguments.
 Schedule make_schedule(ScheduleKind kind, int ranks, int chunks, int micros);
 
-// Throws ConfigError, naming rank and action, unless each rank's list has every chunk and
-// micro-batch once forward and once backward, each forward before its backward, and the
-// micro-batches of a chunk and kind in ascending order. As gradients are added in this ascending
-// order, they have the same bits in every schedule.
+// Checks that each rank's list has every chunk and micro-batch once forward and once backward, with
+// each forward before its backward. The micro-batches of a chunk and kind must be in ascending
+// order: gradients are added in this order, so they have the same bits in every schedule. Throws
+// ConfigError, naming rank and action, if a check fails.
 void check_schedule(const Schedule& schedule);
 
 }  // namespace shale::comm

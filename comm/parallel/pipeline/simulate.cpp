@@ -16,7 +16,7 @@ bool is_forward(const Action& action) {
   return action.kind == kForward;
 }
 
-// Messages of one link, or between consecutive stages on one rank, by micro-batch.
+// Messages of one link, or between consecutive stages on one rank. Index: micro-batch.
 struct Link {
   std::vector<double> sent;   // arrival times
   std::vector<double> taken;  // start times of the receiving actions
@@ -65,7 +65,7 @@ class Simulator {
   }
 
  private:
-  // Messages that an action receives and sends, keyed by direction and receiving stage.
+  // Links from which an action receives, and to which it sends.
   using LinkKey = std::pair<bool, int>;  // direction (true: forward) and receiving stage
   struct Ends {
     std::optional<LinkKey> from, to;
@@ -99,7 +99,7 @@ class Simulator {
     return 0;
   }
 
-  // Returns the rank that an action waits for; none: the action can run.
+  // Returns the rank that an action waits for; nullopt if the action can run.
   std::optional<int> waits_for(int rank, const Action& action) const {
     const Ends ends = ends_of(rank, action);
     const auto number = size_t(action.micro);
@@ -123,8 +123,8 @@ class Simulator {
     return messages(to).taken.size() + size_t(options_.slots) > number;
   }
 
-  // Receives the message of a rank's next action, if it has arrived. This makes room for another
-  // message, even if the action itself still waits for room to send.
+  // Receives the message of a rank's next action, if it has arrived. The link then has room for
+  // another message, even if the action itself still waits for room to send.
   bool take(int rank, const Ends& ends, size_t number) {
     if (!ends.from || has_taken_[size_t(rank)]) return false;
     Link& link = links_[*ends.from];
@@ -168,7 +168,7 @@ class Simulator {
     result_.held[size_t(rank)] = std::max(result_.held[size_t(rank)], held);
   }
 
-  // Describes a cycle of ranks that wait for each other, found from a waiting rank.
+  // Describes a cycle of ranks that wait for each other. Starts the search at a waiting rank.
   std::string ring_of(int rank) const {
     std::vector<int> waiting;
     while (action_of(rank) != nullptr &&
@@ -188,9 +188,9 @@ class Simulator {
   const StagePlacement place_;
   SimulationOptions options_;
   std::map<LinkKey, Link> links_;
-  std::vector<size_t> next_;  // by rank: index of the next action in its list
+  std::vector<size_t> next_;  // for each rank: index of the next action in its list
   std::vector<double> time_;
-  std::vector<bool> has_taken_;  // by rank: the message for its next action was received
+  std::vector<bool> has_taken_;  // for each rank: it has received its next action's message
   std::vector<int> held_;
   Simulation result_;
 };

@@ -28,20 +28,19 @@ struct TimedAction {
 // Result of a simulation.
 struct Simulation {
   double makespan = 0;                          // time from the first start to the last end
-  std::vector<double> idle;                     // time without work, by rank
-  std::vector<int> held;                        // by rank: maximum number of forwards without their
-                                                // backward
+  std::vector<double> idle;                     // time without work of each rank
+  std::vector<int> held;  // for each rank: most micro-batches that await their backward
   std::vector<std::vector<TimedAction>> ranks;  // actions of each rank, in order
 };
 
-// Runs a schedule on ranks that are connected by the links of comm/link/pipe_link.h: one per
+// Simulates a schedule on ranks that are connected by links (comm/link/pipe_link.h), one per
 // direction for each pair of consecutive stages on different ranks. An action starts when its
-// messages have arrived, and ends when there is room for the messages that it sends.
+// messages have arrived. It ends when its links have room for the messages that it sends.
 //
-// Each rank runs its actions in order and waits only for messages and room; every link has one
+// Each rank runs its actions in order and waits only for messages and for room; every link has one
 // writer and one reader. Whether all lists finish therefore does not depend on timing (Kahn, "The
 // semantics of a simple language for parallel programming", 1974; room is a message that travels
-// back): a schedule that finishes here finishes in every run. Throws ConfigError for a schedule
+// back). A schedule that finishes here finishes in every run. Throws ConfigError for a schedule
 // that check_schedule() refuses, and for a deadlock, naming the ranks in it.
 Simulation simulate(const Schedule& schedule, const SimulationOptions& options = {});
 

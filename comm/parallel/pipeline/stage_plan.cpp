@@ -16,7 +16,7 @@ std::string names_of(std::span<const nn::Piece> pieces) {
              pieces.empty() ? "" : pieces.back().name);
 }
 
-// Visits the pieces of all stages of a rank, by chunk.
+// Calls `visit` for the pieces of all stages of a rank, chunk by chunk.
 template <typename Visit>
 void for_each_piece(std::span<const nn::Piece> pieces, const StagePlan& plan, int rank,
                     const Visit& visit) {
@@ -39,7 +39,8 @@ std::vector<int> split_by_cost(std::span<const nn::Piece> pieces, int stages) {
   const auto cost = [&](int first, int end) {
     return before[static_cast<size_t>(end)] - before[static_cast<size_t>(first)];
   };
-  // best[s][n]: minimum cost of the costliest of s stages with the first n pieces.
+  // best[s][n]: the first n pieces are split into s stages so that the costliest stage costs least;
+  // this is its cost.
   constexpr double kNone = std::numeric_limits<double>::infinity();
   std::vector<std::vector<double>> best(
       static_cast<size_t>(stages) + 1, std::vector<double>(static_cast<size_t>(count) + 1, kNone));

@@ -29,9 +29,9 @@ struct StagePlan {
   int loss_rank() const { return placement().rank_of(placement().stages() - 1); }
 };
 
-// Numbers of pieces per stage, at least one each, that minimise the cost of the costliest stage;
-// among equal splits the one whose first stages have fewer pieces. Throws ConfigError if there are
-// fewer pieces than stages.
+// Splits pieces into stages of at least one piece. Minimises the cost of the costliest stage; among
+// equal splits, takes the one whose first stages have fewer pieces. Returns the numbers of pieces.
+// Throws ConfigError if there are fewer pieces than stages.
 std::vector<int> split_by_cost(std::span<const nn::Piece> pieces, int stages);
 
 // Makes a plan, and checks with simulate() that the schedule finishes with one slot. split: numbers
@@ -40,23 +40,24 @@ std::vector<int> split_by_cost(std::span<const nn::Piece> pieces, int stages);
 StagePlan make_stage_plan(std::span<const nn::Piece> pieces, Schedule schedule,
                           const std::vector<int>& split = {});
 
-// Data-parallel units of a rank's pieces: the units of the pieces; pieces of the root each form a
-// part of the root's unit. If two pieces on one rank share a parameter, the second piece's gradient
-// is kept separately (UnitPlan::apart). Throws InternalError for a parameter that two pieces share
-// unless it is Parameter::tied.
+// Returns the data-parallel units of a rank's pieces. They are the units inside the pieces; a piece
+// of the root module forms a part of the root's unit. If two pieces on one rank share a parameter,
+// the gradient of the second piece is kept separately (UnitPlan::apart). Throws InternalError for a
+// parameter that two pieces share unless it is Parameter::tied.
 std::vector<UnitPlan> stage_units(Module& root, std::span<const nn::Piece> pieces,
                                   const StagePlan& plan, int rank);
 
-// Describes the pipeline stages to data parallelism, with their process groups.
+// Tells data parallelism about the pipeline stages and their process groups.
 class StageGroups {
  public:
-  // pipeline: the ranks of a pipeline, in order. whole: see PipelineStages. Both outlive this
+  // pipeline: the ranks of a pipeline, in order. whole: see PipelineStages. Both must outlive this
   // object. Collective over `pipeline`.
   StageGroups(ProcessGroup& pipeline, ProcessGroup& whole, std::span<const nn::Piece> pieces,
               const StagePlan& plan);
   const PipelineStages& stages() const { return stages_; }
 
-  // Registers the other models of this process (HostedModels), with the first model's stages.
+  // Adds the other models in this process (HostedModels), which have the same stages as the first
+  // one.
   void add_models(const std::vector<Module*>& models);
 
  private:

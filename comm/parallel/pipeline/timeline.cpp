@@ -10,13 +10,13 @@ namespace {
 
 constexpr int kLeft = 56, kRow = 28, kBox = 24, kWidth = 900;  // sizes in pixels
 
-// Colors by kind of action: for a rank's first chunk, and for its second.
+// Colors of each kind of action, for a rank's first and second chunk.
 constexpr std::array<std::array<const char*, 2>, 4> kColors = {{{"#9ecae1", "#4292c6"},
                                                                 {"#fdae6b", "#e6550d"},
                                                                 {"#a1d99b", "#41ab5d"},
                                                                 {"#fdd0a2", "#f16913"}}};
 
-// Prints pixels with one decimal, the same text on every machine.
+// Prints a number of pixels with one decimal, so that the text is the same on every machine.
 std::string pixels(double value) {
   const auto tenths = static_cast<int64_t>(std::llround(value * 10));
   return cat(tenths / 10, ".", tenths % 10);

@@ -7,8 +7,8 @@
 namespace shale::comm {
 
 // Draws a simulated step (SVG): a row for each rank, time to the right, a box for each action with
-// its micro-batch number. Forwards are blue, backwards green (inputs) and orange (weights, or
-// both), the second chunk of a rank darker.
+// its micro-batch number. Forwards are blue, backwards of inputs green, backwards of weights or of
+// both orange; a rank's second chunk is darker.
 std::string timeline_svg(const Simulation& simulation);
 
 }  // namespace shale::comm

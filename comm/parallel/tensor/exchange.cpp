@@ -14,8 +14,8 @@
 namespace shale::comm {
 namespace {
 
-// All rows of the layer's input, gathered again for backward: on announce(), or else by the first
-// GEMM that needs them. They are freed after the last such GEMM.
+// All rows of a layer's input, which backward gathers again. The gather starts with announce(), or
+// when the first GEMM needs the rows. They are freed after the last GEMM that needs them.
 class RowsAgain {
  public:
   RowsAgain(Exchange& exchange, const Tensor& slice)
@@ -42,7 +42,7 @@ class RowsAgain {
   Arrival rows_;
 };
 
-// Adds the rows of [n, count] as a binary tree; the result has the shape `shape`.
+// Adds the rows of `all`, [n, count], as a binary tree. The result has the shape `shape`.
 Tensor sum_of_rows(const Tensor& all, const Shape& shape) {
   std::vector<Tensor> rows;
   for (int64_t row = 0; row < all.size(0); ++row) rows.push_back(run_of(all, row, all.size(0)));
@@ -61,7 +61,7 @@ Tensor sum_of_ranks(Exchange& exchange, const Tensor& part) {
   return sum_of_rows(all, part.shape());
 }
 
-// Records the op enter: `all` has all rows, gathered from x. Sets `again` if backward needs them.
+// Records the op enter. `all`: all rows, gathered from x. Sets `again` if backward needs them.
 Tensor entered(Exchange& exchange, const Tensor& x, const Tensor& all,
                std::shared_ptr<RowsAgain>& again) {
   Tensor rows = all.recorded_alias(all.shape(), all.strides());
@@ -83,9 +83,9 @@ Tensor enter(Exchange& exchange, const Tensor& x, std::shared_ptr<RowsAgain>& ag
   return entered(exchange, x, exchange.ranks() > 1 ? exchange.gather(x) : x, again);
 }
 
-// again: source of the rows from which the part was computed; null: unknown. Backward gathers these
-// rows after the gradient, overlapped with GEMMs that do not need them. leaving: has sent some
-// parts already; null: nothing was sent.
+// Records the op leave. again: input rows from which `part` was computed; null: unknown. Backward
+// gathers them after the gradient, while GEMMs that do not need them run. leaving: has already sent
+// some pieces of `part`; null: nothing was sent.
 Tensor leave(Exchange& exchange, const Tensor& part, const std::shared_ptr<RowsAgain>& again,
              LeavingRows* leaving = nullptr) {
   check_contiguous("leave", "a part", part);
@@ -98,7 +98,7 @@ Tensor leave(Exchange& exchange, const Tensor& part, const std::shared_ptr<RowsA
   Tensor y = leaving != nullptr ? leaving->sum(part) : exchange.sum_slices(part);
   record("leave", {part}, {&y}, [&exchange, again](BackwardArgs& args) {
     const Tensor dy = exchange.ranks() > 1 ? exchange.gather(args.dy()) : args.dy();
-    // Deferred weight gradients gather the rows when they are computed.
+    // If weight gradients are deferred, the rows are gathered only when these are computed.
     if (again != nullptr && exchange.ranks() > 1 && args.deferred() == nullptr) again->announce();
     return Grads{dy};
   });

@@ -13,7 +13,7 @@ namespace {
 
 using Rows = RowPieces::Rows;
 
-// Minimum rows per piece: for fewer, a separate GEMM call does not pay off.
+// Minimum number of rows of a piece. With fewer rows, a separate GEMM call does not pay off.
 constexpr int64_t kLeastRows = 64;
 
 int64_t rows_of(const Shape& shape) {
@@ -56,7 +56,8 @@ std::vector<Rows> as_they_come(const Exchange& exchange, int64_t rows) {
   return order;
 }
 
-// Returns the pieces in the order in which their first rows are sent; pieces kept here come last.
+// Returns the pieces in the order in which their first rows are sent. Pieces that this rank keeps
+// come last.
 std::vector<Rows> as_they_go(const Exchange& exchange, int64_t rows) {
   std::vector<Rows> order = row_pieces(exchange, rows);
   const auto first = [&](const Rows& piece) {
@@ -73,13 +74,14 @@ std::vector<Rows> as_they_go(const Exchange& exchange, int64_t rows) {
   return order;
 }
 
-// Waits for open transfers, which still use the memory. Called also while an error ends the step.
+// Waits for transfers in flight, which still use the memory. Also called while an error ends the
+// step.
 void wait_for(std::vector<Arrival>& arrivals) noexcept {
   for (Arrival& arrival : arrivals) {
     try {
       arrival.get();
     } catch (const std::exception&) {
-      return;  // this error is reported by another call
+      return;  // another call reports this error
     }
   }
 }

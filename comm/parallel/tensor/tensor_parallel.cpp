@@ -21,7 +21,7 @@ void tensor_parallel(Module& model, ProcessGroup& group, const Exchange& exchang
                       cat(exchange.ranks(), " ranks, ", exchange.row_pieces(),
                           " pieces, parameters and splits ", hash_name(text)));
   for (Parameter* parameter : model.parameters()) {
-    if (parameter->sharding.is_of_experts) continue;  // distributed over ranks instead
+    if (parameter->sharding.is_of_experts) continue;  // experts are distributed over ranks instead
     const Split& split = parameter->split;
     parameter->shard({.share = split.share,
                       .dim = split.dim,

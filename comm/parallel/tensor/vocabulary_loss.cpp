@@ -63,7 +63,7 @@ void for_chunks(const Tensor& x, const Tensor& table, int64_t chunk_rows, const 
   }
 }
 
-// Destinations of the gradients of x and of the table in backward.
+// Where backward writes the gradients of x and of the table.
 struct Destinations {
   Grads grads = Grads(2);
   Tensor table;
@@ -79,7 +79,7 @@ struct Destinations {
     });
   }
 
-  // Adds the share of rows [begin, end), given the gradients of their logits, to both gradients.
+  // Adds what rows [begin, end) contribute to both gradients. d_logits: gradients of their logits.
   void add(int64_t begin, int64_t end, const Tensor& d_logits, const Tensor& x,
            const Tensor& weight) {
     const Exec& exec = d_logits.exec();
@@ -95,7 +95,7 @@ struct Destinations {
   }
 };
 
-// Multiplies x by a scalar on the device; an undefined factor stands for 1.
+// Multiplies x by a scalar that is on the device. An undefined factor stands for 1.
 void scale_by(const Tensor& factor, const Tensor& x) {
   if (factor.defined()) kernels::mul(x.exec(), {.a = x, .b = factor, .y = x});
 }

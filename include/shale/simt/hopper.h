@@ -1,5 +1,5 @@
 #pragma once
 
-// Like simt.h, with Hopper's features: TMA tile copies, shared-memory barriers, warpgroup MMA.
+// simt.h with Hopper's features: TMA tile copies, shared-memory barriers, warpgroup MMA.
 
 #include "shale/kernels/simt/hopper.h"
