@@ -19,7 +19,8 @@ double time_of(const DiffusionBatches& spec, int64_t position) {
 void add_noise(const DiffusionBatches& spec, const NoiseSchedule& schedule, Batch& batch) {
   const Shape shape = batch.field("images").shape;
   const int64_t N = shape[0], elements = shape.numel() / std::max<int64_t>(N, 1);
-  // Adds all fields before filling any, as adding a field moves the other fields.
+  // Adds all fields before filling any, because adding a field may invalidate references to the
+  // others.
   batch.set("noise", DType::kF32, shape);
   batch.set("times", DType::kF32, {N, kTimeFeatures});
   batch.set("coefficients", DType::kF32, {N, kLossCoefficients});

@@ -17,11 +17,11 @@ struct DiffusionConfig {
 
   // Model.
   std::string model = "dit-nano";
-  int64_t patch = 0;  // edge of a patch in pixels; 0: the preset's
+  int64_t patch = 0;  // edge length of a patch in pixels; 0: that of the preset
   DitVariant variant = DitVariant::kPaper;
-  std::string init;  // file or folder of stored weights; empty: initial values
+  std::string init;  // file or folder of stored weights; empty: random weights
 
-  // Diffusion process, and its training.
+  // Diffusion process, and how it is trained.
   DiffusionKind process = DiffusionKind::kFlow;
   bool learned_variance = false;
   TimeDraws times = TimeDraws::kUniform;
@@ -29,7 +29,7 @@ struct DiffusionConfig {
   double label_dropout = 0.1;  // probability of dropping a sample's class
 
   // Samples.
-  int64_t samples = 24;  // number per validation; 0: none
+  int64_t samples = 24;  // number of samples generated per validation; 0: none
   int64_t sample_steps = 50;
   double guidance = 2;
 
@@ -37,7 +37,7 @@ struct DiffusionConfig {
   int64_t eval_samples = 0;  // number of images per validation; 0: all
 
   // Output.
-  std::string export_dir;  // folder; empty: no export
+  std::string export_dir;  // folder for the exported model; empty: no export
 };
 
 // Options of train_diffusion.

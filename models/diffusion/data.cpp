@@ -7,7 +7,7 @@ namespace {
 
 constexpr int64_t kSmallPixels = 32, kPixels = 256;
 
-// Returns the preprocessing: no random changes, values from -1 to 1.
+// Returns preprocessing without random changes. Pixel values are from -1 to 1.
 Augmentation as_they_are(const DiffusionConfig& config, ImageFormat format) {
   const int64_t pixels = format == ImageFormat::kFolder ? kPixels : kSmallPixels;
   return {.pixels = config.data.pixels > 0 ? config.data.pixels : pixels,

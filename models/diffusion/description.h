@@ -14,7 +14,7 @@ struct DiffusionDescription {
   DitConfig model;
   DiffusionKind process = DiffusionKind::kFlow;
   double time_shift = 1;             // used with kFlow, see shifted_time()
-  bool is_pictures = true;           // values from -1 to 1, which can be shown; false: latents
+  bool is_pictures = true;           // true: pictures with values from -1 to 1; false: latents
   std::vector<std::string> classes;  // class names by label
 };
 

@@ -19,8 +19,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kConfigFile = "config.json";
-constexpr const char* kPositions = "pos_embed";  // position table in the paper's format
-constexpr const char* kAverage = "ema";          // moving average in the paper's checkpoints
+constexpr const char* kPositions = "pos_embed";  // name of the position table in the paper's format
+constexpr const char* kAverage = "ema";  // key of the averaged weights in the paper's checkpoints
 constexpr size_t kMaxListed = 10;
 
 bool is_there(const fs::path& path) {
@@ -30,7 +30,7 @@ bool is_there(const fs::path& path) {
 
 // ---- Names ----
 
-// Module that occurs once or in each block, and diffusers' name for it.
+// Name of a module in Shale and in diffusers.
 struct ModuleName {
   const char *ours, *theirs;
 };
@@ -53,7 +53,7 @@ const char* theirs_of(std::span<const ModuleName> names, std::string_view ours) 
 
 std::vector<std::vector<std::string>> diffusers_parts(const std::string& name, int64_t layers) {
   const size_t dot = name.rfind('.');
-  const std::string module = name.substr(0, dot), leaf = name.substr(dot);  // module, ".weight"
+  const std::string module = name.substr(0, dot), leaf = name.substr(dot);  // for example ".weight"
   if (const char* theirs = theirs_of(kOnce, module)) return {{theirs + leaf}};
   if (const char* theirs = theirs_of(kCopied, module)) {
     std::vector<std::string> copies;
@@ -81,7 +81,7 @@ std::vector<int64_t> shape_of_part(const Shape& whole, const DitTensor& tensor) 
 
 // ---- Location of weights ----
 
-// Weights file, and the config.json in its folder, which the paper's format does not have.
+// Weights file, and the config.json beside it. The paper's format has no config.json.
 struct Place {
   fs::path weights;
   std::optional<fs::path> config;
@@ -106,7 +106,7 @@ Place find_weights(const std::string& path) {
 
 // ---- config.json ----
 
-// Returns the sizes of a model in diffusers' config.json, by key.
+// Returns the keys in diffusers' config.json that are sizes of the model, and their values.
 std::vector<std::pair<const char*, int64_t>> sizes_of(const DitConfig& config) {
   return {{"num_layers", config.layers},
           {"num_attention_heads", config.heads},
@@ -137,7 +137,7 @@ void check_config(const fs::path& path, const DitConfig& model) {
 
 // ---- Values ----
 
-// Fills dense rows of `to` with rows of a tensor.
+// Reads rows [first_row, first_row + rows) of a tensor into dense memory.
 void read_rows(const StoredTensor& tensor, int64_t first_row, int64_t rows, BoxTarget to) {
   std::vector<int64_t> begin(tensor.shape.size(), 0), sizes = tensor.shape;
   begin[0] = first_row;
@@ -224,8 +224,8 @@ DitWeights::DitWeights(const std::string& path, const Dit& model) {
   for (const auto& [name, tensor] : tensors_) check_copies(tensor);
 }
 
-// Checks that copies of a tensor are equal: blocks that compute the condition with different
-// weights would be a different model.
+// Checks that all copies of a tensor are equal. If they differ, each block computes the condition
+// with other weights, which Shale's model cannot do.
 void DitWeights::check_copies(const DitTensor& tensor) const {
   for (const auto& copies : tensor.parts) {
     if (copies.size() < 2) continue;

@@ -25,13 +25,13 @@ namespace shale::models {
 inline constexpr const char* kDiffusersWeights = "diffusion_pytorch_model.safetensors";
 inline constexpr const char* kPaperWeights = "model.safetensors";
 
-// Tensors of a parameter in a file: equal parts along its first dimension, in order. Each part has
-// several names if the file contains copies of it.
+// Tensors in a file that together store one parameter. They split it into equal parts along its
+// first dimension, in order. A part has several names if the file contains copies of it.
 struct DitTensor {
   std::string name;  // Shale's name
   std::vector<std::vector<std::string>> parts;
 };
-// Returns all parameters of a model, in its order.
+// Returns the stored tensors of each parameter, in the order of the model's parameters.
 std::vector<DitTensor> dit_tensors(const Dit& model, DitVariant names);
 
 // Returns the text of diffusers' config.json for a model.
@@ -40,10 +40,10 @@ std::string dit_config_json(const DitConfig& config);
 // Stored weights for a model.
 class DitWeights {
  public:
-  // `path`: a folder of diffusers, a folder that contains it as transformer/, or a file in the
-  // paper's format. Throws MissingInputError; DataError, with expected and found values, for a
-  // config.json of a different model, for tensors that are missing, unknown, or of the wrong shape
-  // or element type, for differing copies, and as StoredTensors does.
+  // `path`: a folder of diffusers, a folder that contains such a folder as transformer/, or a file
+  // in the paper's format. Throws MissingInputError, and whatever StoredTensors throws. Throws
+  // DataError, with expected and found values, for a config.json of a different model, for copies
+  // that differ, and for tensors that are missing, unknown, or of the wrong shape or element type.
   DitWeights(const std::string& path, const Dit& model);
 
   // Fills `to` (dense, host memory, f32, bf16 or f16) with rows [first_row, first_row + to.size(0))
@@ -58,8 +58,9 @@ class DitWeights {
   std::map<std::string, DitTensor, std::less<>> tensors_;  // tensors by Shale's names
 };
 
-// Writes f32 values to a folder in the model's format; in the paper's format to kPaperWeights.
-// Holds one unit at a time in host memory, on rank 0. Collective. Throws DiskError.
+// Writes the weights as f32 to a folder, in the format of the model's DitVariant: to the file
+// kPaperWeights for kPaper, to a folder of diffusers for kDiffusers. Rank 0 holds one unit of the
+// model at a time in host memory. Collective. Throws DiskError.
 void export_dit(const std::string& folder, const Dit& model, comm::DataParallel& parallel,
                 bool is_main);
 

@@ -13,30 +13,35 @@ namespace {
 
 using Tensors = std::vector<Tensor>;
 
-// Returns one coefficient of each sample, in a shape that broadcasts over pictures.
+// Returns one coefficient of each sample as [N, 1, 1, 1], which broadcasts over pictures.
 Tensor coefficient(const Tensor& all, LossCoefficient which) {
   return all.alias({all.size(0), 1, 1, 1}, {all.size(1), 1, 1, 1}, which);
 }
 
-// Approximates P(y < x) for a normal y as the paper's program does: 1/2 (1 + tanh z) = sigmoid(2
-// z), which is accurate for small values.
+// Approximates P(y < x) for a standard normal y, with the formula of the paper's program: 1/2 (1 +
+// tanh z), z = sqrt(2 / pi) (x + 0.044715 x^3). Computes it as sigmoid(2 z), which is accurate for
+// small probabilities.
 Tensor normal_below(const Tensor& x) {
-  constexpr float kFactor = 2 * 0.7978845608f, kCubic = 0.044715f;  // kFactor: 2 sqrt(2 / pi)
+  constexpr float kFactor = 2 * 0.7978845608f, kCubic = 0.044715f;  // 2 sqrt(2 / pi)
   return sigmoid(mul(add(x, mul(mul(mul(x, x), x), kCubic)), kFactor));
 }
 
-constexpr float kEnd = 0.999f;  // beyond it, x_0 is the first or last byte value
+// x_0 is the first byte value if it is below -kEnd, and the last one if it is above kEnd.
+constexpr float kEnd = 0.999f;
 
-// Returns the signed distance of x_0 from the mean. Between the first and the last byte value it is
-// negative: the byte's probability is then a difference of small numbers, which keeps precision.
-// The first byte value keeps its sign, as its interval has no lower end; the last one is mirrored,
-// so that its interval has no lower end either. in: x_0 - mean, x_0.
+// Returns the distance of x_0 from the mean, with a sign for which probabilities are small, so that
+// differences of probabilities are precise. in: x_0 - mean, x_0.
+// - First byte value: x_0 - mean. The interval of this byte has no lower end.
+// - Last byte value: mean - x_0. This mirrors the interval of the byte, so that it has no lower end
+//   either.
+// - Other byte values: -|x_0 - mean|.
 Tensors distance_of_byte(const Tensors& in) {
   return {where(less(in[1], -kEnd), in[0], where(less(in[1], kEnd), neg(abs(in[0])), neg(in[0])))};
 }
 
-// Returns the probability below the upper and the lower end of x_0's byte, an interval of width 1 /
-// 127.5 around x_0. in: distance, log variance.
+// Returns two probabilities: that a value is below the upper end, and that it is below the lower
+// end, of the interval of x_0's byte. The interval has width 1 / 127.5, with x_0 in its middle. in:
+// distance, log variance.
 Tensors ends_of_byte(const Tensors& in) {
   constexpr float kHalf = 1 / 255.f;
   const Tensor inverse = exp(mul(in[1], -0.5f));
@@ -44,7 +49,8 @@ Tensors ends_of_byte(const Tensors& in) {
           normal_below(mul(inverse, add(in[0], -kHalf)))};
 }
 
-// Returns -log of a byte's probability. in: probability below each end of its interval, x_0.
+// Returns -log of a byte's probability. in: probability below the upper end of the byte's interval,
+// probability below its lower end, x_0.
 Tensors byte_loss(const Tensors& in) {
   constexpr float kLeast = 1e-12f;
   const Tensor within = where(less(in[2], kEnd), sub(in[0], in[1]), in[0]);
@@ -59,8 +65,8 @@ Tensors divergence(const Tensors& in) {
   return {mul(add(add(sub(in[1], in[2]), add(spread, error)), -1.f), 0.5f)};
 }
 
-// Returns an element's share of the variational bound. `error`: noise minus model output, detached;
-// v: model output for the variance.
+// Returns each element's contribution to the variational bound. error: noise minus model output,
+// detached; v: the model's additional outputs, which determine the variance.
 Tensor bound(const Tensor& error, const Tensor& v, const Tensor& images, const Tensor& all) {
   const auto of = [&](LossCoefficient which) { return coefficient(all, which); };
   const Tensor off = neg(mul(error, of(kMeanFactor)));
@@ -77,7 +83,7 @@ Tensor bound(const Tensor& error, const Tensor& v, const Tensor& images, const T
   return mul(where(of(kIsFirst), first, later), of(kBoundWeight));
 }
 
-// Returns the loss of some samples, given the model's output for them.
+// Returns the sum of the losses of samples. in: model output, images, noise, coefficients.
 Tensor loss_of_samples(const DitConfig& config, DiffusionKind kind, const Tensors& in) {
   const Tensor &said = in[0], &images = in[1], &noise = in[2], &all = in[3];
   const int64_t channels = config.channels;

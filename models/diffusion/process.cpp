@@ -34,14 +34,14 @@ std::vector<int64_t> all_times() {
   return times;
 }
 
-// Returns four random words for the sample at a position.
+// Returns four random words for the sample at a position in the data.
 PhiloxCounter words(uint64_t seed, int64_t position) {
   const auto at = static_cast<uint64_t>(position);
   return philox({static_cast<uint32_t>(at), static_cast<uint32_t>(at >> 32), 0, 0},
                 rng_key(seed ^ hash_name("diffusion"), RngDomain::kSampling));
 }
 
-// Converts a share of the schedule, 0 to 1, to a time; DDPM times are integers.
+// Converts a fraction of the schedule, 0 to 1, to a time. DDPM times are integers.
 double time_at(DiffusionKind kind, double share) {
   if (kind == DiffusionKind::kFlow) return share;
   return std::floor(share * static_cast<double>(NoiseSchedule::kSteps));
@@ -120,7 +120,8 @@ bool drops_class(double dropout, uint64_t seed, int64_t position) {
 }
 
 double evaluation_time(DiffusionKind kind, int64_t index) {
-  // Fractional parts of multiples of the golden ratio are evenly spread for any number of them.
+  // The fractional parts of the first n multiples of the golden ratio are evenly spread for every
+  // n.
   double whole = 0;
   const double at = (static_cast<double>(index) + 0.5) * (std::numbers::phi - 1);
   return time_at(kind, std::modf(at, &whole));

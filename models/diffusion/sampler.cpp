@@ -29,7 +29,8 @@ class GuidedModel {
     labels_ = from_host<int32_t>(context, all, {std::ssize(all)});
   }
 
-  // Two f32 outputs. The second determines the variances; undefined if they are not learned.
+  // Model output in f32. `variance` determines the learned variances; undefined if the model learns
+  // none.
   struct ModelOutput {
     Tensor mean, variance;
   };
@@ -41,7 +42,8 @@ class GuidedModel {
     const Tensor in = is_guided() ? concat({x, x}, 0) : x;
     const Tensor of_rank = model_.forward(in, features, labels_);
     const Tensor all = cast(model_.distribution().all_samples(of_rank), DType::kF32);
-    const Tensor said = slice(all, 0, 0, count_);  // output for the classes
+    // Output for `labels`. With guidance, `all` also has the output without a class.
+    const Tensor said = slice(all, 0, 0, count_);
     ModelOutput result{.mean = contiguous(slice(said, 3, 0, C))};
     if (model_.config().learned_variance) result.variance = contiguous(slice(said, 3, C, 2 * C));
     if (is_guided()) {

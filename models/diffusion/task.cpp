@@ -128,8 +128,8 @@ void DiffusionTask::open_output() {
 
 void DiffusionTask::show(const TaskContext& run, int64_t step) {
   if (config_.samples == 0) return;
-  // Ranks that share a sharded model run it together, so all ranks generate equally many samples, a
-  // multiple of the number of ranks that share the model's layers.
+  // Ranks that share a sharded model must run it together, so each data-parallel rank generates
+  // equally many samples: a multiple of the number of ranks that split samples among them.
   const int64_t ranks = model_->distribution().sample_ranks();
   const int64_t most = (config_.samples + run.data.count - 1) / run.data.count;
   const int64_t each = (most + ranks - 1) / ranks * ranks;

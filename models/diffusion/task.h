@@ -15,9 +15,9 @@ namespace shale::models {
 // Training of a diffusion transformer.
 class DiffusionTask : public Task {
  public:
-  // `config` must be resolved. Opens the data. Throws MissingInputError, DataError or ConfigError
-  // for impossible input. opened: the new task shares the data of this one and opens no stored
-  // weights; null: opens both.
+  // `config` must be resolved. opened: a task whose data this one shares, without opening stored
+  // weights; null: opens data and weights. Throws MissingInputError, DataError, or ConfigError for
+  // impossible input.
   explicit DiffusionTask(const DiffusionTrainConfig& config, const DiffusionTask* opened = nullptr,
                          const DataReading& reading = {});
   ~DiffusionTask() override;
@@ -66,7 +66,7 @@ class DiffusionTask : public Task {
   std::shared_ptr<DamagedImages> damaged_;
   const DiffusionData data_;
   std::unique_ptr<Dit> model_;
-  std::unique_ptr<DitWeights> init_;  // null: initial values
+  std::unique_ptr<DitWeights> init_;  // weights of --init; null: starts with random weights
 };
 
 }  // namespace shale::models

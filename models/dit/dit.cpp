@@ -16,12 +16,14 @@
 namespace shale::models {
 namespace {
 
-constexpr float kInitStd = 0.02f;  // deviation of the class embeddings and the time MLP
+// Standard deviation of initial class embeddings and time MLP weights.
+constexpr float kInitStd = 0.02f;
 constexpr float kNormEps = 1e-6f, kDiffusersEps = 1e-5f;
 constexpr int64_t kHiddenPerWidth = 4;
 constexpr double kLongestPeriod = 10000;
 
-// Uses the deviation of the paper's initial values, uniform in +-sqrt(6 / (in + out)).
+// Returns a normal distribution with the deviation of the paper's initial values, which are uniform
+// in +-sqrt(6 / (in + out)).
 Init xavier(int64_t in, int64_t out) {
   return Init::normal(std::sqrt(2 / static_cast<float>(in + out)));
 }
@@ -39,8 +41,8 @@ const DitConfig& checked(const DitConfig& config) {
   return config;
 }
 
-// Returns x, normalised without learned gain, times (1 + scale), plus shift; shapes [N, T, C] and
-// [N, 1, C].
+// Normalises x without learned gain, multiplies by (1 + scale) and adds shift. x: [N, T, C]; shift,
+// scale: [N, 1, C].
 Tensor modulated_norm(const Tensor& x, const Tensor& shift, const Tensor& scale, float eps) {
   const Tensor ones = full(x.context(), {x.size(-1)}, x.dtype(), 1);
   const Tensor normed = layer_norm(x, ones, {}, eps);
@@ -60,7 +62,7 @@ Tensor gated_sum(const Tensor& x, const Tensor& gate, const Tensor& branch) {
       {x, gate, branch})[0];
 }
 
-// Splits a layer's output for conditions, [N, count C], into `count` parts [N, 1, C].
+// Splits the output of a modulation layer, [N, count C], into `count` tensors [N, 1, C].
 std::vector<Tensor> modulations(const Tensor& all, int64_t count) {
   const int64_t N = all.size(0), C = all.size(1) / count;
   return split(reshape(all, {N, 1, count * C}), std::vector<int64_t>(static_cast<size_t>(count), C),
@@ -149,8 +151,8 @@ class Dit::Block : public Module {
   }
 
  private:
-  // Computes the modulations of all conditions. Each rank multiplies some input channels; the sums
-  // go to the ranks that have the samples.
+  // Computes shifts, scales and gates from the conditions of all samples. Each rank multiplies some
+  // input channels; the sums go to the ranks that have the samples.
   Tensor modulate(const Tensor& condition) {
     return distribution().across(silu(condition), {}, [&](const Tensor& rows, const Tensor&) {
       const int64_t count = modulation_.weight.shape[1], first = distribution().first_of(count);
@@ -308,7 +310,7 @@ Tensor Dit::run_pieces(std::span<const nn::Piece> some, const Tensor& x, const D
     Tensor y;
     if (!begins) std::tie(y, condition_) = unpack(in);
     for (const nn::Piece& piece : some) y = piece.run(y, {});
-    return condition_.defined() ? pack(y, condition_) : y;  // the last piece needs no condition
+    return condition_.defined() ? pack(y, condition_) : y;  // the last piece clears condition_
   });
 }
 

@@ -20,9 +20,9 @@ struct Size {
   double lr;
 };
 
-// Sizes of "Language Models are Unsupervised Multitask Learners" (2019), table 2, with the
-// parameter counts of the published weights; learning rates of "Language Models are Few-Shot
-// Learners" (arXiv:2005.14165), table 2.1, as far as it lists them.
+// Sizes are those of "Language Models are Unsupervised Multitask Learners" (2019), table 2, with
+// the parameter counts of the published weights. Learning rates are those of "Language Models are
+// Few-Shot Learners" (arXiv:2005.14165), table 2.1, if it lists the size.
 constexpr Size kSizes[] = {
     {"nano", 4, 128, 4, 256, 0, 3e-3},
     {"gpt2-124m", 12, 768, 12, kVocab, kContext, 6e-4},
@@ -33,7 +33,8 @@ constexpr Size kSizes[] = {
 
 // Converts a model configuration to config.json fields.
 HfGpt2Config to_hf(const LanguageModelConfig& config, const LanguageModelPolicy& policy) {
-  // The end token is the last one of GPT-2's vocabulary; byte models use 0, which separates files.
+  // The end token is the last token of GPT-2's vocabulary. Byte models use byte 0, which separates
+  // files.
   std::optional<int64_t> end_token;
   if (config.vocab == kVocab) end_token = kVocab - 1;
   if (config.vocab == 256) end_token = 0;

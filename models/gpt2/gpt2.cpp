@@ -17,13 +17,14 @@ namespace {
 
 constexpr float kInitStd = 0.02f;
 
-// Smaller initial values for branches that add to the residual stream, so that its variance does
-// not grow with depth (section 2.3 of the paper).
+// Returns smaller initial values for the weights whose output is added to the residual stream, so
+// that its variance does not grow with depth (section 2.3 of the paper).
 Init residual_init(const LanguageModelConfig& config) {
   return Init::normal(kInitStd / std::sqrt(2.0f * static_cast<float>(config.layers)));
 }
 
-// Returns the number that identifies a dropout; 0 is the embedding's.
+// Returns a number that identifies a dropout in the model. The dropout after the embedding has
+// number 0.
 uint32_t dropout_site(int64_t layer, uint32_t branch) {
   return 1 + 2 * static_cast<uint32_t>(layer) + branch;
 }
@@ -59,7 +60,7 @@ class Gpt2::Block : public Module {
         layer_(layer),
         dropout_(dropout) {}
 
-  // Applies the block. With `cached`, x follows the tokens in the cache.
+  // Applies the block to x. If `cached` is given, the tokens of x follow the tokens in the cache.
   Tensor forward(const Tensor& x, const Documents& documents,
                  const nn::CachedLayer* cached = nullptr) {
     return run(x, [this, first_keys = documents.first_keys, cached](const Tensor& input) {
@@ -111,7 +112,8 @@ std::vector<Module*> Gpt2::blocks() {
   return blocks;
 }
 
-// Embeds tokens. Their positions are `positions`, or, if undefined, first_position and following.
+// Embeds tokens at `positions` or, if it is undefined, at consecutive positions from
+// first_position.
 Tensor Gpt2::embed(const Tensor& ids, const Tensor& positions, int64_t first_position) {
   const Tensor& tokens = wte_.weight.value;
   if (!positions.defined()) return embedding(ids, tokens, wpe_.weight.value, first_position);

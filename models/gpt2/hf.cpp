@@ -21,7 +21,7 @@ models::HfLayout gpt2_layout() {
 }
 
 std::vector<Gpt2Tensor> gpt2_tensors(const HfGpt2Config& config) {
-  const int64_t C = config.width;  // width, as in the table of hf.h
+  const int64_t C = config.width;  // width, called C in the table of hf.h
   std::vector<Gpt2Tensor> tensors = {{"wte.weight", {config.vocab, C}, false},
                                      {"wpe.weight", {config.context, C}, false}};
   const auto norm = [&](const std::string& name) {

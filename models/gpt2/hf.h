@@ -21,12 +21,12 @@ struct HfGpt2Config {
   int64_t vocab = 50257;   // number of tokens, without padding
   int64_t context = 1024;  // maximum sequence length in tokens
   double layer_norm_eps = 1e-5;
-  bool gelu_tanh = true;  // tanh form; false: with erf
+  bool gelu_tanh = true;  // GELU with tanh; false: with erf
   double resid_dropout = 0.1;
   double embd_dropout = 0.1;
   double attn_dropout = 0.1;
   double initializer_range = 0.02;
-  std::optional<int64_t> end_token = 50256;  // begin and end token; empty: not in the file
+  std::optional<int64_t> end_token = 50256;  // begin and end token; empty: the file specifies none
 
   friend bool operator==(const HfGpt2Config&, const HfGpt2Config&) = default;
 };
@@ -51,7 +51,8 @@ using Gpt2Tensor = models::HfTensor;
 // Returns all parameters, in the order of the model.
 std::vector<Gpt2Tensor> gpt2_tensors(const HfGpt2Config& config);
 
-// Describes the prefix, the embedding, and the ignored buffers attn.bias and attn.masked_bias.
+// Returns the layout of GPT-2 files: the name prefix, the embedding, and the buffers attn.bias and
+// attn.masked_bias, which are ignored.
 models::HfLayout gpt2_layout();
 
 // Reader and writer of GPT-2 folders; see their base classes.

@@ -27,7 +27,8 @@ double probability(const JsonObject& json, std::string_view key) {
   return value;
 }
 
-// Refuses variants that could be loaded but compute something else.
+// Throws DataError for variants of GPT-2 whose weights would load, but which compute something
+// else.
 void reject_variants(const JsonObject& json, int64_t width) {
   const auto require = [&json](std::string_view key, bool want) {
     if (json.flag(key, want) != want) json.fail(key, want ? "true" : "false");
@@ -52,7 +53,8 @@ bool is_gelu_tanh(const JsonObject& json) {
   json.fail("activation_function", "gelu_new, gelu_pytorch_tanh or gelu");
 }
 
-// Returns the end token. Other models may have null or a list, which does not affect weights.
+// Returns the end token. Accepts null or a list, which other models have, as no end token, because
+// weights do not depend on it.
 std::optional<int64_t> end_token(const JsonObject& json, int64_t vocab) {
   try {
     const int64_t token = json.integer("eos_token_id", -1);
@@ -76,7 +78,7 @@ HfGpt2Config config_of(const JsonObject& json) {
   }
   reject_variants(json, config.width);
   config.layer_norm_eps = json.real("layer_norm_epsilon", 1e-5);
-  // The epsilon is used as a float, in which smaller numbers lose precision.
+  // The epsilon is used as a float; numbers below 1e-30 lose precision in this type.
   if (!(config.layer_norm_eps >= 1e-30 && config.layer_norm_eps <= 1)) {
     json.fail("layer_norm_epsilon", "1e-30 to 1");
   }

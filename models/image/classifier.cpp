@@ -29,10 +29,10 @@ bool is_file(const fs::path& path) {
   return fs::is_regular_file(path, error);
 }
 
-// File that describes the classifier at a path.
+// Files of the classifier at a path.
 struct Description {
   std::string file;
-  std::string checkpoint;  // empty: an exported folder
+  std::string checkpoint;  // folder of the checkpoint; empty: the path is an exported model
 };
 
 Description description_at(const std::string& path) {
@@ -154,7 +154,7 @@ ImageClassifier::Scores ImageClassifier::evaluate(const std::shared_ptr<const Im
                                                   const std::vector<std::string>& classes,
                                                   int64_t batch, int64_t limit,
                                                   comm::ProcessGroup& group) {
-  std::vector<int32_t> label_of;  // model label of each data set label
+  std::vector<int32_t> label_of;  // element i: label in the model of the data set's label i
   for (const std::string& name : classes) {
     const auto found = std::ranges::find(classes_, name);
     if (found == classes_.end()) {

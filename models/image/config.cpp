@@ -12,7 +12,7 @@ namespace shale::models {
 namespace {
 
 constexpr int64_t kMadePixels = 64;
-constexpr int kMostChanges = 16;  // limit of random changes per image
+constexpr int kMostChanges = 16;  // maximum number of random changes per image
 constexpr int64_t kMostShown = 64;
 
 std::vector<std::string> preset_names() {

@@ -17,24 +17,25 @@ namespace shale::models {
 struct ImageConfig {
   // Data.
   ImageDataConfig data;
-  double crop_area = -1;       // minimum share of the area; negative: depends on the data
-  std::string randaugment;     // "CHANGES,STRENGTH"; empty: none
-  double erase = 0;            // probability per image
-  double mixup = 0;            // this and the next two: see MixOptions
+  // Minimum fraction of the image's area in a random crop. Negative: depends on the data.
+  double crop_area = -1;
+  std::string randaugment;  // RandAugment's "CHANGES,STRENGTH"; empty: none
+  double erase = 0;         // probability of erasing a rectangle of an image
+  double mixup = 0;         // mixup, cutmix, label_smoothing: see MixOptions
   double cutmix = 0;
   double label_smoothing = 0;
-  std::string mean, deviation;  // by channel, "R,G,B"; empty: ImageNet's
+  std::string mean, deviation;  // of each channel, as "R,G,B"; empty: ImageNet's
 
   // Model.
   std::string model = "resnet18";
-  std::string init;       // file or folder; empty: random values
-  bool new_head = false;  // initialize the classifier instead of loading it
+  std::string init;       // file or folder of stored weights; empty: random weights
+  bool new_head = false;  // do not load the classifier layer from `init`
   bool sync_batch_norm = false;
 
   // Evaluation and export.
   int64_t eval_samples = 0;        // number of images per validation; 0: all
   int64_t tensorboard_images = 0;  // number of images shown per validation
-  std::string export_dir;          // folder; empty: no export
+  std::string export_dir;          // folder for the exported model; empty: no export
   WeightNames export_names = WeightNames::kTimm;
 };
 
@@ -50,10 +51,10 @@ void describe(ConfigSpec& spec, ImageTrainConfig& config);
 // Fills in derived options, like resolve(TrainConfig&, int).
 void resolve(ImageTrainConfig& config, int ranks);
 
-// Returns the options of the configured data.
+// Returns the data options that follow from the program's options.
 ImageDataOptions data_options(const ImageTrainConfig& config, const DataReading& reading = {});
-// Returns the preprocessing for images of this format. Throws ConfigError for text that is not a
-// number.
+// Returns the preprocessing for images of this format. Throws ConfigError if an option should be a
+// number and is not.
 Augmentation augmentation(const ImageConfig& config, ImageFormat format);
 MixOptions mix_options(const ImageConfig& config);
 

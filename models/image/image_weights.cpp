@@ -41,7 +41,7 @@ std::vector<HfTensor> tensors_of(const ImageModel& model, WeightNames names) {
   return tensors;
 }
 
-// Returns the naming scheme that more tensors of the file match.
+// Returns the naming scheme with more names in the file.
 WeightNames names_in(const StoredTensors& file, const ImageModel& model) {
   const auto known = [&](WeightNames names) {
     const std::vector<HfTensor> tensors = tensors_of(model, names);
@@ -53,7 +53,7 @@ WeightNames names_in(const StoredTensors& file, const ImageModel& model) {
                                                                       : WeightNames::kTimm;
 }
 
-// Returns the edge of a square of `positions` positions; 0: not a square.
+// Returns the edge length of a square of `positions` positions; 0 if they form no square.
 int64_t edge_of(int64_t positions) {
   const auto edge = static_cast<int64_t>(std::lround(std::sqrt(static_cast<double>(positions))));
   return edge * edge == positions ? edge : 0;
@@ -73,7 +73,7 @@ std::string list_text(const Values& values) {
   return text;
 }
 
-// Returns the shortest decimals that convert to these floats.
+// Returns the shortest decimal numbers that convert back to these floats.
 std::vector<double> decimals(const std::array<float, 3>& values) {
   std::vector<double> all;
   for (const float value : values) all.push_back(parse_real(format_real(value)).value());
@@ -214,7 +214,7 @@ void ImageWeights::load(ImageModel& model, comm::DataParallel& parallel, uint64_
     std::vector<float> values(static_cast<size_t>(buffer->shape.numel()));
     weights_->read(buffer->full_name(), make_view(values.data(), buffer->shape));
     context.copy(buffer->value.data(), values.data(), buffer->value.bytes());
-    context.synchronize();  // must happen before `values` is destroyed
+    context.synchronize();  // `values` must live until the device has copied it
   }
 }
 

@@ -13,29 +13,30 @@
 
 namespace shale::models {
 
-// Naming scheme of a weights file. For residual networks both are equal.
+// Naming scheme of a weights file. Residual networks have the same names in both.
 enum class WeightNames { kTimm, kTorchvision };
 
-// Published weights of an image classifier, in safetensors under either naming scheme, which is
-// detected. Batch counters (num_batches_tracked) are ignored.
+// Published weights of an image classifier, in safetensors. Detects which WeightNames the file
+// uses. Ignores batch counters (num_batches_tracked).
 class ImageWeights {
  public:
   // path: a file, or a folder with model.safetensors or an index. new_head: do not load the
-  // classifier, whatever its shape. A position table for another image size is resized. Throws as
-  // HfWeights does, with the names of tensors that are missing, unknown, or of the wrong shape.
+  // classifier layer, whatever its shape. A position table for another image size is resized.
+  // Throws as HfWeights does, with the names of tensors that are missing, unknown, or of the wrong
+  // shape.
   ImageWeights(const std::string& path, const ImageModel& model, bool new_head);
 
-  // Sets all parameters and buffers of the model; a new head gets initial values by the seed. Every
-  // rank calls it; there is no communication.
+  // Sets all parameters and buffers of the model. A classifier layer that is not loaded gets
+  // initial values from `seed`. Every rank calls it; there is no communication.
   void load(ImageModel& model, comm::DataParallel& parallel, uint64_t seed) const;
-  // Reads a parameter or buffer whole, dense, f32, in host memory.
+  // Reads a whole parameter or buffer into `to`: dense, f32, host memory.
   void read(const std::string& name, const View& to) const { weights_->read(name, to); }
 
  private:
   void read_positions(const ImageModel& model, const View& to) const;
 
   std::string head_;       // prefix of parameters that are not loaded; empty: none
-  int64_t positions_ = 0;  // number of rows of the file's position table if it is resized, else 0
+  int64_t positions_ = 0;  // number of rows of the file's position table; 0 if it is not resized
   std::optional<HfWeights> weights_;
 };
 
@@ -54,17 +55,17 @@ struct ImageExport {
 
 // Name of the checkpoint file that contains the model's timm_config().
 inline constexpr const char* kImageModelFile = "image_model.json";
-// Returns the config.json with which timm creates the model, and which names the classes.
+// Returns a config.json from which timm creates the model. It also names the classes.
 std::string timm_config(const ImageExport& what, const ImageModel& model);
-// Reads the architecture, class names ("0", "1", ... if there are none) and preprocessing of such a
-// file. Throws DataError for an architecture that is not a preset's.
+// Reads a file of timm_config(): architecture, class names ("0", "1", ... if there are none) and
+// preprocessing. Throws DataError for an architecture that is not a preset's.
 std::tuple<ImageModelConfig, std::vector<std::string>, Augmentation> read_timm_config(
     const std::string& file);
 
-// Writes parameters and running statistics as f32 to model.safetensors, and with timm's names also
-// a config.json for timm ("local-dir:FOLDER"). Call it on every rank after averaging buffers
-// (DataParallel::average_buffers()); the rank with is_main, rank 0 of its shard group, writes.
-// Throws DiskError.
+// Writes parameters and running statistics as f32 to model.safetensors; with timm's names also a
+// config.json for timm ("local-dir:FOLDER"). Every rank must call it, after averaging buffers
+// (DataParallel::average_buffers()). The rank with is_main, which must be rank 0 of its shard
+// group, writes. Throws DiskError.
 void export_image_model(const ImageExport& what, const ImageModel& model,
                         comm::DataParallel& parallel, bool is_main);
 

@@ -27,7 +27,7 @@ ImageModelConfig model_config(const ImageConfig& config, const Augmentation& aug
   return model;
 }
 
-// Draws the model's input as a picture, with a frame that shows whether the answer was right.
+// Draws the model's input as a picture. The colour of its frame shows whether the answer was right.
 Image framed_picture(std::span<const float> values, const Augmentation& augmentation, bool right) {
   constexpr std::array<uint8_t, 3> kGreen = {0, 160, 60}, kRed = {200, 0, 40};
   const int64_t edge = augmentation.pixels, frame = std::max<int64_t>(1, edge / 32);
@@ -100,7 +100,7 @@ BatchSource ImageTask::train_batches(const BatchPlan& plan) {
                               .damaged = damaged_});
 }
 
-// Returns soft targets for training; undefined for validation, which uses labels.
+// Returns the soft targets of a training batch. Undefined for validation, whose targets are labels.
 Tensor ImageTask::softening_of(const DeviceBatch& batch) const {
   return mix_.is_soft() && !model_->keeps_logits() ? batch["softening"] : Tensor();
 }
@@ -158,7 +158,7 @@ Evaluation ImageTask::evaluate(const TaskContext& run) {
     const DeviceBatch on_device(run.context, *batch);
     const Tensor sum = run.loss(on_device);
     losses.push_back(sum.defined() ? to_host<float>(sum).front() : 0);
-    Tensor logits;  // scores, which are equal on all mesh ranks
+    Tensor logits;  // equal on all ranks of the mesh
     run.parallel.run([&](int) { logits = image_model().kept_logits(); });
     if (!run.data.counts || !logits.defined()) continue;  // another rank counts the same images
     const std::vector<float> scores = to_host<float>(cast(logits, DType::kF32));
@@ -203,7 +203,8 @@ void ImageTask::open_output() {
 
 void ImageTask::finish(const TaskContext& run) {
   if (!config_.export_dir.empty()) {
-    // Saving or loading the last step has averaged the buffers over all ranks.
+    // Saving or loading the checkpoint of the last step has already averaged the buffers over all
+    // ranks.
     export_image_model(export_of(), *model_, run.parallel, run.group.rank() == 0);
     log_info("wrote ", config_.export_dir);
   }

@@ -16,9 +16,9 @@ namespace shale::models {
 // Training of an image classifier.
 class ImageTask : public Task {
  public:
-  // `config` must be resolved. Opens the data. Throws MissingInputError, DataError or ConfigError
-  // for impossible input. opened: the new task shares the data of this one and opens no stored
-  // weights; null: opens both.
+  // `config` must be resolved. opened: a task whose data this one shares, without opening stored
+  // weights; null: opens data and weights. Throws MissingInputError, DataError, or ConfigError for
+  // impossible input.
   explicit ImageTask(const ImageTrainConfig& config, const ImageTask* opened = nullptr,
                      const DataReading& reading = {});
   ~ImageTask() override;

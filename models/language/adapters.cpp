@@ -31,10 +31,12 @@ bool is_empty(const Json& value) {
          ((value.is_object() || value.is_array()) && value.empty());
 }
 
-// Adapter initializations that leave base weights unchanged, so loading needs no extra step.
+// Values of init_lora_weights that leave the base weights unchanged. Adapters with these load
+// without further steps.
 constexpr std::string_view kPlainBeginnings[] = {"gaussian", "eva", "orthogonal"};
 
-// Keys of adapter_config.json that are read here, or that do not affect what the adapters compute.
+// Keys of adapter_config.json that this file reads, or that do not affect what the adapters
+// compute.
 constexpr std::string_view kKnownKeys[] = {
     "peft_type", "r", "lora_alpha", "lora_dropout", "use_rslora", "target_modules", "bias",
     "init_lora_weights", "fan_in_fan_out", "task_type", "inference_mode", "auto_mapping",
@@ -43,8 +45,8 @@ constexpr std::string_view kKnownKeys[] = {
     "loftq_config", "eva_config", "corda_config", "lora_ga_config", "megatron_config",
     "megatron_core", "qalora_group_size", "runtime_config"};
 
-// Refuses initializations that subtract the initial adapters from the base weights: PEFT subtracts
-// them again when it loads, Shale does not.
+// Throws DataError for an initialization that subtracts the initial adapters from the base weights.
+// PEFT repeats the subtraction when it loads adapters; Shale does not.
 void refuse_beginning(const JsonObject& config, const Json& value) {
   if (value.is_null() || value.is_boolean()) return;
   const auto* const end = std::end(kPlainBeginnings);
@@ -55,7 +57,7 @@ void refuse_beginning(const JsonObject& config, const Json& value) {
       "adapters with PEFT (path_initial_model_for_weight_conversion), or merge them");
 }
 
-// Refuses every option that requests an unsupported feature.
+// Throws DataError for every option that requests an unsupported feature.
 void refuse_variants(const JsonObject& config, const Json& all) {
   if (config.text("peft_type") != "LORA") config.fail("peft_type", "LORA");
   if (config.text("bias", "none") != "none") config.fail("bias", "none");
@@ -172,7 +174,7 @@ std::vector<SafetensorsSpec> specs_of(const ModelFamily& family,
   return specs;
 }
 
-// Returns the last components of the layers' names, the form that target_modules has.
+// Returns the last component of each layer's name, as in target_modules of adapter_config.json.
 std::vector<std::string> target_modules(const std::vector<nn::LinearWeights*>& layers) {
   std::set<std::string> names;
   for (const nn::LinearWeights* layer : layers) names.insert(layer->name());
@@ -181,7 +183,7 @@ std::vector<std::string> target_modules(const std::vector<nn::LinearWeights*>& l
 
 Json config_of(const AdapterShape& shape, const std::vector<nn::LinearWeights*>& layers,
                bool transposed, const std::string& base) {
-  // Targets that the user named more specifically are written unchanged.
+  // Targets that the user gave as more specific names are written unchanged.
   const bool all = shape.targets == std::vector<std::string>{nn::kAllLinear};
   return {{"peft_type", "LORA"},
           {"task_type", "CAUSAL_LM"},

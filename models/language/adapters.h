@@ -18,22 +18,22 @@ namespace shale::models {
 // and adapter_model.safetensors. A tensor name consists of "base_model.model.", the layer's name in
 // Hugging Face models, and ".lora_A.weight" or ".lora_B.weight".
 
-// Reads adapter_config.json. Throws MissingInputError; DataError, with file and key, for malformed
-// values and unsupported features: types other than LORA, biases, DoRA, rank patterns, modules
-// saved whole, targets by regular expression, initializations that change the base weights (PiSSA
-// and similar), and any unknown key that is set.
+// Reads adapter_config.json. Throws MissingInputError if there is none. Throws DataError, with file
+// and key, for malformed values, for any unknown key that is set, and for unsupported features:
+// types other than LORA, biases, DoRA, rank patterns, modules saved whole, targets by regular
+// expression, and initializations that change the base weights (PiSSA and similar).
 AdapterShape read_adapter_shape(const std::string& folder);
 
-// Converts adapter shapes to the JSON that checkpoints store, and back. parse_adapter_shape()
-// throws DataError.
+// adapter_shape_json() converts the shape of adapters to the JSON that checkpoints store;
+// parse_adapter_shape() converts it back. Throws DataError.
 std::string adapter_shape_json(const AdapterShape& shape);
 AdapterShape parse_adapter_shape(std::string_view json, const std::string& source);
 
 // Adapter weights of a folder.
 class StoredAdapters {
  public:
-  // Throws MissingInputError, and DataError with the names, unless the file has exactly the adapter
-  // tensors of these layers, in their shapes.
+  // Throws MissingInputError. Throws DataError, with tensor names, unless the file has exactly the
+  // adapter tensors of these layers, in their shapes.
   StoredAdapters(const std::string& folder, const ModelFamily& family,
                  const std::vector<nn::LinearWeights*>& layers);
   // Reads rows of an adapter's parameter, as StoredModel::read() does.
@@ -50,7 +50,8 @@ class AdapterWriter {
   // base: name or folder of the adapters' base model.
   AdapterWriter(const std::string& folder, const ModelFamily& family, const AdapterShape& shape,
                 const std::vector<nn::LinearWeights*>& layers, std::string base);
-  // Writes the next parameter of adapter_parameters(): whole, f32, dense, in host memory.
+  // Writes the next parameter in the order of adapter_parameters(). values: whole parameter, f32,
+  // dense, in host memory.
   void write(const View& values) { writer_.write(values); }
   void commit();
 
@@ -59,7 +60,7 @@ class AdapterWriter {
   SafetensorsWriter writer_;
 };
 
-// Returns the adapter parameters of the layers in file order: by layer, A before B.
+// Returns the adapter parameters in the order of the file: for each layer A, then B.
 std::vector<Parameter*> adapter_parameters(const std::vector<nn::LinearWeights*>& layers);
 
 }  // namespace shale::models

@@ -38,8 +38,8 @@ void add_range(std::vector<int32_t>& blocks, int64_t begin, int64_t end) {
   for (int64_t i = begin; i < end; ++i) blocks.push_back(static_cast<int32_t>(i));
 }
 
-// Draws `count` different numbers from [begin, end), ascending, by Floyd's algorithm. Returns all
-// numbers if there are fewer.
+// Draws `pattern.random` different numbers from [begin, end) by Floyd's algorithm, in ascending
+// order. Returns all numbers of the range if it has fewer.
 std::vector<int32_t> draw(const AttentionPattern& pattern, int64_t head, int64_t query,
                           int64_t begin, int64_t end) {
   std::vector<int32_t> drawn;
@@ -80,7 +80,7 @@ void check_block(int64_t block, std::string_view what) {
       cat(what, " is ", block, ", expected a multiple of ", kUnit, ", at most ", kMostTokens));
 }
 
-// Describes the first invalid row; empty: all are valid.
+// Returns what is wrong with the first invalid row; empty if all rows are valid.
 std::string wrong_rows(const std::vector<std::vector<int64_t>>& rows) {
   if (rows.empty()) return "there are no rows";
   if (std::ssize(rows) > kMostBlocks) {
@@ -107,7 +107,7 @@ std::vector<std::vector<int32_t>> narrow(const std::vector<std::vector<int64_t>>
   return narrow;
 }
 
-// Describes an invalid size of a named pattern; empty: all are valid.
+// Returns what is wrong with the first invalid size of a named pattern; empty if all are valid.
 std::string wrong_sizes(const NamedPattern& named, const AttentionPattern& p) {
   const auto of = [&](const char* what, int64_t value, const std::string& want) {
     return cat(what, " is ", value, " in a pattern ", named.name, ", expected ", want);
@@ -173,7 +173,7 @@ AttentionPattern pattern_of_file(const std::string& path, int64_t seed) {
 
 std::vector<int32_t> AttentionPattern::keys_of(int64_t head, int64_t query) const {
   std::vector<int32_t> keys;
-  const int64_t first = std::max<int64_t>(query - local + 1, 0);  // start of the local window
+  const int64_t first = std::max<int64_t>(query - local + 1, 0);  // first block of the local window
   switch (kind) {
     case PatternKind::kNone: add_range(keys, 0, query + 1); return keys;
     case PatternKind::kFixed: return fixed_keys(*this, head, query);

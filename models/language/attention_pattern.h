@@ -37,7 +37,8 @@ enum class PatternKind : uint8_t {
 struct AttentionPattern {
   PatternKind kind = PatternKind::kNone;
   int64_t block = 0;                            // number of tokens in a block
-  int64_t local = 0, global = 0, random = 0;    // numbers of blocks; 0: not part of the pattern
+  // Numbers of local, global and random key blocks; 0: not part of the pattern.
+  int64_t local = 0, global = 0, random = 0;
   int64_t seed = 0;                             // seed of the random blocks
   std::vector<std::vector<int32_t>> rows = {};  // kListed: key blocks of each query block
 
@@ -45,8 +46,8 @@ struct AttentionPattern {
   bool operator==(const AttentionPattern&) const = default;
   // Returns the key blocks of a query block of a head, ascending.
   std::vector<int32_t> keys_of(int64_t head, int64_t query) const;
-  // Returns the share of the blocks of dense causal attention that the pattern keeps at `tokens`
-  // tokens, over the first `heads` heads.
+  // Returns the fraction of dense causal attention's blocks that the pattern keeps, for a sequence
+  // of `tokens` tokens. Averages over the first `heads` heads.
   double share(int64_t tokens, int64_t heads) const;
 };
 
@@ -59,19 +60,19 @@ struct AttentionPattern {
 // pattern does not use, or invalid rows, which it names.
 AttentionPattern attention_pattern(const std::string& name_or_file, int64_t seed);
 
-// Makes the mask for a model's layers; null if there is no pattern.
+// Returns the mask for a model's layers; null if the pattern is off.
 std::shared_ptr<const BlockMask> block_mask(const AttentionPattern& pattern);
 
 // Throws ConfigError unless the pattern covers sequences of `tokens` tokens and, if there are
 // documents, lets every token attend to itself.
 void check_covers(const AttentionPattern& pattern, int64_t tokens, bool documents);
 
-// Stores the pattern in the model shape of checkpoints (ModelFamily::shape), and reads it back.
-// parse_pattern() throws DataError.
+// add_shape() adds the pattern to the model shape of checkpoints (ModelFamily::shape());
+// parse_pattern() reads it from there and throws DataError.
 void add_shape(const AttentionPattern& pattern, std::map<std::string, std::string>& shape);
 AttentionPattern parse_pattern(const JsonObject& shape);
 
-// Throws ConfigError if there is a pattern: programs that read this format would compute dense
+// Throws ConfigError if the pattern is on, because programs that read `format` would compute dense
 // attention.
 void require_no_pattern(const AttentionPattern& pattern, std::string_view format);
 

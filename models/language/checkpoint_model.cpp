@@ -27,8 +27,8 @@ LanguageModelConfig model_of(const CheckpointReader& reader) {
   return parse_model_shape(shape.dump(), cat(reader.path(), ": model shape"));
 }
 
-// Refuses router biases (nn/moe.h), which only a resumed run can use: without them the model would
-// choose other experts.
+// Throws for a checkpoint with router biases (nn/moe.h). Only a resumed run can use them; a model
+// without them would choose other experts.
 void refuse_router_biases(const CheckpointReader& reader) {
   for (const auto& [name, tensor] : reader.manifest().tensors) {
     if (!name.ends_with(".router_bias")) continue;
@@ -125,7 +125,7 @@ void CheckpointModel::read(std::string_view name, const View& to, int64_t first_
                        {to.data, to.dtype}, to.numel());
 }
 
-// Adds rows of an adapter's B A product to its layer's weight.
+// Adds rows of B A, the product of an adapter's matrices, to its layer's weight.
 void CheckpointModel::add_adapter(const nn::Lora& adapter, int64_t first_row,
                                   const View& weights) const {
   const int64_t rows = weights.size(0), in = weights.size(1), rank = adapters_->options.rank;
@@ -149,7 +149,7 @@ std::shared_ptr<const StoredTokenizer> checkpoint_tokenizer(const CheckpointRead
   const std::string path = (fs::path(reader.path()) / kTokenizerFile).string();
   const Json of_run = checkpoint_fact(reader, kTokenizerFact);
   const auto tokenizer = is_there(path) ? read_tokenizer(path) : nullptr;
-  if (of_run.is_null()) return tokenizer;  // a tokenizer added on purpose
+  if (of_run.is_null()) return tokenizer;  // the run had none; a user may have added the file
   const std::string want = of_run.is_string() ? of_run.text() : of_run.dump();
   const std::string found = tokenizer == nullptr ? "no such file" : tokenizer_fact(*tokenizer);
   if (found == want) return tokenizer;

@@ -10,8 +10,8 @@
 
 namespace shale::models {
 
-// Model of a checkpoint as a StoredModel: its f32 masters, or the stored values of frozen
-// parameters, with adapters merged into their weights. Not thread-safe.
+// Reads the model of a checkpoint as a StoredModel: f32 masters, or the stored values of frozen
+// parameters. Adapters are merged into the weights. Not thread-safe.
 class CheckpointModel final : public StoredModel {
  public:
   // ema: use the averaged weights. Throws as CheckpointReader does; DataError if the checkpoint
@@ -25,7 +25,7 @@ class CheckpointModel final : public StoredModel {
   const std::string& path() const { return reader_.path(); }
   // Returns checkpoint_tokenizer() of the checkpoint.
   std::shared_ptr<const StoredTokenizer> tokenizer() const;
-  // Shape of the adapters; empty: the checkpoint has none.
+  // Empty: the checkpoint has no adapters.
   const std::optional<AdapterShape>& adapters() const { return adapters_; }
 
  private:
@@ -43,11 +43,11 @@ class CheckpointModel final : public StoredModel {
 // Opens the model at a path: a Hugging Face folder, a checkpoint, or the newest checkpoint of a
 // run. Throws as open_stored_model() and CheckpointModel.
 std::unique_ptr<StoredModel> open_model(const std::string& path);
-// Returns the tokenizer of a model: find_tokenizer_in() of a folder, checkpoint_tokenizer() of a
-// checkpoint; null: none.
+// Returns the tokenizer of the model at a path. Reads a folder with find_tokenizer_in(), a
+// checkpoint with checkpoint_tokenizer(). Null: the model has no tokenizer.
 std::shared_ptr<const StoredTokenizer> open_model_tokenizer(const std::string& path);
-// Returns true if `tokenizer` is that of the model at `path`. For a checkpoint, compares with the
-// description that its run stored, not with the tokenizer file that is there now.
+// Returns true if the model at `path` was trained with `tokenizer`. For a checkpoint, compares the
+// description that its run stored, because the tokenizer file in it may have changed since.
 bool is_tokenizer_of(const std::string& path, const StoredTokenizer& tokenizer);
 // Reads a folder's tokenizer.json, or SentencePiece's tokenizer.model; null: neither exists.
 std::shared_ptr<const StoredTokenizer> find_tokenizer_in(const std::string& folder);

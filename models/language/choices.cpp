@@ -29,7 +29,7 @@ std::string cleaned(const std::string& text) {
     if (close == clean.npos) break;
     const size_t line = clean.find('\n', open);
     if (line < close) {
-      ++open;  // a bracket must close on the same line
+      ++open;  // the bracket does not close on this line: keep it
       continue;
     }
     clean.erase(open, close + 1 - open);

@@ -10,7 +10,8 @@ namespace {
 using Use = OptionUse<TrainConfig>;
 using enum Why;
 
-// Applies an OptionUse::text, such as above() of RunConfig, to the part kPart of the TrainConfig.
+// Makes an OptionUse::text for a TrainConfig from one for its member kPart, such as above() for
+// RunConfig.
 template <auto kPart, auto kUse>
 std::string of(const TrainConfig& c, const char* flag) {
   return kUse(c.*kPart, flag);

@@ -7,7 +7,8 @@
 
 namespace shale::models {
 
-// Options of language models that do not work together, besides incompatible_run_options().
+// Returns the combinations of options that only language models reject. incompatible_run_options()
+// has those that all models reject.
 std::span<const Incompatible<TrainConfig>> incompatible_language_options();
 
 }  // namespace shale::models

@@ -18,7 +18,7 @@ struct LanguageConfig {
   LoraConfig lora;
   int64_t seq_len = 256;
 
-  // Model; a size of 0: the preset's value.
+  // Model. A size of 0 means the value of the preset.
   std::string model = "nano";
   int64_t layers = 0;
   int64_t width = 0;
@@ -28,16 +28,16 @@ struct LanguageConfig {
   int64_t experts = 0;
   int64_t active_experts = 0;
   int64_t window = 0;
-  std::string attention_pattern;  // name or file of a pattern
-  AttentionPattern pattern;       // made by resolve() from the name and the sizes
+  std::string attention_pattern;  // name of a pattern, or file with one
+  AttentionPattern pattern;       // set by resolve() from attention_pattern and sizes
   int64_t vocab = 0;
-  std::string init;  // Hugging Face folder, checkpoint or run; empty: new model
+  std::string init;             // Hugging Face folder, checkpoint or run; empty: random weights
   bool keep_optimizer = false;  // also load the optimizer states of `init`
   double dropout = 0;
   int64_t loss_chunk = 0;                         // tokens whose logits are computed at a time
-  double balance_loss = 0.01, router_z_loss = 0;  // factors of these losses
+  double balance_loss = 0.01, router_z_loss = 0;  // factors of these MoE losses in the total loss
   double router_bias_rate = 0;                    // change of router biases per step; 0: no biases
-  double capacity_factor = 0;  // relative to an equal share of the tokens; 0: no limit
+  double capacity_factor = 0;  // maximum tokens per expert / mean tokens per expert; 0: no limit
 
   // Output.
   int64_t eval_samples = 256;
@@ -69,12 +69,12 @@ void describe(ConfigSpec& spec, TrainConfig& config, bool needs_data = true);
 // incompatible options.
 void resolve(TrainConfig& config, int ranks);
 
-// Size of GPT-2's vocabulary, which is assumed for tokens without a tokenizer.
+// Vocabulary size of GPT-2, assumed for token files that have no tokenizer.
 inline constexpr int64_t kGpt2Vocab = 50257;
 
-// Returns the configured model: the preset, or `stored` if --init is given, then the sizes set by
-// flags. A preset for bytes uses the vocabulary of the data. Throws ConfigError for sizes that
-// contradict the stored ones, and for a sequence longer than the context.
+// Returns the architecture to train: that of the preset or, with --init, that of `stored`, with the
+// sizes that flags set. A preset for bytes uses the vocabulary of the data. Throws ConfigError if a
+// flag contradicts the stored model, and if a sequence is longer than the context.
 LanguageModelConfig model_config(const LanguageConfig& config, int64_t data_vocab,
                                  const StoredModel* stored = nullptr);
 

@@ -19,13 +19,13 @@ enum class Objective {
 
 // Method of packing documents into rows.
 enum class PackingChoice {
-  kAuto,    // kConcat for text, kBestFit for examples
-  kConcat,  // consecutively, split at row ends
+  kAuto,    // kConcat for plain text, kBestFit for examples (kSft, kDpo)
+  kConcat,  // one document after the other, split at row ends
   kBestFit,
   kNone,  // one example per row
 };
 
-// Format of the data, and the width of raw tokens, which have no header that contains it.
+// Format of the data. Files of raw tokens have no header, so the width of a token is given here.
 struct FileFormat {
   DataFormat kind = DataFormat::kAuto;
   std::optional<TokenWidth> width = {};
@@ -33,17 +33,17 @@ struct FileFormat {
   friend bool operator==(const FileFormat&, const FileFormat&) = default;
 };
 
-// Training data, and how it is read.
+// Training data, and how to read it.
 struct DataConfig {
   Objective objective = Objective::kPretrain;
   std::string data;
   FileFormat format;
   std::string field = "text";
-  std::string cache;      // folder for tokens; empty: in --out
-  std::string tokenizer;  // file, or "none"; empty: find_tokenizer() finds it
+  std::string cache;      // folder for the tokens of a corpus; empty: a folder in --out
+  std::string tokenizer;  // file, or "none"; empty: the result of find_tokenizer()
   double val_fraction = 0.1;
   bool document_mask = false;
-  int64_t document_token = -1;  // token between documents; negative: the tokenizer's
+  int64_t document_token = -1;  // token between documents; negative: that of the tokenizer
   PackingChoice packing = PackingChoice::kAuto;
   ChatTemplate chat_template = ChatTemplate::kAuto;
 

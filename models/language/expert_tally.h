@@ -13,14 +13,15 @@ namespace shale::models {
 // Returns the MoE layers in a tree of modules, in order.
 std::vector<nn::MoE*> mixtures_of(Module& root);
 
-// Counts the tokens of each expert of each MoE layer, and updates router biases (arXiv:2408.15664;
-// DeepSeek-V3, arXiv:2412.19437, section 2.1.2): after each step a bias rises by `bias_rate` if its
-// expert had fewer tokens than the mean of its layer, and falls if it had more. The MoE layers,
-// which must outlive this, count while it exists.
+// Counts the tokens of each expert in each MoE layer, and updates router biases (arXiv:2408.15664;
+// DeepSeek-V3, arXiv:2412.19437, section 2.1.2). After each step, a bias rises by `bias_rate` if
+// its expert had fewer tokens than the mean of its layer, and falls by `bias_rate` if it had more.
+// The MoE layers count tokens while this object exists, and must outlive it.
 class ExpertTally : public StepTally {
  public:
-  // models: equal models of the mesh ranks of a process, which share the counters. bias_rate 0: no
-  // router biases. Throws ConfigError unless all MoE layers have the same number of experts.
+  // models: equal models of the mesh ranks in this process, which share the counters. bias_rate: 0
+  // means no router biases. Throws ConfigError unless all MoE layers have the same number of
+  // experts.
   ExpertTally(const std::vector<Module*>& models, Context& context, float bias_rate);
   ~ExpertTally() override;
   const Tensor& counts() const override { return loads_; }  // numbers of tokens, [L, E + 1]

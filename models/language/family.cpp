@@ -16,7 +16,7 @@ std::vector<const ModelFamily*>& families() {
   return all;
 }
 
-// Family of a checkpoint that does not name one, because the first versions had only GPT-2.
+// Family of a checkpoint that names none. The first versions of Shale had only GPT-2.
 constexpr std::string_view kUnsaid = "gpt2";
 
 }  // namespace

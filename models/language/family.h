@@ -15,14 +15,14 @@ namespace shale::models {
 
 // Named size of a family.
 struct ModelPreset {
-  std::string name;            // value of --model: "gpt2-124m"
-  LanguageModelConfig config;  // context 0: use the sequence length
+  std::string name;            // value of --model, for example "gpt2-124m"
+  LanguageModelConfig config;  // its context may be 0: use the sequence length
   double lr = 0;               // suitable peak learning rate
-  bool byte_vocab = false;     // trained on bytes by default; other tokens change the vocabulary
+  bool byte_vocab = false;  // by default trained on bytes; other tokens change the vocabulary size
 };
 
-// Weights of a model in files of other programs: mostly a folder with Hugging Face's config.json
-// and files that StoredTensors reads.
+// Weights of a model in the files of other programs, usually a Hugging Face folder: config.json,
+// and weights that StoredTensors reads.
 class StoredModel {
  public:
   virtual ~StoredModel() = default;
@@ -41,24 +41,25 @@ class ModelFamily {
  public:
   virtual ~ModelFamily() = default;
 
-  virtual std::string name() const = 0;  // "gpt2", as in LanguageModelConfig::family
+  virtual std::string name() const = 0;  // value of LanguageModelConfig::family, for example "gpt2"
   virtual std::vector<ModelPreset> presets() const = 0;
 
-  // Makes a model without memory. Throws ConfigError for impossible sizes.
+  // Makes a model with unallocated parameters. Throws ConfigError for impossible sizes.
   virtual std::unique_ptr<LanguageModel> make(const LanguageModelConfig& config,
                                               const LanguageModelPolicy& policy) const = 0;
 
-  // Converts a model's architecture to the JSON values, by name, that checkpoints store, and back.
-  // parse_shape() throws DataError for impossible values.
+  // shape() converts an architecture to the JSON values, by name, that checkpoints store;
+  // parse_shape() converts them back. Throws DataError for impossible values.
   virtual std::map<std::string, std::string> shape(const LanguageModelConfig& config) const = 0;
   virtual LanguageModelConfig parse_shape(const JsonObject& shape) const = 0;
 
   // ---- Published weights (optional) ----
 
-  // Returns "model_type" of config.json; empty: not supported, and the functions below throw
-  // ConfigError.
+  // Returns the "model_type" in config.json. Empty: the family does not support published weights,
+  // and the functions of this section throw ConfigError.
   virtual std::string hf_model_type() const { return {}; }
-  // Opens a folder. Throws MissingInputError, or DataError with file, tensor, expected and found.
+  // Opens a Hugging Face folder. Throws MissingInputError. Throws DataError with file, tensor,
+  // expected and found values.
   virtual std::unique_ptr<StoredModel> open(const std::string& folder) const;
   // Makes a writer of published weights. Throws ConfigError for an unsupported dtype, DiskError if
   // the folder cannot be created or the disk is full.
@@ -69,20 +70,21 @@ class ModelFamily {
   // Returns the parameter names of a model in the order in which they must be written.
   virtual std::vector<std::string> stored_parameters(const LanguageModelConfig& config) const;
 
-  // hf_name() returns a parameter's name in Hugging Face models; hf_is_transposed() is true if
-  // these store linear layers as [in, out].
+  // hf_name() returns a parameter's name in Hugging Face models. hf_is_transposed() is true if
+  // these models store linear layers as [in, out].
   virtual std::string hf_name(std::string_view parameter) const;
   virtual bool hf_is_transposed() const { return false; }
 
   // ---- GGUF files for llama.cpp: the same parameters in the same order ----
 
-  // Describes the model in a GGUF file. Throws ConfigError for a model that llama.cpp would compute
-  // differently, and in families without GGUF support.
+  // Describes the model for a GGUF file. Throws ConfigError if llama.cpp would compute the model
+  // differently, or if the family does not support GGUF.
   virtual GgufModel gguf(const LanguageModelConfig& config) const;
 
   // ---- Files of other trainers that have the model's sizes beside its weights (optional) ----
 
-  // Opens a file of another trainer; null: not such a file. Throws DataError.
+  // Opens a file of another training program. Returns null for files that are not of this family.
+  // Throws DataError.
   virtual std::unique_ptr<StoredModel> open_file(const std::string& path) const;
 
  private:
@@ -114,7 +116,7 @@ const ModelFamily& model_family(std::string_view name);
 std::vector<std::string> preset_names();
 // Returns a preset. Throws ConfigError, with the list of names, for an unknown name.
 ModelPreset find_preset(std::string_view name);
-// Returns the preset's configuration, with seq_len as context if the preset has none.
+// Returns the configuration of a preset. If the preset has no context, it is seq_len.
 LanguageModelConfig preset(const std::string& name, int64_t seq_len);
 
 // Makes a model of its family, with unallocated parameters.
@@ -123,12 +125,13 @@ std::unique_ptr<LanguageModel> make_language_model(const LanguageModelConfig& co
 
 // Returns the model's architecture as canonical JSON: no blanks, keys in order.
 std::string model_shape_json(const LanguageModelConfig& config);
-// Reads model_shape_json(). Throws DataError, which begins with `source`, for an impossible model.
+// Parses the result of model_shape_json(). Throws DataError, which begins with `source`, for an
+// impossible model.
 LanguageModelConfig parse_model_shape(std::string_view json, const std::string& source);
 
-// Opens the stored model of a folder, whose family follows from its config.json, or of a file, or
-// of the ckpt.pt in a folder without config.json. Throws DataError, with the list of families, for
-// an unknown one, and as ModelFamily::open and open_file.
+// Opens a stored model. `path` is a folder with config.json, which determines the family; a folder
+// with ckpt.pt; or a file. Throws DataError for an unknown family, with the list of families, and
+// as ModelFamily::open() and open_file().
 std::unique_ptr<StoredModel> open_stored_model(const std::string& path);
 
 }  // namespace shale::models

@@ -15,7 +15,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Returns the checkpoint or folder from which the run takes its model; empty: a new model.
+// Returns the checkpoint or folder from which the run loads its model; empty: it starts with random
+// weights.
 std::string origin_of(const TrainConfig& config) {
   const std::string& resume = config.run.resume;
   if (resume != "none") {
@@ -27,10 +28,11 @@ std::string origin_of(const TrainConfig& config) {
   return init.empty() ? std::string() : newest_checkpoint(init).value_or(init);
 }
 
-// Adds the chat template that the run uses, and the token that ends turns, to the extras.
+// Adds to the extras the chat template that the run uses, and the token that ends a turn.
 void add_conversations(ChatTemplate asked, const std::shared_ptr<const StoredTokenizer>& tokenizer,
                        HfExtras& extras) {
-  // Without this token, the run trains on prompts and completions only, which use no template.
+  // Without a token that ends turns, the run trains on prompts and completions only, which use no
+  // template.
   const auto end = ChatEncoder(tokenizer, asked).end_of_turn();
   if (!end) return;
   const ChatTemplate style = resolve_chat_template(*tokenizer, asked);
@@ -86,8 +88,8 @@ std::shared_ptr<const StoredTokenizer> find_tokenizer(const TrainConfig& config,
   if (!asked.empty()) {
     all.insert(all.begin(), {"--tokenizer", read_tokenizer(asked)});
   } else if (resume != "none") {
-    // A resumed run keeps its tokenizer, or has none. check_same_run() detects a changed tokenizer
-    // later, because this checkpoint may be damaged and an older one intact.
+    // A resumed run keeps its tokenizer, or has none. A tokenizer that changed in the checkpoint is
+    // detected later, by check_same_run(): this checkpoint may be damaged and an older one intact.
     if (const auto checkpoint = newest_checkpoint(resume == "auto" ? config.run.out : resume)) {
       auto own = find_tokenizer_in(*checkpoint);
       if (own == nullptr && all.empty()) return nullptr;
@@ -122,7 +124,7 @@ HfExtras extras_of_tokenizer(HfExtras extras, const std::string& model, const st
 HfExtras find_extras(const TrainConfig& config,
                      const std::shared_ptr<const StoredTokenizer>& tokenizer) {
   const std::string& file = config.language.source.tokenizer;
-  if (file == "none") return {};  // extras describe the tokens of a tokenizer
+  if (file == "none") return {};  // without a tokenizer there are no tokens to describe
   const std::string origin = origin_of(config);
   HfExtras extras = origin.empty() ? HfExtras() : read_extras(origin);
   if (tokenizer == nullptr) return extras;

@@ -9,21 +9,26 @@
 
 namespace shale::models {
 
-// Finds the tokenizer of a run: that of --tokenizer; else of the checkpoint that it resumes from;
-// else of the tokens of --data, in their folder; else of --init, a tokenizer.json or a
-// SentencePiece tokenizer.model. Null: none of them has one, or --tokenizer none. Throws as
-// read_tokenizer(); ConfigError if two of these tokenizers differ, or if --tokenizer is none
-// although the tokens have a tokenizer. once: as in DataOptions.
+// Finds the tokenizer of a run. Looks in this order:
+// - --tokenizer
+// - the checkpoint from which the run resumes
+// - the folder of the tokens in --data
+// - the folder or checkpoint of --init: tokenizer.json or SentencePiece's tokenizer.model
+//
+// Null: there is none, or the run has --tokenizer none. once: as in DataOptions. Throws as
+// read_tokenizer(). Throws ConfigError if two of these tokenizers differ, or if --tokenizer is none
+// although the tokens have a tokenizer.
 std::shared_ptr<const StoredTokenizer> find_tokenizer(const TrainConfig& config,
                                                       const OncePerHost& once = {});
 
-// Returns extras for exports: those of the checkpoint from which the run resumes or of --init, plus
-// the chat template if the run trains on conversations. tokenizer: null if there is none.
+// Returns the extra files for exports: those of the checkpoint from which the run resumes, or of
+// --init. Adds the chat template if the run trains on conversations. tokenizer: null if there is
+// none.
 HfExtras find_extras(const TrainConfig& config,
                      const std::shared_ptr<const StoredTokenizer>& tokenizer);
-// Adapts the extras of a model (a folder or a checkpoint) to `tokenizer`, which was read from
-// `file`. Unless it is the model's own tokenizer, the result is the extras in the file's folder, if
-// there are any.
+// Adapts the extra files of a model to `tokenizer`, which was read from `file`. model: folder or
+// checkpoint. If the model has another tokenizer, returns the extra files in the folder of `file`,
+// if there are any.
 HfExtras extras_of_tokenizer(HfExtras extras, const std::string& model, const std::string& file,
                              const StoredTokenizer& tokenizer);
 

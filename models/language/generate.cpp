@@ -12,7 +12,7 @@
 namespace shale::models {
 namespace {
 
-// Place of a random choice: position of the token, and index of the text.
+// Index of a text, and position of a token in it. They determine a random number.
 struct Place {
   int64_t position = 0;
   int64_t text = 0;
@@ -58,7 +58,7 @@ int32_t pick(std::span<const float> logits, const GenerateOptions& options, Plac
   return order[std::min(static_cast<size_t>(chosen - cumulative.begin()), cumulative.size() - 1)];
 }
 
-// Prompts in one batch, padded at the front so that they end at the same position.
+// Batch of prompts, padded at the front so that all end at the same position.
 struct PromptBatch {
   std::vector<int32_t> ids;
   std::vector<int32_t> positions, first_keys;  // as in Documents
@@ -141,7 +141,8 @@ std::vector<std::vector<int32_t>> generate_all(
   }
   PromptBatch batch(prompts);
   if (model.config().pattern.is_on() && !batch.is_even) {
-    // Runs prompts one by one: padding would move tokens to other blocks than in training.
+    // Runs prompts one by one, because padding would move tokens to other blocks of the attention
+    // pattern than in training.
     std::vector<std::vector<int32_t>> texts;
     for (size_t row = 0; row < prompts.size(); ++row) {
       const auto of_row = [&](size_t, int32_t token) { return keeps_on(row, token); };

@@ -17,19 +17,19 @@ struct GenerateOptions {
   uint64_t seed = 0;
 };
 
-// Continues `prompt` (at least one token) and returns the new tokens. Random numbers depend on
-// (seed, position) only, so all ranks with the same model produce the same text. When the context
-// is full, the second half of the text becomes the new beginning. `on_token` is called with each
-// new token.
+// Continues `prompt`, which has at least one token, and returns the new tokens. Random numbers
+// depend only on the seed and the position, so all ranks with the same model produce the same text.
+// When the context is full, generation continues from the last half of it. Calls `on_token` with
+// each new token.
 std::vector<int32_t> generate(LanguageModel& model, Context& context,
                               const std::vector<int32_t>& prompt, const GenerateOptions& options,
                               const std::function<void(int32_t)>& on_token = {});
 
-// Continues several non-empty prompts in one batch, each until `keeps_on` returns false,
-// options.tokens tokens are generated, or the context is full; the last token is part of the
-// result. `first`: index of the first prompt among all prompts, which determines the random
-// numbers. Shorter prompts are padded at the front with masked positions. Throws ShapeError for a
-// prompt that is empty or fills the context.
+// Continues several prompts in one batch. A text ends when `keeps_on` returns false for its last
+// token, when options.tokens tokens are generated, or when the context is full. Its last token is
+// part of the result. first: index of the first prompt among all prompts, which determines the
+// random numbers. Shorter prompts are padded at the front with masked positions. Throws ShapeError
+// for a prompt that is empty or fills the context.
 std::vector<std::vector<int32_t>> generate_all(
     LanguageModel& model, Context& context, const std::vector<std::vector<int32_t>>& prompts,
     const GenerateOptions& options, int64_t first = 0,

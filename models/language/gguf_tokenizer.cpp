@@ -147,18 +147,19 @@ std::string step_name(const SplitStep& step) {
   return std::holds_alternative<MetaspaceSplit>(step) ? "metaspace" : "literal";
 }
 
-// llama.cpp's names of pre-tokenizers (src/llama-vocab.cpp); the first match counts.
+// llama.cpp's names of pre-tokenizers (src/llama-vocab.cpp). The first entry with the tokenizer's
+// steps counts.
 struct Splitting {
   std::string_view steps;     // names of the steps, joined by " + "
   const char* name;           // value of tokenizer.ggml.pre
-  bool whole_pieces = false;  // TokenizerSpec::whole_pieces, which llama.cpp infers from the name
+  bool whole_pieces = false;  // TokenizerSpec::whole_pieces; llama.cpp derives it from the name
 };
 constexpr Splitting kSplittings[] = {{"gpt2", "gpt-2"},   {"cl100k", "llama-bpe", true},
                                      {"cl100k", "dbrx"},  {"qwen", "qwen2"},
                                      {"o200k", "gpt-4o"}, {"digits + gpt2", "smollm"}};
 
-// Returns true if every token results from merges of its own text, so that looking up whole pieces
-// first changes nothing.
+// Returns true if merges of its own text produce every token. Then looking up a whole piece of text
+// as a token first changes nothing.
 bool merges_make_all(const TokenizerSpec& spec) {
   TokenizerSpec by_merges = spec, by_pieces = spec;
   by_merges.whole_pieces = false, by_pieces.whole_pieces = true;
@@ -192,7 +193,8 @@ const char* splitting_of(const TokenizerSpec& spec, const std::string& path) {
                       ", which llama.cpp does not support; expected one of ", known));
 }
 
-// Refuses added tokens with flags that llama.cpp does not support: it would split text differently.
+// Throws DataError for added tokens with flags that llama.cpp ignores: it would split text
+// differently.
 void check_added(const TokenizerSpec& spec, const std::string& path) {
   constexpr std::pair<const char*, bool AddedToken::*> kFlags[] = {
       {"lstrip", &AddedToken::lstrip},

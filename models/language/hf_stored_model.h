@@ -10,7 +10,7 @@
 
 namespace shale::models {
 
-// Stored model of files whose configuration has been read.
+// StoredModel for Hugging Face files, given their parsed config.json.
 class HfStoredModel final : public StoredModel {
  public:
   HfStoredModel(const LanguageModelConfig& config, const std::string& path, StoredTensors files,

@@ -15,7 +15,8 @@ namespace {
 // Rows of different lengths. Padding at the end of a row has no loss.
 struct LossRows {
   std::vector<std::vector<int32_t>> tokens = {};  // tokens of each row, at least two
-  std::vector<size_t> first_targets = {};         // first token of each row whose loss counts
+  // For each row, index of the first token whose loss counts.
+  std::vector<size_t> first_targets = {};
 };
 
 // Returns the sum of the counted losses of each row, in f64.
@@ -44,9 +45,9 @@ std::vector<double> row_losses(LanguageModel& model, Context& context, const Los
   return sums;
 }
 
-// Appends the row of an answer after its context, as lm-evaluation-harness does: context and answer
-// are joined by a space and tokenized together; that space, and spaces at the end of the context,
-// count as the answer's.
+// Appends a row with a question's context and one answer, joined by a space, as
+// lm-evaluation-harness does. Both are tokenized together. The joining space, and spaces at the end
+// of the context, count as part of the answer.
 void add_answer(TokenEncoder& encoder, const StoredTokenizer& tokenizer, std::string context,
                 const std::string& answer, int64_t longest, LossRows& rows) {
   const size_t end = jinja::strip(context, jinja::Side::kRight).size();
@@ -125,7 +126,7 @@ TextScore score_text(LanguageModel& model, Context& context, const std::vector<i
   if (targets < 1)
     throw DataError(cat("the text has ", tokens.size(), " tokens, expected at least two"));
   const int64_t count = (targets + windows.length - 1) / windows.length;
-  // Each window is computed on one rank, and the other ranks add 0, so sums do not depend on the
+  // One rank computes a window, and the other ranks contribute 0, so sums do not depend on the
   // number of ranks.
   std::vector<double> losses(static_cast<size_t>(count));
   const int64_t step = windows.batch * group.size();

@@ -28,19 +28,19 @@ enum class ChoiceFormat {
 // Reads questions. Throws MissingInputError; DataError, with file and line, for malformed lines.
 std::vector<ChoiceItem> read_choices(const std::string& path, ChoiceFormat format);
 
-// Numbers of questions whose right answer has the highest log-probability, by three measures: the
-// sum over the answer's tokens, that sum per character, and that sum per token.
+// Numbers of questions for which the right answer has the highest log-probability. It is compared
+// in three ways: the sum over the answer's tokens, this sum per character, and this sum per token.
 struct ChoiceScores {
   int64_t items = 0, right = 0, right_by_character = 0, right_by_token = 0;
 };
 
-// Scores questions on all ranks: rank r takes those with index r modulo the number of ranks, and
-// all ranks get the total. A question longer than the context is truncated at the front. Throws
-// DataError for an answer without tokens. Collective.
+// Scores questions on all ranks: rank r of R takes the questions with index % R == r, and all ranks
+// get the total. A question longer than the context is truncated at the front. Throws DataError for
+// an answer without tokens. Collective.
 ChoiceScores score_choices(LanguageModel& model, Context& context, const StoredTokenizer& tokenizer,
                            const std::vector<ChoiceItem>& items, comm::ProcessGroup& group);
 
-// Score of a text. Every token but the first is predicted once, from the tokens before it in its
+// Score of a text. Each token except the first is predicted once, from the tokens before it in its
 // window.
 struct TextScore {
   int64_t tokens = 0;  // number of predicted tokens
@@ -50,8 +50,8 @@ struct TextScore {
   double perplexity() const;     // perplexity per token
   double bits_per_byte() const;  // loss in bits per byte of the text
 };
-// Windows of `length` tokens, processed `batch` at a time and distributed round-robin over ranks.
-// score_text() is collective.
+// How score_text() splits a text: into windows of `length` tokens, `batch` of them at a time,
+// distributed round-robin over ranks. score_text() is collective.
 struct TextWindows {
   int64_t length = 0, batch = 1;
 };

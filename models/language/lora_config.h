@@ -17,7 +17,8 @@ struct LoraConfig {
   double dropout = 0;
   std::string targets = nn::kAllLinear;                // comma-separated layer names
   std::string init;                                    // PEFT folder; empty: new adapters
-  nn::FrozenDType frozen = nn::FrozenDType::kCompute;  // storage of the model's own weights
+  // Storage of the model's own weights, which are frozen.
+  nn::FrozenDType frozen = nn::FrozenDType::kCompute;
 
   bool is_on() const { return rank > 0 || !init.empty(); }
 };
@@ -28,13 +29,15 @@ struct AdapterShape {
   std::vector<std::string> targets;
 };
 
-// Key in RunDescription::values of the dtype of frozen weights; stored unless it is kCompute.
+// Key in RunDescription::values for the dtype of frozen weights. Not stored if the dtype is
+// kCompute.
 inline constexpr const char* kFrozenFact = "frozen weights";
 
 // Declares the flags of `config` in their own section.
 void describe(ConfigSpec& spec, LoraConfig& config);
-// Returns the shape of enabled adapters: that of the folder, if there is one, else that of the
-// flags. Throws ConfigError for flags that contradict the folder, and as read_adapter_shape().
+// Returns the shape of the adapters that `config` enables: that of the PEFT folder if there is one,
+// otherwise that of the flags. Throws ConfigError for flags that contradict the folder, and as
+// read_adapter_shape().
 AdapterShape adapter_shape(const LoraConfig& config);
 
 }  // namespace shale::models

@@ -50,31 +50,34 @@ struct LanguageModelConfig {
 
 // Training options of a model.
 struct LanguageModelPolicy {
-  float dropout = 0;            // probability after the embedding and on each residual branch
+  float dropout = 0;  // probability of dropout after the embedding and on each residual branch
   int64_t loss_chunk_rows = 0;  // tokens whose logits are computed at once; 0: all
-  // MoE models (RouterOptions, runtime/ops/moe.h).
+  // Options of MoE models; see RouterOptions (runtime/ops/moe.h).
   float balance_loss = 0.01f;
   float router_z_loss = 0;
   double capacity_factor = 0;
 };
 
-// Documents in the rows of a batch, which do not attend to each other and have their own positions.
-// Both undefined: each row is one document.
+// Documents in the rows of a batch. They do not attend to each other, and each has its own
+// positions. If both tensors are undefined, each row is one document.
 struct Documents {
   Tensor positions = {};   // [B, T] i32: position of each token in its document
-  Tensor first_keys = {};  // [B, T] i32: index in its row of its document's first token
+  // [B, T] i32: index in the row of the first token of the token's document
+  Tensor first_keys = {};
 };
 
-// Cached keys and values of the tokens so far, for generation.
+// Keys and values of the tokens generated so far and of the prompt.
 struct KvCache {
-  std::vector<Tensor> layers = {};  // per layer: [B, room, 2, heads of keys and values, D]
+  // Per layer: [B, allocated tokens, 2, heads of keys and values, D].
+  std::vector<Tensor> layers = {};
   int64_t length = 0;               // number of cached tokens
   int64_t capacity = 0;             // capacity in tokens, at most the context; 0: the context
 };
 
-// GEMM [rows, in] x [in, out] of every step; its name also stands for the GEMMs of its gradients.
+// Named GEMM [rows, in] x [in, out] that runs in every step. The GEMMs of its gradients have the
+// same name.
 struct NamedProduct {
-  std::string name;  // name in tables: "QKV"
+  std::string name;  // name in tables, for example "QKV"
   int64_t in = 0;
   int64_t out = 0;
 };
@@ -87,45 +90,46 @@ class LanguageModel : public Module {
   const LanguageModelConfig& config() const { return config_; }
   const LanguageModelPolicy& policy() const { return policy_; }
 
-  // Returns the repeated layers, in order: the units of data parallelism.
+  // Returns the repeated blocks, in order. Data parallelism shards and reduces block by block.
   virtual std::vector<Module*> blocks() = 0;
 
-  // Returns the model as a list of pieces, in order: the embedding, with input "inputs", the
-  // blocks, and the loss, with input "targets". A tensor [B, T, width] in the compute dtype
-  // connects them. Empty: the model does not support pipelines, and overrides loss().
+  // Returns the model as a list of pieces, in order: the embedding with input "inputs", the blocks,
+  // and the loss with input "targets". They pass on a tensor [B, T, width] in the compute dtype.
+  // Empty: the model does not support pipelines, and overrides loss().
   virtual std::vector<nn::Piece> pieces() { return {}; }
 
   // Returns the sum of the cross-entropy over all tokens, an f32 scalar. The default runs all
   // pieces, one after the other. ids, targets: [B, T] i32, T <= context.
   virtual Tensor loss(const Tensor& ids, const Tensor& targets, const Documents& documents = {});
-  // Returns the cross-entropy of each token: [B T] f32, 0 for ignored targets. Throws ConfigError
-  // for a model without pieces, or a sharded one.
+  // Returns the cross-entropy of each token, [B T] f32; 0 for ignored targets. Throws ConfigError
+  // for a sharded model, and for a model without pieces.
   Tensor token_losses(const Tensor& ids, const Tensor& targets, const Documents& documents = {});
   // Runs consecutive pieces of the model, with the model's hooks. x: output of the previous piece;
   // undefined for the model's first piece. The first piece uses ids, the last piece uses targets.
   Tensor run_pieces(std::span<const nn::Piece> some, const Tensor& x, const Tensor& ids,
                     const Tensor& targets, const Documents& documents = {});
 
-  // Returns the logits of the token after ids, [B, padded_vocab]; ids [B, T] continue the cached
-  // tokens. Indices in `documents` count from the cache's first token. Records nothing for
-  // backward. Throws ShapeError if the cache would exceed its capacity.
+  // Returns the logits of the token after the last one of ids, [B, padded_vocab]. ids [B, T]
+  // continue the cached tokens. Indices in `documents` count from the first cached token. Records
+  // nothing for backward. Throws ShapeError if the cache would exceed its capacity.
   virtual Tensor next_logits(const Tensor& ids, KvCache& cache,
                              const Documents& documents = {}) = 0;
 
-  // Returns the FLOPs of forward and backward per token at sequence length T: 6 N + 6 L C T, with N
-  // parameters and causal attention counted as half, times the share that a pattern keeps.
+  // Returns the FLOPs of forward and backward per token at sequence length T: 6 N + 6 L C T for N
+  // parameters, L layers and width C. This counts half of the attention, as it is causal. A pattern
+  // reduces the second term to the fraction of blocks that it keeps.
   virtual double flops_per_token(int64_t seq_len) const;
 
-  // Returns the named GEMMs of a block and of the other layers, for tables of step time; other
-  // GEMMs are shown there by shape.
+  // Returns the GEMMs to which tables of step time give names. Those tables show other GEMMs by
+  // shape.
   virtual std::vector<NamedProduct> products() const { return {}; }
 
  protected:
-  // Documents of the current batch.
+  // Documents of the batch that run_pieces() or loss() is processing.
   const Documents& documents() const { return documents_; }
   // Applies the output layer and the loss to x [B, T, width].
   Tensor output_loss(nn::Embedding& head, const Tensor& x, const Tensor& targets) const;
-  // Returns the capacity in tokens. Throws ShapeError unless `more` tokens fit into the cache.
+  // Returns the cache's capacity in tokens. Throws ShapeError unless it has room for `more` tokens.
   int64_t cache_room(const KvCache& cache, int64_t more) const;
 
  private:

@@ -35,7 +35,8 @@ std::shared_ptr<const ExampleStore> zero_pairs(int64_t pairs) {
   return store;
 }
 
-// Placeholder for a plan, which reads no data. --eval-samples 0 means the default number.
+// Returns the placeholder data of a plan, which reads no data. --eval-samples 0 means the default
+// number.
 TrainingData planned_data(const LanguageConfig& config) {
   constexpr int64_t kTrainSamples = int64_t{1} << 30;
   const int64_t eval =
@@ -55,7 +56,7 @@ TrainingData planned_data(const LanguageConfig& config) {
           .preferences = {.train = zero_pairs(1), .val = zero_pairs(eval)}};
 }
 
-// Returns the number of threads: all cores of the node, because its other ranks wait for the data.
+// Returns the number of threads that tokenize: all cores of the node, because its other ranks wait.
 int tokenizing_threads() {
   return cpu_counts().bound;
 }
@@ -69,7 +70,7 @@ DataOptions data_options(const TrainConfig& config,
           .format = source.format.kind,
           .val_fraction = source.val_fraction,
           .vocab_size = config.language.vocab,
-          .validate = false,  // tokens are checked when they are used
+          .validate = false,  // tokens are checked later, when they are used
           .on_reading = reading.on_reading,
           .once = reading.once,
           .tokenizer = std::move(tokenizer),
@@ -79,7 +80,7 @@ DataOptions data_options(const TrainConfig& config,
           .cache = source.cache.empty() ? own : source.cache};
 }
 
-// Finds the formats of all parts. Returns true if their tokens are bytes.
+// Determines the formats of all parts. Returns true if their tokens are bytes.
 bool find_formats(std::vector<DataPart>& parts, const DataOptions& options) {
   int64_t texts = 0;
   for (DataPart& part : parts) {
@@ -100,7 +101,7 @@ bool find_formats(std::vector<DataPart>& parts, const DataOptions& options) {
   return are_texts;
 }
 
-// Refuses options that apply only to a corpus, if no part is one.
+// Throws ConfigError for an option that applies only to a corpus, if no part is a corpus.
 void check_formats(const DataConfig& source, const std::vector<DataPart>& parts) {
   const DataConfig initial;
   const auto is_corpus = [](const DataPart& part) { return part.format == DataFormat::kCorpus; };
@@ -113,7 +114,7 @@ void check_formats(const DataConfig& source, const std::vector<DataPart>& parts)
   if (source.cache != initial.cache) refuse("--data-cache", "a corpus");
 }
 
-// Gives each source its own order; the first source has the run's seed.
+// Returns the seed of a source. Each source has its own order; the first one has the run's seed.
 uint64_t source_seed(uint64_t seed, size_t source) {
   return source == 0 ? seed : seed + source * 0x9e3779b97f4a7c15u;
 }
@@ -229,7 +230,8 @@ TrainingData open_tokens(const TrainConfig& config, const StoredModel* stored,
                         " tokens, the model's vocabulary is ", vocab,
                         "; use the tokenizer of the model"));
   }
-  // Byte data has 256 tokens with any model; LanguageTask compares that with the vocabulary.
+  // Tokens that are bytes need no check: they have 256 values with any model, and LanguageTask
+  // compares 256 with the vocabulary.
   if (!is_bytes && options.vocab_size == 0) options.vocab_size = vocab;
   const MixedData data = open_parts(std::move(parts), options);
   const RowMaker rows(config, tokenizer.get(), is_bytes);
@@ -278,7 +280,8 @@ int64_t count_overlong(const ExampleStore& store, int64_t seq_len) {
   return count;
 }
 
-// Counts examples (or pairs, with `group` 2) that --seq-len truncates before their answer.
+// Counts examples whose answer does not fit into --seq-len. With `group` 2, counts pairs of
+// examples of which at least one does not fit.
 int64_t count_unanswered(const ExampleSplits& examples, int64_t seq_len, int64_t group) {
   int64_t count = 0;
   for (const auto& store : {examples.train, examples.val}) {
@@ -293,7 +296,8 @@ int64_t count_unanswered(const ExampleSplits& examples, int64_t seq_len, int64_t
   return count;
 }
 
-// Reads the configured examples. Tokens must be in the vocabulary of the new or stored model.
+// Reads the configured examples. stored: model of --init, or null. Throws ConfigError without a
+// tokenizer; DataError if the tokenizer has more tokens than the model.
 ExampleSplits read_all_examples(const TrainConfig& config, const StoredModel* stored,
                                 const std::shared_ptr<const StoredTokenizer>& tokenizer,
                                 const DataReading& reading) {

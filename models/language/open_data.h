@@ -15,34 +15,38 @@ namespace shale::models {
 
 // Training data of a language model.
 struct TrainingData {
-  std::shared_ptr<const TrainSamples> train;  // null for preferences, which are in `preferences`
-  std::shared_ptr<const EvalRows> eval;       // null: no validation data, because of no_eval
+  // Null for pairs of answers, which are in `preferences`.
+  std::shared_ptr<const TrainSamples> train;
+  std::shared_ptr<const EvalRows> eval;       // null: no validation data, for the reason no_eval
   std::string no_eval = {};                   // reason why there is no validation data
-  bool with_documents = false;  // rows contain several documents that must not attend to each other
+  bool with_documents = false;  // rows contain documents that must not attend to each other
   bool has_all_targets = true;                // every input has a target with a loss
   bool is_text = false;                       // tokens are bytes
   int64_t vocab_bound = 0;                    // all token ids are below this bound
-  std::string size;                           // "1000 tokens as llmc", for messages and checkpoints
+  std::string size;  // for messages and checkpoints, e.g. "1000 tokens as llmc"
   // Hashes of file names and sizes, and of contents; see DatasetSplits.
   uint64_t fingerprint = 0, checksum = 0;
-  std::optional<uint64_t> shares = {};    // fingerprint of the sources' shares; empty: one source
+  // Fingerprint of the fractions of all sources; empty: one source.
+  std::optional<uint64_t> shares = {};
   std::vector<std::string> summary = {};  // lines for the log
   ExampleSplits preferences = {};         // examples of Objective::kDpo
 };
 
-// Opens the configured data: text as tokens of the tokenizer, or as bytes without one. stored: the
-// model of --init; null: none. No token may be beyond the model's vocabulary. Logs what is read if
-// that takes long. Throws an Error of kInterrupted if the process is asked to stop while this
-// function reads (models/training/stop_signals.h), ConfigError and DataError for impossible input,
-// and as open_dataset() and read_examples() do.
+// Opens the configured data: text as tokens of the tokenizer or, without one, as bytes. stored: the
+// model of --init; null: there is none. All tokens must be in the model's vocabulary. Logs what is
+// read if that takes long. Throws an Error of kInterrupted if the process is asked to stop while
+// this function reads (models/training/stop_signals.h), ConfigError and DataError for impossible
+// input, and as open_dataset() and read_examples() do.
 //
-// Without --data, which plans may omit, the data is an endless stream of zero tokens: byte text
-// unless --data-format says otherwise. Requested documents are as long as a sequence.
+// A plan may omit --data. Then the data is an endless stream of zero tokens, which are bytes of
+// text unless --data-format says otherwise. If the run needs documents, each is as long as a
+// sequence.
 TrainingData open_data(const TrainConfig& config, const StoredModel* stored,
                        std::shared_ptr<const StoredTokenizer> tokenizer,
                        const DataReading& reading);
 
-// Returns the vocabulary size for a byte preset, as far as the data or its tokenizer determines it.
+// Returns the vocabulary size for a preset for bytes: that of the tokenizer. Without a tokenizer,
+// 256 if the data is text, else kGpt2Vocab.
 int64_t data_vocab(bool is_text, const StoredTokenizer* tokenizer);
 
 }  // namespace shale::models

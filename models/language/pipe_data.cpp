@@ -23,7 +23,8 @@ constexpr const char* kPart = "stdin.part";
 class StreamCheck {
  public:
   void add(std::string_view text) {
-    if (last_.empty()) is_stream_ = text.starts_with(kStreamBegin);  // this is the first part
+    // `text` is the first part of the stream
+    if (last_.empty()) is_stream_ = text.starts_with(kStreamBegin);
     lines_ += std::count(text.begin(), text.end(), '\n');
     // Keeps only the last line, without the line break at its end.
     last_ += text;

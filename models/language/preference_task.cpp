@@ -27,7 +27,7 @@ std::string bytes_of(const std::vector<float>& values) {
   return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)};
 }
 
-// Returns s_chosen - s_rejected, [pairs], of answer_losses().
+// Returns s_chosen - s_rejected, [pairs], given the result of answer_losses().
 Tensor difference(const Tensor& losses) {
   const auto side = [&](int64_t i) {
     return reshape(contiguous(slice(losses, 1, i, i + 1)), {losses.size(0)});
@@ -38,7 +38,7 @@ Tensor difference(const Tensor& losses) {
 }  // namespace
 
 struct PreferenceTask::Figures {
-  std::array<double, 4> sums = {};  // accuracy, margin, chosen and rejected reward
+  std::array<double, 4> sums = {};  // accuracy, margin, chosen reward, rejected reward
 };
 
 PreferenceTask::PreferenceTask(const TrainConfig& config, const PreferenceTask* opened,
@@ -91,7 +91,8 @@ void PreferenceTask::make_batch(const Pairs& pairs, const std::vector<int64_t>& 
   const auto field = [&](const char* name) {
     return batch.set(name, DType::kF32, {count}).values<float>();
   };
-  // Adds all fields before filling any, as adding a field moves the other fields.
+  // Adds all fields before filling any, because adding a field may invalidate references to the
+  // others.
   for (const char* name : {"reference", "counted"}) field(name);
   const TokenBatch tokens(batch, 2 * count, config().seq_len);
   const std::span<float> reference = field("reference"), counted = field("counted");
@@ -225,7 +226,8 @@ void PreferenceTask::compute_reference(const TaskContext& run, Pairs& pairs) {
   const EvalRounds sampler(pairs.size(), batches().micro_batch);
   Batch batch;
   const size_t all = pairs.numbers.size();
-  std::vector<float> found(2 * all);  // the differences, then the chosen answers
+  // r_chosen - r_rejected of all pairs, then r_chosen of all pairs.
+  std::vector<float> found(2 * all);
   for (int64_t round = 0; round < sampler.rounds(run.data.count); ++round) {
     const EvalRounds::Range range = sampler.range(round, run.data.rank, run.data.count);
     std::vector<int64_t> indices(static_cast<size_t>(sampler.batch()), pairs.size());
@@ -240,7 +242,7 @@ void PreferenceTask::compute_reference(const TaskContext& run, Pairs& pairs) {
       found[all + pair] = -sums[2 * row];
     }
   }
-  // Each pair is computed on one rank, and the other ranks add 0, so the sum has no rounding.
+  // One rank computes a pair, and the other ranks contribute 0, so the sum has no rounding errors.
   run.group.host().all_reduce_sum(make_view(found.data(), {std::ssize(found)}),
                                   {.tag = "reference of preferences"});
   const auto middle = found.begin() + static_cast<std::ptrdiff_t>(all);
@@ -263,7 +265,7 @@ void PreferenceTask::load_reference(const TrainConfig& config) {
   const std::string path = (std::filesystem::path(*checkpoint) / kReferenceFile).string();
   const std::string bytes = read_text_file(path, kMaxReferenceBytes);
   const size_t train = train_.numbers.size(), want = train + val_.numbers.size();
-  // Earlier versions stored the differences alone.
+  // Earlier versions of Shale stored only r_chosen - r_rejected.
   const bool has_chosen = bytes.size() == 2 * want * sizeof(float);
   if (!has_chosen && bytes.size() != want * sizeof(float)) {
     throw DataError(cat(path, ": ", bytes.size(), " bytes, expected ", 2 * want * sizeof(float),

@@ -33,7 +33,7 @@ void cut_batch(const Batch& whole, const comm::SequenceParts& parts, Batch& own)
 
 BatchSource cut_batches(BatchSource whole, const comm::SequenceParts& parts) {
   return [source = std::move(whole), parts](int64_t index, Batch& batch) {
-    Batch all;  // local, because several workers call this concurrently
+    Batch all;  // local, because several workers call this function at the same time
     if (!source(index, all)) return false;
     cut_batch(all, parts, batch);
     return true;

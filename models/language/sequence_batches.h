@@ -7,12 +7,12 @@
 
 namespace shale::models {
 
-// Makes batches of a rank's part of each sequence, [n B, T / R] in the order of comm::CutSequence,
-// from batches of whole sequences with the fields of a TokenBatch, [B, T] i32. Padding has input 0,
-// a target that the loss ignores (kernels::kIgnoreTarget), and otherwise the values of the last
-// token.
+// Cuts sequences for context parallelism. whole: batches of whole sequences, [B, T] i32 with the
+// fields of a TokenBatch. If this rank has n of the R shards of a sequence, makes batches of its
+// shards, [n B, T / R] in the order of comm::CutSequence. Padding has input 0, a target that the
+// loss ignores (kernels::kIgnoreTarget), and in other fields the value of the last token.
 BatchSource cut_batches(BatchSource whole, const comm::SequenceParts& parts);
-// Makes one batch of cut_batches().
+// Cuts one batch, as cut_batches() does.
 void cut_batch(const Batch& whole, const comm::SequenceParts& parts, Batch& own);
 
 }  // namespace shale::models

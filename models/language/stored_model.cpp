@@ -26,7 +26,8 @@ void read_codes(const StoredModel& stored, const nn::LinearWeights& layer, int64
   nn::encode_rows(layer, view, codes);
 }
 
-// Writes the initial values of some rows; rows are counted in the whole parameter, not in shards.
+// Writes the initial values of some rows of a parameter. first_row counts in the whole parameter,
+// not in a shard.
 void write_initial_rows(const Parameter& parameter, uint64_t seed, int64_t first_row,
                         const View& rows) {
   Parameter whole;

@@ -54,7 +54,8 @@ LanguageTask::LanguageTask(const TrainConfig& config, const LanguageTask* opened
   if (config_.lora.frozen != nn::FrozenDType::kCompute) {
     nn::keep_frozen(*model_, config_.lora.frozen);
   }
-  if (config_.sample_tokens > 0) static_cast<void>(prompt());  // reports an invalid prompt now
+  // Throws now if the prompt is invalid.
+  if (config_.sample_tokens > 0) static_cast<void>(prompt());
 }
 
 LanguageTask::~LanguageTask() = default;
@@ -84,7 +85,7 @@ comm::ModelPlan LanguageTask::plan() const {
           .key_heads = config.kv_heads > 0 ? config.kv_heads : config.heads};
 }
 
-// Returns this rank's part of whole sequences.
+// Returns this rank's part of each sequence in context parallelism; otherwise `whole`.
 BatchSource LanguageTask::of_rank(BatchSource whole) const {
   const bool cuts = parallel() != nullptr && parallel()->cuts_sequences();
   return cuts ? cut_batches(std::move(whole), parallel()->sequence_parts()) : whole;
@@ -131,8 +132,8 @@ void LanguageTask::describe_tally(const std::vector<int32_t>& counts, StepMetric
   metrics.experts = expert_metrics(counts, model_->config().experts);
 }
 
-// Returns the number of targets with a loss on all ranks. The mean of the ranks' means would give
-// more weight to targets on ranks that have few.
+// Returns the number of a step's targets with a loss, on all ranks together. A mean of the ranks'
+// means would give more weight to targets on ranks with few targets.
 double LanguageTask::step_weight(int64_t step) const {
   const int64_t samples = batches_.batch_at(step);
   if (data_.has_all_targets) return static_cast<double>(samples * config_.seq_len);
@@ -188,7 +189,8 @@ Evaluation LanguageTask::evaluation_of(const TaskContext& run, const Tensor& los
 void LanguageTask::open_output() {
   if (config_.export_dir.empty()) return;
   const LanguageModelConfig& model = model_->config();
-  static_cast<void>(model_family(model.family).stored_parameters(model));  // or throws
+  // Throws if the family has no export.
+  static_cast<void>(model_family(model.family).stored_parameters(model));
   make_folder(config_.export_dir);
 }
 
@@ -272,7 +274,7 @@ std::string LanguageTask::command_to_try(const std::string& out) const {
 }
 
 SampleUnit LanguageTask::unit() const {
-  // A frozen weight has no gradient, which saves one of its three GEMMs.
+  // A frozen weight has no gradient, so a layer needs two GEMMs instead of three.
   const double flops = flops_per_token_ * (adapters_ ? 2.0 / 3 : 1);
   return {.samples = cat("sequences of ", config_.seq_len, " tokens"),
           .items = "tokens",

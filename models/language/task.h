@@ -16,16 +16,16 @@ namespace shale::models {
 // Training of a language model on a stream of tokens. A sample is a sequence.
 class LanguageTask : public Task {
  public:
-  // `config` must be resolved. Opens the data and, with --init, the stored model. Throws
+  // `config` must be resolved. Opens the data and, with --init, the stored model. opened: a task
+  // whose data, stored model and tokenizer this one shares; null: opens them. Throws
   // MissingInputError, DataError or ConfigError for impossible input, and as open_data().
-  // opened: shares the data, stored model and tokenizer of this task; null: opens them.
   explicit LanguageTask(const TrainConfig& config, const LanguageTask* opened = nullptr,
                         const DataReading& reading = {});
   ~LanguageTask() override;
 
   Module& model() override { return *model_; }
   std::vector<Module*> units() override { return model_->blocks(); }
-  int64_t parameters() override { return parameters_; }  // counted before quantization
+  int64_t parameters() override { return parameters_; }  // number of elements before quantization
   std::unique_ptr<Task> twin(const RunConfig& run) const override {
     return std::make_unique<LanguageTask>(TrainConfig{config_, run}, this);
   }
@@ -61,11 +61,12 @@ class LanguageTask : public Task {
   LanguageModel& language_model() { return static_cast<LanguageModel&>(here()); }
   std::unique_ptr<Module> make_model() const override;
   const TrainingData& data() const { return data_; }
-  // Batches of all ranks. Steps count from the start of the run, also after a resume.
+  // Layout of the batches of all ranks. Its steps count from the start of the run, also after a
+  // resume.
   const BatchLayout& batches() const { return batches_; }
   uint64_t seed() const { return seed_; }
   void plan(const BatchPlan& plan) { batches_ = plan.layout; }
-  // Sums this rank's results of an evaluation over all ranks.
+  // Sums the results of an evaluation over all ranks. losses, items: those of this rank.
   Evaluation evaluation_of(const TaskContext& run, const Tensor& losses, int64_t items) const;
 
  private:
@@ -79,13 +80,14 @@ class LanguageTask : public Task {
   const LanguageConfig config_;
   BatchLayout batches_;  // batches of all ranks
   const uint64_t seed_;
-  std::shared_ptr<StoredModel> init_;                 // null: the model starts with random weights
-  std::shared_ptr<const StoredTokenizer> tokenizer_;  // null: tokens are bytes, or numbers
+  std::shared_ptr<StoredModel> init_;  // model of --init; null: starts with random weights
+  // Null: tokens are bytes, or numbers without text.
+  std::shared_ptr<const StoredTokenizer> tokenizer_;
   HfExtras extras_;                                   // extra files for exports
   TrainingData data_;
-  std::optional<AdapterShape> adapters_;  // empty: the model's own weights are trained
+  std::optional<AdapterShape> adapters_;  // empty: no adapters, the model's own weights are trained
   std::unique_ptr<LanguageModel> model_;
-  int64_t parameters_ = 0, trained_ = 0;  // numbers of elements
+  int64_t parameters_ = 0, trained_ = 0;  // elements of all parameters; of trained parameters
   double flops_per_token_ = 0;
 };
 

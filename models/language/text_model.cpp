@@ -11,7 +11,8 @@
 namespace shale::models {
 namespace {
 
-// Text while it is generated: ends with a complete character, and before the stop string.
+// Text that grows while it is generated. It never ends within a character, and excludes the stop
+// string.
 class GrowingText {
  public:
   GrowingText(const Tokenizer& tokenizer, std::string stop)
@@ -30,8 +31,8 @@ class GrowingText {
     stopped_ = true;
     return false;
   }
-  // Returns the text since the last call, without the last characters if they may be part of the
-  // stop string, unless `all`.
+  // Returns the text since the last call. Unless `all`, holds back the last characters, because
+  // they may be the beginning of the stop string.
   std::string take(bool all) {
     const size_t kept = all || stop_.empty() ? 0 : stop_.size() - 1;
     const size_t end = std::max(taken_, text_.size() - std::min(text_.size(), kept));

@@ -19,32 +19,33 @@ namespace shale::models {
 
 // A trained language model with its tokenizer.
 struct TextModel {
-  std::string description;  // "llama, 134515008 parameters, on cpu in fp32"
+  std::string description;  // for example "llama, 134515008 parameters, on cpu in fp32"
   std::shared_ptr<const StoredTokenizer> tokenizer;
   std::vector<int64_t> ends;  // tokens that end a text; the model's files may list several
   std::shared_ptr<Context> context;
-  std::unique_ptr<LanguageModel> model;  // destroyed before the context
+  std::unique_ptr<LanguageModel> model;  // must be destroyed before the context
 };
 
-// Loads the whole model at `path`, a Hugging Face folder, a checkpoint or a run. tokenizer: a file;
-// empty: the model's own, or bytes for a vocabulary of 256. Throws ConfigError for a model without
-// a tokenizer, DataError for a tokenizer of another model, and as open_model().
+// Loads the whole model at `path`, which is a Hugging Face folder, a checkpoint or a run.
+// tokenizer: file; empty: the model's own tokenizer or, without one, bytes for a vocabulary of 256.
+// Throws ConfigError for a model without a tokenizer, DataError for a tokenizer of another model,
+// and as open_model().
 TextModel load_text_model(const std::string& path, const std::string& tokenizer,
                           std::shared_ptr<Context> context, Precision dtype);
 
 // Generates texts with a model, which must outlive it.
 class TextGenerator {
  public:
-  // style: template for conversations; none: prompts are plain texts, and no turn ends. stop: a
-  // text that ends each generated text and is not part of it.
+  // style: template for conversations; none: prompts are plain text, and the model does not end
+  // turns. stop: text at which generation stops; the generated text excludes it.
   TextGenerator(TextModel& model, std::optional<ChatTemplate> style, std::string stop = {});
 
   std::vector<int32_t> encode(const std::string& text) const;
-  // Returns the tokens of a conversation up to the beginning of the assistant's next turn.
+  // Returns the tokens of a conversation, up to the point where the assistant's next turn begins.
   std::vector<int32_t> encode(const std::vector<ChatMessage>& messages,
                               const Json& tools = nullptr);
-  // Throws Problem, a kind of Error that names the prompt `what`, unless the context has room for a
-  // new token.
+  // Returns `prompt`. Throws Problem, an Error whose message calls the prompt `what`, if the
+  // context has no room for another token.
   template <typename Problem>
   std::vector<int32_t> fitting(std::vector<int32_t> prompt, std::string_view what) const {
     const int64_t context = model_.model->config().context;
@@ -53,8 +54,8 @@ class TextGenerator {
                       ": the model's context of ", context, " must hold an answer too"));
   }
 
-  // Continues a prompt and returns the whole new text. `show` is called with each part of it, and
-  // ends the text by returning false.
+  // Continues a prompt and returns the complete new text. Calls `show` with each new part of the
+  // text; generation stops when it returns false.
   std::string generate(const std::vector<int32_t>& prompt, const GenerateOptions& options,
                        const std::function<bool(const std::string& part)>& show);
   // Continues several prompts in one batch.

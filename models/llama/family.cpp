@@ -13,7 +13,7 @@
 namespace shale::models {
 namespace {
 
-constexpr double kLeastSoftcap = 1e-3, kLargestSoftcap = 1e3;  // limits of the kernels
+constexpr double kLeastSoftcap = 1e-3, kLargestSoftcap = 1e3;  // limits of the attention kernels
 
 struct Size {
   const char* family;
@@ -22,13 +22,13 @@ struct Size {
   double theta, norm_eps;
   bool tied;
   double lr;
-  double factor = 1;  // factor of Llama 3's RoPE scaling beyond 8192 tokens
+  double factor = 1;  // factor of Llama 3's RoPE scaling, for contexts beyond 8192 tokens
   int64_t experts = 0, active_experts = 0;
   bool renormalise = false;
 };
 
-// Sizes of the published weights, whose parameter counts are in the tests. Learning rates are those
-// of the published recipes if there are any, otherwise typical values for the size.
+// Sizes are those of published weights; tests compare the parameter counts. Learning rates are
+// those of the published recipes or, if there is none, typical values for the size.
 constexpr Size kSizes[] = {
     {"llama", "llama-nano", 256, 128, 4, 4, 2, 32, 384, 0, 1e4, 1e-5, true, 3e-3},
     {"llama", "smollm2-135m", 49152, 576, 30, 9, 3, 64, 1536, 8192, 1e5, 1e-5, true, 3e-3},
@@ -122,7 +122,7 @@ void check(const LanguageModelConfig& c) {
                c.active_experts, cat("1 to experts = ", c.experts));
 }
 
-// Refuses softcaps, because other programs that read the files would ignore them.
+// Throws ConfigError for softcaps, because programs that read the exported files would ignore them.
 void require_no_softcap(const LanguageModelConfig& c) {
   if (c.attention_softcap == 0 && c.logit_softcap == 0) return;
   throw ConfigError(cat("model: Hugging Face files of ", c.family, " cannot store a softcap of ",
@@ -267,7 +267,7 @@ class LlamaFamily final : public ModelFamily {
                                       llama_config_json(config, options.dtype), options);
   }
   std::vector<std::string> stored_parameters(const LanguageModelConfig& config) const override {
-    require_no_lost_window(config);  // refused when the run starts
+    require_no_lost_window(config);  // checks at the start of a run, not only in create()
     std::vector<std::string> names;
     for (const HfTensor& tensor : llama_tensors(config)) names.push_back(tensor.name);
     return names;

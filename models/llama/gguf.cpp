@@ -61,7 +61,8 @@ void check(const LanguageModelConfig& config) {
   }
 }
 
-// Returns the frequency divisors by which llama.cpp implements Llama 3's RoPE scaling.
+// Returns the factors by which Llama 3's RoPE scaling divides frequencies, as llama.cpp expects
+// them.
 std::vector<float> divisors(const RopeConfig& rope, int64_t head_size) {
   const auto plain = rope_frequencies({.theta = rope.theta}, head_size);
   const auto scaled = rope_frequencies(rope, head_size);
@@ -106,7 +107,8 @@ GgufModel llama_gguf(const LanguageModelConfig& config) {
     model.constants.emplace_back(GgufTensor{.name = "rope_freqs.weight", .shape = {half}},
                                  divisors(config.rope, head_size_of(config)));
   }
-  // llama.cpp rotates pairs of neighbours in "llama", and the two halves in other architectures.
+  // The architecture "llama" of llama.cpp rotates pairs of neighbouring elements. Other
+  // architectures pair each element of a head's first half with one of its second half.
   const bool pairs = model.architecture == "llama";
   for (const HfTensor& tensor : llama_tensors(config)) {
     const bool is_q = tensor.name.find(".q_proj.") != std::string::npos;

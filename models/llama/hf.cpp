@@ -38,7 +38,7 @@ class LayerTensors {
     linear("mlp.down_proj", config_.width, config_.hidden, bias);
   }
 
-  // Adds an MoE block. Files have one tensor per expert; here one tensor holds all experts.
+  // Adds an MoE block. A file has one tensor per expert; in Shale one tensor holds all experts.
   void mixture() {
     const ExpertsVariant& names = variant_.mixture;
     const int64_t C = config_.width, F = config_.hidden, E = config_.experts;
@@ -112,7 +112,7 @@ constexpr std::string_view kHead = "lm_head.weight";
 constexpr const char* kMetaEmbedding = "tok_embeddings.weight";
 constexpr const char* kMetaHead = "output.weight";
 
-// Parts of tensor names: in Hugging Face's layout, in Meta's layout.
+// Part of a parameter's name: in Hugging Face's files, in Meta's files.
 constexpr std::pair<std::string_view, std::string_view> kMetaNames[] = {
     {"embed_tokens.", "tok_embeddings."},    {"lm_head.", "output."},
     {"input_layernorm.", "attention_norm."}, {"post_attention_layernorm.", "ffn_norm."},
@@ -121,7 +121,8 @@ constexpr std::pair<std::string_view, std::string_view> kMetaNames[] = {
     {"mlp.gate_proj.", "feed_forward.w1."},  {"mlp.down_proj.", "feed_forward.w2."},
     {"mlp.up_proj.", "feed_forward.w3."}};
 
-// torchtitan since 2026 writes lm_head.weight, not output.weight, and attention.qkv_linear.wq.
+// Names of torchtitan since 2026: lm_head.weight instead of output.weight, and
+// attention.qkv_linear.wq instead of attention.wq.
 struct MetaVariant {
   bool has_output = true;
   bool has_qkv_linear = false;

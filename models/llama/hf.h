@@ -19,10 +19,11 @@ LanguageModelConfig load_llama_config(const std::string& folder);
 // Parses the text of a config.json; `source` names it in messages.
 LanguageModelConfig parse_llama_config(std::string_view text, const std::string& source);
 
-// Returns the text of a config.json for transformers 4.43 and later; `dtype` is that of the
-// weights. It specifies no begin and end tokens, since those are the tokenizer's. Not supported by
-// transformers: YaRN before 4.57, which read the original context from another key; llama3 scaling
-// and YaRN in OLMo2 before 5; a llama whose width is not a multiple of its heads.
+// Returns the text of a config.json for transformers 4.43 and later. dtype: dtype of the weights.
+// It names no begin and end tokens; those are in the tokenizer's files. Older transformers cannot
+// read some models: YaRN before 4.57, which read the original context from another key, and llama3
+// scaling and YaRN in OLMo2 before 5. No version can read a llama whose width is not a multiple of
+// its heads.
 std::string llama_config_json(const LanguageModelConfig& config, DType dtype);
 
 // Returns all parameters, in the order of the model, under Hugging Face's names without "model.":
@@ -45,11 +46,12 @@ std::string llama_config_json(const LanguageModelConfig& config, DType dtype);
 // rows of a head are in the order of RopeOptions::interleaved = false.
 std::vector<HfTensor> llama_tensors(const LanguageModelConfig& config);
 
-// Describes the prefix "model.", the embedding, and buffers in files that are ignored.
+// Returns the layout of a Llama in Hugging Face files: the name prefix "model.", the embedding, and
+// the ignored buffers.
 HfLayout llama_layout();
 
-// Marks query and key rows as stored in Meta's order, in which RoPE rotates neighbouring pairs of a
-// head's elements.
+// Declares in `tensors` that files store query and key rows in Meta's order, in which RoPE rotates
+// pairs of neighbouring elements of a head.
 void pair_heads(std::vector<HfTensor>& tensors, const LanguageModelConfig& config);
 
 // Names in the files of Meta and torchtitan:
@@ -61,8 +63,8 @@ struct NamedTensors {
   std::vector<HfTensor> tensors;
   HfLayout layout;
 };
-// Returns the names that are in these files: Hugging Face's or Meta's. Throws DataError for Meta's
-// names of another family than llama.
+// Returns the names of the tensors in `files`, which are Hugging Face's or Meta's. Throws DataError
+// if the names are Meta's and the family is not llama.
 NamedTensors llama_tensors_in(const StoredTensors& files, const std::string& path,
                               const LanguageModelConfig& config);
 

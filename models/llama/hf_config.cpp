@@ -19,9 +19,11 @@ constexpr int64_t kMaxLayers = 10'000;
 
 constexpr const char* kActiveExperts = "num_experts_per_tok";
 constexpr const char* kRenormalise = "norm_topk_prob";
-constexpr const char* kOtherExperts = "num_local_experts";  // alternative name in transformers 5
+// Name that transformers 5 uses instead of num_experts.
+constexpr const char* kOtherExperts = "num_local_experts";
 constexpr const char* kScaling = "rope_scaling";
-constexpr const char* kParameters = "rope_parameters";  // contains them in transformers 5
+// In transformers 5, the object with the keys of RoPE.
+constexpr const char* kParameters = "rope_parameters";
 constexpr const char* kOriginal = "original_max_position_embeddings";
 
 int64_t size_of(const JsonObject& json, std::string_view key, std::optional<int64_t> absent = {},
@@ -126,7 +128,7 @@ void read_window(const JsonObject& json, const LlamaVariant& variant, LanguageMo
   config.full_layers = full;
 }
 
-// Refuses variants that could be loaded but compute something else.
+// Throws DataError for variants whose weights would load, but which compute something else.
 void reject_variants(const JsonObject& json) {
   const std::string activation = json.text("hidden_act", "silu");
   if (activation != "silu" && activation != "swish") json.fail("hidden_act", "\"silu\"");
@@ -140,7 +142,8 @@ void reject_variants(const JsonObject& json) {
   if (!json.flag("is_causal", true)) json.fail("is_causal", "true: tokens see earlier ones only");
 }
 
-// Returns YaRN's factor of cos and sin, also from the keys of DeepSeek's configurations.
+// Returns YaRN's factor of cos and sin. Also reads the keys that DeepSeek's configurations have for
+// it.
 double attention_factor_of(const JsonObject& json, double factor) {
   if (json.has("attention_factor")) return real_of(json, "attention_factor", {}, 1e-6, 1e6);
   const double up = json.real("mscale", 0), down = json.real("mscale_all_dim", 0);
@@ -163,7 +166,7 @@ void read_scaling(const JsonObject& json, const JsonObject& scaling, int64_t con
     rope.scaling = RopeScaling::kLinear;
     return;
   }
-  // As in transformers, a key outside the scaling object takes precedence.
+  // A key at the top level takes precedence over one in the scaling object, as in transformers.
   rope.original_context = size_of(json.has(kOriginal) ? json : scaling, kOriginal, context);
   if (kind == "llama3") {
     rope.scaling = RopeScaling::kLlama3;
@@ -208,7 +211,7 @@ LanguageModelConfig config_of(const JsonObject& json) {
   config.vocab = size_of(json, "vocab_size");
   config.padded_vocab = pad_vocab(config.vocab);
   config.context = size_of(json, "max_position_embeddings", variant.context);
-  // The epsilon is used as a float, in which smaller numbers lose precision.
+  // The epsilon is used as a float; numbers below 1e-30 lose precision in this type.
   config.norm_eps = static_cast<float>(real_of(json, "rms_norm_eps", variant.norm_eps, 1e-30, 1));
   config.tied = json.flag("tie_word_embeddings", false);
   read_heads(json, variant, config);
@@ -226,7 +229,8 @@ LanguageModelConfig config_of(const JsonObject& json) {
 Json scaling_json(const RopeConfig& rope) {
   if (rope.scaling == RopeScaling::kNone) return nullptr;
   if (rope.scaling == RopeScaling::kLinear)
-    return {{"type", "linear"}, {"factor", rope.factor}};  // as OLMo2 before transformers 5
+    // Form that OLMo2 had before transformers 5.
+    return {{"type", "linear"}, {"factor", rope.factor}};
   const bool is_yarn = rope.scaling == RopeScaling::kYarn;
   Json json = {{"rope_type", is_yarn ? "yarn" : "llama3"},
                {"factor", rope.factor},

@@ -21,7 +21,8 @@ namespace {
 
 constexpr float kInitStd = 0.02f;
 
-// Smaller initial values for branches that add to the residual stream, as in GPT-2.
+// Returns smaller initial values for the weights whose output is added to the residual stream, as
+// in GPT-2.
 Init residual_init(const LanguageModelConfig& config) {
   return Init::normal(kInitStd / std::sqrt(2.0f * static_cast<float>(config.layers)));
 }
@@ -44,8 +45,8 @@ class SelfAttention : public Module {
   SelfAttention(Module* parent, int64_t layer, const LanguageModelConfig& config,
                 const LlamaVariant& variant, const Shared& shared);
 
-  // Applies attention. x: [B, T, C]; residual: [B, T, C], optional, added to the result. With
-  // `cached`, x follows the tokens in the cache.
+  // Applies attention to x [B, T, C] and adds `residual`, [B, T, C], if it is defined. If `cached`
+  // is given, the tokens of x follow the tokens in the cache.
   Tensor forward(const Tensor& x, const Tensor& residual, const Documents& documents,
                  const nn::CachedLayer* cached) {
     return run(x, residual, [this, documents, cached](const Tensor& in, const Tensor& stream) {
@@ -185,7 +186,8 @@ class Llama::Block : public Module {
   }
 
  private:
-  // Applies a block with norms before its branches. Both residual additions are fused into GEMMs.
+  // Applies a block that normalises the input of each branch. Both residual additions are fused
+  // into GEMMs.
   Tensor norms_before(const Tensor& input, const Documents& documents,
                       const nn::CachedLayer* cached) {
     const auto [normed, x] = input_layernorm_->forward_stream(input);
@@ -202,12 +204,14 @@ class Llama::Block : public Module {
     return moe_ != nullptr ? moe_->forward(x, residual) : mlp_->forward(x, residual);
   }
 
-  std::unique_ptr<nn::RmsNorm> input_layernorm_;  // null: the norms follow the branches
+  // Null if the block normalises the output of branches.
+  std::unique_ptr<nn::RmsNorm> input_layernorm_;
   std::unique_ptr<SelfAttention> self_attn_;
   std::unique_ptr<nn::RmsNorm> post_attention_layernorm_;
-  std::unique_ptr<nn::SwiGlu> mlp_;                          // null: MoE block
-  std::unique_ptr<nn::MoE> moe_;                             // null: dense block
-  std::unique_ptr<nn::RmsNorm> post_feedforward_layernorm_;  // null: the norms precede the branches
+  std::unique_ptr<nn::SwiGlu> mlp_;  // null: the block has an MoE layer
+  std::unique_ptr<nn::MoE> moe_;     // null: the block has no MoE layer
+  // Null if the block normalises the input of branches.
+  std::unique_ptr<nn::RmsNorm> post_feedforward_layernorm_;
 };
 
 Llama::Llama(const LanguageModelConfig& config, const LanguageModelPolicy& policy)
@@ -295,15 +299,16 @@ Tensor Llama::next_logits(const Tensor& input, KvCache& cache, const Documents& 
   });
 }
 
-// Counts no FLOPs for an untied embedding, a lookup. A token attends to T / 2 keys on average. With
-// a window w < T, the first w tokens attend to w / 2 keys on average, the others to w.
+// An embedding that is not tied to the output layer is a lookup, which has no FLOPs. For a sequence
+// of T tokens, a token attends to T / 2 keys on average. With a window w < T, the first w tokens
+// attend to w / 2 keys on average, and later tokens to w keys.
 double Llama::flops_per_token(int64_t seq_len) const {
   auto count = static_cast<double>(whole_numel(*this));
   if (!config().tied) count -= static_cast<double>(embed_tokens_.weight.whole.numel());
   const int64_t idle = config().experts - config().active_experts;
   count -= static_cast<double>(config().layers * idle) *
            static_cast<double>(3 * config().width * config().hidden);
-  double keys = 0;  // twice the number of keys per token, summed over layers
+  double keys = 0;  // twice the keys that a token attends to on average, summed over layers
   for (int64_t layer = 0; layer < config().layers; ++layer) {
     const auto window = static_cast<double>(window_of(config(), layer)), T = double(seq_len);
     keys += window > 0 && window < T ? window * (2 - window / T) : T;

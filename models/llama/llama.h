@@ -34,12 +34,12 @@ class Llama : public LanguageModel {
  private:
   class Block;
 
-  nn::Embedding& head();  // weight of the output layer
+  nn::Embedding& head();  // returns the embedding with the output layer's weight
 
   nn::Embedding embed_tokens_;
   std::vector<std::unique_ptr<Block>> layers_;
   nn::RmsNorm norm_;
-  std::unique_ptr<nn::Embedding> lm_head_;  // null: the embedding's weight is used
+  std::unique_ptr<nn::Embedding> lm_head_;  // null: the output layer has the embedding's weight
 };
 
 }  // namespace shale::models

@@ -29,7 +29,7 @@ enum Field {
 struct Limit {
   Field field;
   const char* name;
-  int64_t most;  // small enough that the number of the model's values fits 63 bits
+  int64_t most;  // small enough that the number of the model's elements is below 2^63
 };
 constexpr Limit kLimits[] = {{kContext, "block_size", 1 << 30}, {kVocab, "vocab_size", 1 << 24},
                              {kLayers, "n_layer", 1 << 13},     {kHeads, "n_head", 1 << 20},
@@ -52,7 +52,8 @@ void check_header(const std::string& path, const LlmcFile& file) {
   }
 }
 
-// Returns the feed-forward width, of which the header has only a rounded multiplier.
+// Computes the feed-forward width from the file's size, because the header has only a rounded
+// multiplier.
 int64_t hidden_of(const std::string& path, const LlmcFile& file) {
   const int64_t C = file.header(kWidth), V = file.header(kVocab), L = file.header(kLayers);
   const int64_t keys = C / file.header(kHeads) * file.header(kKvHeads);
@@ -97,8 +98,8 @@ std::optional<LlamaFile> open_llama_file(const std::string& path) {
   std::map<std::string, const HfTensor*, std::less<>> by_name;
   for (const HfTensor& tensor : tensors) by_name[tensor.name] = &tensor;
   const auto add = [&](const std::string& name) { file->add(name, by_name.at(name)->shape); };
-  // The file has the tensors of all layers, one kind after another. Rows of queries, keys and
-  // values follow each other as one tensor of llm.c.
+  // The file has one kind of tensor for all layers, then the next kind. llm.c stores queries, keys
+  // and values of a layer as one tensor, in this order of rows.
   constexpr std::string_view kKinds[][3] = {
       {"input_layernorm"},  {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"},
       {"self_attn.o_proj"}, {"post_attention_layernorm"},

@@ -10,7 +10,7 @@
 
 namespace shale::models {
 
-// A Llama 3 in a file of another trainer that has the model's sizes beside its weights:
+// A Llama 3 in a file of another trainer that stores the model's sizes with its weights:
 // model_*.bin of llm.c, https://github.com/karpathy/llm.c/blob/master/train_llama3.py.
 struct LlamaFile {
   LanguageModelConfig config;
@@ -18,9 +18,9 @@ struct LlamaFile {
   StoredTensors files;
 };
 
-// Opens a Llama 3 of llm.c; nullopt: another file. Throws DataError if it is malformed. The header
-// rounds reals to integers: the feed-forward width follows from the size of the file, and the
-// norm's epsilon is the 1e-5 of every Llama 3.
+// Opens a Llama 3 of llm.c. Returns nullopt for any other file. Throws DataError if it is
+// malformed. The header rounds real numbers to integers. So this computes the feed-forward width
+// from the file's size, and takes 1e-5 as epsilon of the norms, as in every Llama 3.
 std::optional<LlamaFile> open_llama_file(const std::string& path);
 
 }  // namespace shale::models

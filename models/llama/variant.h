@@ -7,7 +7,7 @@
 
 namespace shale::models {
 
-inline constexpr int64_t kMaxExperts = 1 << 16;  // limit per MoE block
+inline constexpr int64_t kMaxExperts = 1 << 16;  // maximum number of experts of an MoE block
 
 // RMS norms of queries and keys, before RoPE.
 enum class HeadNorm : uint8_t {
@@ -23,29 +23,29 @@ enum class AttentionBias : uint8_t {
   kQkv,  // biases of q, k and v, always
 };
 
-// Names of an MoE block's parts in files, and properties of its router.
+// Names that files use for an MoE block, and properties of its router.
 struct ExpertsVariant {
-  std::string_view block = "mlp";  // "layers.0.mlp"
+  std::string_view block = "mlp";  // block's name within a layer
   std::string_view gate = "gate_proj", up = "up_proj", down = "down_proj";
-  std::string_view experts_key = "num_experts";  // key in config.json
+  std::string_view experts_key = "num_experts";  // key of the number of experts in config.json
   std::string_view hidden_key = "intermediate_size";
-  bool always_renormalises = false;  // renormalises even if no key requests it
-  // Defaults of keys that config.json lacks; 0 experts: the family has no MoE models.
+  bool always_renormalises = false;  // renormalises the experts' weights even if no key requests it
+  // Defaults of keys that are missing in config.json. experts = 0: the family has no MoE models.
   int64_t experts = 0;
   int64_t active = 0;
   int64_t hidden = 0;
 };
 
-// Properties that distinguish Llama's relatives.
+// Properties in which Llama's relatives differ.
 struct LlamaVariant {
   std::string_view family;        // name, which is also "model_type" of config.json
   std::string_view architecture;  // "architectures" of config.json
   AttentionBias attention_bias = AttentionBias::kAll;
   bool may_have_mlp_bias = false;
   HeadNorm head_norm = HeadNorm::kNone;
-  bool norms_after = false;  // norms of each branch's output instead of its input
+  bool norms_after = false;  // norms apply to the output of branches, not to their input
 
-  // Defaults of missing keys in config.json.
+  // Defaults of keys that are missing in config.json.
   int64_t hidden = 11008;
   int64_t kv_heads = 0;   // 0: as many as heads
   int64_t head_size = 0;  // 0: width / heads
@@ -54,13 +54,13 @@ struct LlamaVariant {
   double theta = 1e4;
   int64_t window = 0;        // sliding window in tokens; 0: none
   bool window_flag = false;  // the window applies only with "use_sliding_window"
-  bool full_layers = false;  // reads "layer_types"; the first "max_window_layers" have no window
+  bool full_layers = false;  // first layers may have no window: "layer_types", "max_window_layers"
   ExpertsVariant mixture = {};
 
   bool has_experts() const { return mixture.experts > 0; }
 };
 
-// Sources: transformers 5.23, models/*/configuration_*.py and modeling_*.py.
+// Source: transformers 5.23, models/*/configuration_*.py and modeling_*.py.
 inline constexpr LlamaVariant kLlamaVariants[] = {
     {.family = "llama", .architecture = "LlamaForCausalLM", .may_have_mlp_bias = true},
     {.family = "mistral",
@@ -131,7 +131,7 @@ inline constexpr LlamaVariant kLlamaVariants[] = {
 // Returns a variant by name. Throws ConfigError for another family.
 const LlamaVariant& llama_variant(std::string_view family);
 
-// Return values of optional fields, with 0 resolved.
+// Return the values of fields of the configuration in which 0 stands for a default.
 inline int64_t kv_heads_of(const LanguageModelConfig& config) {
   return config.kv_heads > 0 ? config.kv_heads : config.heads;
 }

@@ -16,7 +16,7 @@
 namespace shale::models {
 namespace {
 
-constexpr double kMostSeconds = 10;  // time limit of the search for remedies
+constexpr double kMostSeconds = 10;  // maximum duration of find_remedies()
 
 // Silences the log during a plan, because the run itself logs the same lines later.
 class Silence {
@@ -34,12 +34,12 @@ std::string size(int64_t bytes) {
   return format_bytes(static_cast<double>(bytes));
 }
 
-// Memory of a host or of a GPU, and the ranks that use it.
+// Memory of a host or GPU, and what the ranks on it need.
 struct Shared {
   int64_t needed = 0, available = 0;
   int ranks = 0;
-  int largest = 0;             // rank with the largest need
-  int64_t largest_needed = 0;  // memory that it needs
+  int largest = 0;             // rank that needs the most memory
+  int64_t largest_needed = 0;  // memory that this rank needs
 
   void add(int rank, int64_t needs, int64_t found) {
     available = ranks == 0 ? found : std::min(available, found);
@@ -50,9 +50,11 @@ struct Shared {
     largest_needed = needs;
   }
 };
-using Place = std::pair<std::string, MemoryPool>;  // "laptop", "GPU 0000:17:00.0 of laptop"
+// Name, for example "laptop" or "GPU 0000:17:00.0 of laptop".
+using Place = std::pair<std::string, MemoryPool>;
 
-// Gathers what the ranks need, in lines "POOL NEEDED AVAILABLE PLACE".
+// Gathers the needs of all ranks. A rank sends one line "POOL NEEDED AVAILABLE PLACE" for each
+// memory that it uses.
 std::map<Place, Shared> gather(const MemoryNeeds& needs, comm::ProcessGroup& group,
                                const std::optional<GpuMemory>& gpu) {
   const std::string host = host_name();
@@ -75,7 +77,7 @@ std::map<Place, Shared> gather(const MemoryNeeds& needs, comm::ProcessGroup& gro
   return places;
 }
 
-// Returns the error of ranks that need too much; empty if they fit within the available memory once
+// Returns an error message if ranks need more memory than there is. Empty: their needs fit once
 // their allocators free cached memory.
 std::string problem_of(const Place& place, const Shared& shared, PlannedRun planned) {
   const double part = static_cast<double>(shared.available) / static_cast<double>(shared.needed);
@@ -85,7 +87,7 @@ std::string problem_of(const Place& place, const Shared& shared, PlannedRun plan
   Remedies found;
   try {
     found = find_remedies(planned, place.second, limit, kMostSeconds);
-  } catch (const Error& error) {  // must not end this rank alone
+  } catch (const Error& error) {  // an exception would end only this rank
     log_info("cannot suggest options that need less memory: ", error.what());
   }
   if (found.fits) return {};
@@ -94,7 +96,7 @@ std::string problem_of(const Place& place, const Shared& shared, PlannedRun plan
              size(shared.available), " free", describe(found));
 }
 
-// Suggests options with which a run that ran out of memory would fit; empty: unknown. Plans the
+// Returns options with which a run that ran out of memory would fit; empty: none known. Plans the
 // run, which takes less than half a minute, while the other ranks wait.
 std::string advice(PlannedRun planned, const DeviceOutOfMemory& error, int ranks_of_host) {
   RunConfig& run = planned.run;
@@ -113,7 +115,8 @@ std::string advice(PlannedRun planned, const DeviceOutOfMemory& error, int ranks
   }
 }
 
-// Resolves `run` as the options of the program's run, whose own options are restored afterwards.
+// Resolves `run` by means of the program, which can only resolve its own options. Restores those
+// afterwards.
 void resolve_with(const TrainingProgram& program, RunConfig& run, int ranks) {
   struct Restore {
     RunConfig &own, &other;

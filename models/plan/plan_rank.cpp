@@ -20,20 +20,21 @@
 namespace shale::models {
 namespace {
 
-// Dry-run steps: the first allocates gradients and optimizer states, the second runs with all of
-// them, and the third confirms that the peak memory stays the same.
+// Number of dry-run steps. The first allocates gradients and optimizer states, the second runs with
+// all of them, and the third confirms that the peak memory stays the same.
 constexpr int64_t kSteps = 3;
 
-// Dry-run steps with measured kernels: the second runs the kernels, the third times them (its
-// memory has the same addresses as the second's), and the fourth uses these times.
+// Number of dry-run steps if kernels are measured. The second step runs the kernels. The third
+// times them: its memory has the same addresses as in the second. The fourth uses these times.
 constexpr int64_t kMeasuredSteps = 4;
 
-// A collective that gathers at most this many bytes from all ranks really moves them: 16 bytes from
-// each of 16,384 ranks. The limit keeps plans for many ranks fast.
+// Maximum bytes of a gather from all ranks that really moves its data: 16 bytes from each of 16,384
+// ranks. This limit keeps plans for many ranks fast.
 constexpr size_t kMostGathered = 64 * PlanBackend::kCopied;
 
-// Step of the dry run, and the share of the run's steps that it represents: the first steps, then
-// one of each kind (step_kinds()). The last of the first steps represents a single kind.
+// Step of the dry run, and the fraction of the run's steps that it represents. The dry run has the
+// first steps, and then one step of each kind (step_kinds()). If there is only one kind, the last
+// of the first steps represents it.
 struct Rehearsed {
   int64_t step = 0;
   double share = 0;
@@ -64,8 +65,8 @@ void check_plannable(const RunConfig& config, int rank, int ranks) {
     throw InternalError("plan: the number of threads is unknown; use --threads");
 }
 
-// Returns the device whose kernels determine the size of scratch memory: for a GPU the emulator,
-// which has the same kernels. Throws UnavailableError in a build without it.
+// Returns the device whose kernels determine the size of scratch memory. For a GPU this is the
+// emulator, which has the same kernels. Throws UnavailableError in a build without the emulator.
 Device device_of_kernels(const RunConfig& config) {
   if (config.device == "cpu" || config.device == "auto") return {};
   const Device device = emulated_device(config.device == "emu"    ? "emu:80"
@@ -75,8 +76,8 @@ Device device_of_kernels(const RunConfig& config) {
   return device;
 }
 
-// Maximum bytes of a batch in host memory for which plans include validations. With a larger batch,
-// training needs more device memory than validation.
+// Plans include validations if a batch has at most this many bytes in host memory. With larger
+// batches, training needs more device memory than validation.
 constexpr int64_t kMostEvaluated = int64_t{64} << 20;
 
 int64_t bytes_of(const Batch& batch) {
@@ -86,8 +87,9 @@ int64_t bytes_of(const Batch& batch) {
   return bytes;
 }
 
-// Returns a batch with the fields and shapes of `samples` samples like the one in `batch`, but with
-// only as many values as PlanBackend copies: a batch of any size takes next to no memory.
+// Returns a batch of `samples` samples like the one sample in `batch`. Its fields have the full
+// shapes, but only the bytes that PlanBackend copies, so a batch of any size takes next to no
+// memory.
 Batch blank_batch(Batch batch, int64_t samples) {
   batch.count = samples;
   for (HostTensor& field : batch.fields) {
@@ -100,14 +102,15 @@ Batch blank_batch(Batch batch, int64_t samples) {
   return batch;
 }
 
-// Steps offloaded shards in plans of memory only, which count no time.
+// Runs the steps of offloaded shards at once. For plans of memory, which count no time.
 class UntimedStepper final : public offload::InlineStepper {
  public:
   void step(size_t, const std::function<void()>& work) override { work(); }
   void await(size_t) override {}
 };
 
-// Gives cached memory back on destruction, before the group that provided it is destroyed.
+// On destruction, returns cached memory to the group that provided it, while the group still
+// exists.
 class ReleaseCached {
  public:
   explicit ReleaseCached(Context& context) : context_(context) {}
@@ -122,7 +125,7 @@ class ReleaseCached {
 // One rank of the run, set up as Trainer does it.
 class Rehearsal {
  public:
-  // lists_memory: record what is in use at the peak, by module and requester.
+  // lists_memory: record which modules hold memory at the peak, and for what.
   Rehearsal(const RunConfig& config, Task& task, int rank, int ranks, RehearsalClock* clock,
             bool lists_memory)
       : config_(config),
@@ -238,7 +241,8 @@ class Rehearsal {
     ledger_.reset();
   }
 
-  // The stepper runs on this thread, which is in dry-run mode.
+  // Returns the object that steps offloaded shards. It runs on this thread, because only this
+  // thread is in dry-run mode.
   offload::InlineStepper* stepper() {
     if (clock_ != nullptr) return clock_;
     return &untimed_stepper_;
@@ -271,7 +275,7 @@ class Rehearsal {
   ReleaseCached release_{context_};
   const DataRanks data_;
   const BatchLayout layout_;
-  Batch blank_;  // a micro-batch without values
+  Batch blank_;  // micro-batch without values
   std::unique_ptr<comm::Parallel> parallel_;
   std::unique_ptr<TrainStep> step_;
   std::optional<ModulePlaces> places_;

@@ -18,10 +18,11 @@ using Clock = std::chrono::steady_clock;
 
 constexpr size_t kMostAlternatives = 3;
 
-// Memory assumed for a run whose plan exceeds the address space.
+// Bytes assumed for a run whose plan exceeds the address space.
 constexpr int64_t kBeyondAddresses = int64_t{1} << 46;
 
-// Share of a GPU's limit left free, as a plan does not include all memory of a GPU (plan_rank.h).
+// Fraction of a GPU's memory limit to leave free, because a plan does not include all memory of a
+// GPU (plan_rank.h).
 constexpr double kUnknownOfGpus = 0.05;
 
 struct Change {
@@ -58,8 +59,8 @@ Strengths stages(const RunConfig& config, int ranks) {
   return result;
 }
 
-// Returns --offload optimizer if it moves states out of the pool: a CPU without --device-memory has
-// no other memory.
+// Returns --offload optimizer if it moves optimizer states to other memory. On a CPU without
+// --device-memory there is none.
 Strengths offload(const RunConfig& config, MemoryPool pool) {
   const bool has_other_memory =
       pool == MemoryPool::kDevice && (config.device != "cpu" || config.device_memory > 0);
@@ -67,8 +68,9 @@ Strengths offload(const RunConfig& config, MemoryPool pool) {
   return {{"--offload optimizer", [](auto& c) { c.offload = OffloadKind::kOptimizer; }}};
 }
 
-// Returns divisors of the micro-batch, from the largest that can fit: its samples need at least the
-// bytes beyond the limit, so `size` samples need size / micro-batch of these, at most the limit.
+// Returns smaller micro-batches, all divisors of the present one, the largest first. Starts with
+// the largest size that can fit: the samples need at least `beyond` bytes, so `size` samples need
+// at least beyond * size / micro_batch, which must not exceed the limit.
 Strengths micro_batches(const RunConfig& config, int64_t planned_bytes, int64_t limit_bytes) {
   const double beyond = static_cast<double>(planned_bytes - limit_bytes);
   const double most = static_cast<double>(config.micro_batch) * static_cast<double>(limit_bytes);
@@ -102,20 +104,20 @@ class Planner {
   Planner(const PlannedRun& planned, MemoryPool pool, int64_t limit_bytes)
       : planned_(planned), pool_(pool), limit_bytes_(limit_bytes) {}
 
-  // Returns the rank's memory without a limit.
+  // Returns the memory that the rank needs if there is no limit.
   int64_t free_bytes(RunConfig run) const {
     run.device_memory = 0;
     return needs(std::move(run)).in(pool_);
   }
 
-  // Returns the rank's memory when planned with the limit, at which allocators free cached memory
-  // before they fail; nothing if the limit is too small or the options are incompatible.
+  // Returns the memory that the rank needs under the limit, at which allocators free cached memory
+  // before they fail. Returns nothing if the limit is too small or the options are incompatible.
   std::optional<int64_t> fitting_bytes(const RunConfig& run) const {
     return within(limit_bytes_, run);
   }
 
-  // The strongest setting of an option that is compatible with the other options, and the rank's
-  // memory with that setting, within the limit if possible.
+  // Strongest setting of an option that is compatible with the other options. bytes: memory that
+  // the rank needs with it, under the limit if `fits`.
   struct Strongest {
     const Change* change;
     RunConfig run;
@@ -140,7 +142,7 @@ class Planner {
     try {
       MemoryNeeds found = needs(run);
       if (limit_bytes == 0 || found.in(pool_) <= limit_bytes) return found.in(pool_);
-      // On a CPU, host memory besides the device's counts against the same limit.
+      // On a CPU, device memory and the rest of host memory have one limit together.
       run.device_memory = limit_bytes - (found.host - found.device);
       if (!counts_device || run.device_memory <= 0) return std::nullopt;
       found = needs(run);
@@ -164,7 +166,7 @@ class Planner {
   const int64_t limit_bytes_;
 };
 
-// Leaves out the micro-batches of a step that need no more memory than those before them.
+// Reduces the global batch to the micro-batches that affect a rank's peak memory.
 void shorten(RunConfig& run, int64_t data_ranks) {
   if (run.pipeline > 1 && run.pipeline_schedule == comm::ScheduleKind::kGpipe) return;
   const int64_t most = run.pipeline > 1 ? 4 * run.pipeline : run.reproducible ? 64 : 2;
@@ -197,8 +199,8 @@ MemoryNeeds plan_needs(const PlannedRun& planned) {
 
 }  // namespace
 
-// Extrapolates large micro-batches, because a rank's memory grows linearly with its micro-batch,
-// and plans of large ones take long if layers loop over the samples.
+// Extrapolates to large micro-batches. A rank's memory grows linearly with its micro-batch, and
+// plans of large micro-batches take long if layers loop over the samples.
 MemoryNeeds memory_needs(const PlannedRun& planned) {
   const RunConfig& run = planned.run;
   const int64_t few = 512 * run.tensor, many = 2 * few;

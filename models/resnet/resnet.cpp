@@ -26,7 +26,8 @@ nn::Conv2d::Config stem_config(const ImageModelConfig& config) {
   return config.small_stem ? conv_config(3, kStemWidth, 3) : conv_config(3, kStemWidth, 7, 2);
 }
 
-// Initial values with torchvision's deviation: it samples uniformly from +-1 / sqrt(in).
+// Returns normal initial values with torchvision's deviation. torchvision's values are uniform in
+// +-1 / sqrt(in).
 Init linear_init(int64_t in) {
   return Init::normal(1 / std::sqrt(3.0f * static_cast<float>(in)));
 }
@@ -36,8 +37,8 @@ int64_t last_width(const ImageModelConfig& config) {
   return 8 * kStemWidth * (config.bottleneck ? 4 : 1);
 }
 
-// Returns the multiply-adds of a convolution on a square image, and replaces `edge` by the
-// result's.
+// Returns the multiply-adds of a convolution on an image with edge length `edge`, and sets `edge`
+// to the edge length of the result.
 double count(const nn::Conv2d::Config& conv, int64_t& edge) {
   edge = conv.windows.count(edge, conv.kernel);
   return static_cast<double>(conv.kernel * conv.kernel * conv.in * conv.out) *

@@ -16,8 +16,8 @@ int run_reshard(int argc, const char* const* argv);
 int run_export(int argc, const char* const* argv);
 int run_diff(int argc, const char* const* argv);
 
-// Returns the folder of the checkpoint at `path`: the path itself, if it has a manifest; else the
-// newest one in the folder of a run, or in its checkpoints/. Throws MissingInputError if there is
+// Returns the folder of a checkpoint: `path` itself if it has a manifest, else the newest
+// checkpoint in the folder of a run or in its checkpoints/. Throws MissingInputError if there is
 // none.
 std::string find_checkpoint(const std::string& path);
 
@@ -28,10 +28,10 @@ void export_to_onnx(const std::string& path, bool ema, const std::string& out);
 // with a space is right-aligned.
 std::string make_table(const std::vector<std::vector<std::string>>& rows);
 
-// Returns "step 100, 444 tensors, 1.5 GiB in 4 files".
+// Returns a text such as "step 100, 444 tensors, 1.5 GiB in 4 files".
 std::string summary(const CheckpointManifest& manifest);
 
-// Returns "1 file", "2 files".
+// Returns a count with its noun, in the plural if it is not 1: "1 file", "2 files".
 std::string counted(int64_t count, std::string_view what);
 
 }  // namespace shale::models::ckpt

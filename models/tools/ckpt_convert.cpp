@@ -22,7 +22,8 @@ struct ExportRequest {
   std::string out;
   ExportFormat format = ExportFormat::kHf;
   GgufType type = GgufType::kF32;
-  std::shared_ptr<const StoredTokenizer> tokenizer;  // null: bytes, or no tokenizer
+  // Null: tokens are bytes, or there is no tokenizer.
+  std::shared_ptr<const StoredTokenizer> tokenizer;
   HfExtras extras = {};
   bool ema = false;  // export the averaged weights
   int64_t max_shard_bytes = ExportOptions{}.max_shard_bytes;

@@ -19,7 +19,7 @@
 namespace shale::models {
 namespace {
 
-constexpr size_t kShown = 5;  // classes of each picture
+constexpr size_t kShown = 5;  // number of classes printed per picture
 
 void print(const std::string& path, const ImageClassifier& classifier,
            const std::vector<float>& scores, bool json) {

@@ -188,7 +188,7 @@ void ConfigImport::refuse_unless(const std::string& key, const Json& harmless,
     if (!it->first.starts_with(key + ".")) break;
     if (!it->second.is_null()) refuse(it->first, why);
   }
-  const auto value = take(key);  // empty for "auto", which transformers replaces by `harmless`
+  const auto value = take(key);  // empty for "auto": transformers then uses `harmless`
   if (!value || *value == harmless || as_number(*value) == harmless) return;
   refuse(key, why);
 }
@@ -196,7 +196,7 @@ void ConfigImport::refuse_unless(const std::string& key, const Json& harmless,
 void ConfigImport::set_global_batch(int64_t micro_batch, int64_t accumulated,
                                     std::string_view key) {
   if (ranks_ > 0) return set("global_batch", micro_batch * accumulated * ranks_, key);
-  if (accumulated == 1) return;  // that is the default of --global-batch
+  if (accumulated == 1) return;  // the default of --global-batch is then right
   problems_.push_back(
       cat(key, " ", accumulated, ": --global-batch depends on the number of ranks; give --ranks"));
 }

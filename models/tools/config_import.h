@@ -24,8 +24,8 @@ class ConfigImport {
   bool has(const std::string& key) const { return values_.contains(key); }
   // Returns true if the key exists with this value, such as null or "auto".
   bool is(const std::string& key, const Json& value) const;
-  // Takes a key. Returns nothing if it is missing, null, or "auto", which means that the command
-  // that starts the run decides.
+  // Takes a key. Returns nothing if it is missing, null, or "auto", for which the command that
+  // starts the run decides.
   std::optional<Json> take(const std::string& key);
   std::optional<double> number(const std::string& key);
   std::optional<std::vector<double>> numbers(const std::string& key);  // a list of numbers
@@ -35,7 +35,8 @@ class ConfigImport {
 
   // Takes a key and sets Shale's `option` to its value: a number, or a text with a number.
   void maps(const std::string& key, const std::string& option);
-  // Like maps(); if the key is missing or null, sets the source's default, `fallback`.
+  // Like maps(), but sets `option` to `fallback`, the source's default, if the key is missing or
+  // null.
   void maps(const std::string& key, const std::string& option, const Json& fallback);
   // Takes a key and sets Shale's `option` to its text.
   void maps_text(const std::string& key, const std::string& option);
@@ -57,8 +58,8 @@ class ConfigImport {
   void leave_out_rest(std::string_view prefix, std::string_view why);
 
   int64_t ranks() const { return ranks_; }
-  // Sets the sequences per step: `micro_batch` per rank and forward, times accumulated forwards,
-  // times ranks.
+  // Sets the global batch to micro_batch * accumulated * ranks sequences. micro_batch: sequences
+  // per rank and forward; accumulated: forwards per step; key: source key, for messages.
   void set_global_batch(int64_t micro_batch, int64_t accumulated, std::string_view key);
 
   // Reports every key that was not taken and is not null as a problem.

@@ -97,7 +97,7 @@ void import_optimizer(ConfigImport& in) {
   in.leave_out({params + "torch_adam"}, "the implementation changes no result");
 }
 
-// Shale's warm-up is linear; DeepSpeed's is logarithmic by default.
+// Imports the warm-up. Shale's is linear; DeepSpeed's is logarithmic by default.
 void import_warmup(ConfigImport& in, bool is_cosine) {
   const std::string params = "scheduler.params.";
   in.maps(params + "warmup_num_steps", "warmup_steps", 1000);

@@ -54,7 +54,7 @@ int64_t degree(ConfigImport& in, const char* axis) {
   return in.integer(kParallel + axis + "_parallel_degree").value_or(1);
 }
 
-// Sets the global batch of steps with one micro-batch per data-parallel rank.
+// Sets the global batch of a run whose steps have one micro-batch per data-parallel rank.
 void set_global_batch(ConfigImport& in, int64_t micro) {
   const int64_t of_model =
       degree(in, "tensor") * degree(in, "pipeline") * degree(in, "context");

@@ -154,13 +154,14 @@ void import_warmup(ConfigImport& in) {
   in.set("warmup_steps", static_cast<int64_t>(std::ceil(steps * all)), key);
 }
 
-// Sets min_lr as a share of lr, if lr is set; it is not if the optimizer is not supported.
+// Sets min_lr to `share` of lr. Does nothing if lr is not set, because the optimizer is not
+// supported.
 void set_min_lr(ConfigImport& in, double share, const std::string& key) {
   if (in.is_set("lr")) in.set("min_lr", share * in.option("lr").real(), key);
 }
 
-// Shale's learning rate is lr * sqrt(warmup / step). The rate of transformers uses `timescale`, if
-// given, instead of the warm-up, and 10000 if there is no warm-up.
+// Shale's learning rate is lr * sqrt(warmup / step). transformers uses `timescale`, if it is given,
+// instead of the warm-up, and 10000 if neither is given.
 void import_inverse_sqrt(ConfigImport& in, const std::string& key, const std::string& timescale) {
   in.set("schedule", "inverse-sqrt", key);
   const int64_t warmup =
@@ -227,7 +228,7 @@ void import_schedule(ConfigImport& in) {
   }
 }
 
-// Keys of FSDP that affect only how parameters are wrapped, gathered and saved.
+// FSDP keys that affect only how parameters are grouped, gathered and saved.
 constexpr const char* kOfUnits[] = {"min_num_params",
                                     "transformer_layer_cls_to_wrap",
                                     "auto_wrap_policy",

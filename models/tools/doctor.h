@@ -50,8 +50,8 @@ struct BenchOptions {
 // a verdict for each.
 void measure(Findings& findings, const BenchOptions& options);
 
-// Argument with which measure() starts ranks under mpirun, followed by the sizes of the axes. Rank
-// 0 prints a line of JSON for each axis with more than one rank.
+// Argument with which measure() starts ranks under mpirun. The sizes of the mesh axes follow it.
+// Rank 0 prints a line of JSON for each axis with more than one rank.
 constexpr const char* kAsBenchRank = "--as-bench-rank";
 int run_as_bench_rank(const comm::ParallelSizes& sizes);
 

@@ -36,9 +36,10 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr const char* kSection = "Measured";
-constexpr int kRuns = 5;  // the fastest run counts, because other load can only slow it down
+// Number of runs; the fastest counts, because other load can only slow a run down.
+constexpr int kRuns = 5;
 
-// GPT-2 124M with AdamW: an example that the output uses to explain the measured rates.
+// Bytes of GPT-2 124M with AdamW, an example with which the output explains the measured rates.
 constexpr double kGradientBytes = 124e6 * 4, kCheckpointBytes = 124e6 * 12;
 
 double seconds_of(const std::function<void()>& run) {
@@ -85,7 +86,8 @@ void add(Findings& findings, std::string name, std::string value, std::string fi
 
 // ---- Memory and GEMMs of the host ----
 
-// Returns bytes per second, read plus written, of `threads` threads that copy separate memory.
+// Returns the bytes per second that `threads` threads read and write together when each copies its
+// own memory.
 double copy_bytes_per_s(int threads) {
   constexpr size_t kBytes = 64 << 20;  // larger than caches
   std::vector<std::vector<std::byte>> memory(2 * static_cast<size_t>(threads));
@@ -239,7 +241,7 @@ struct AxisSpeed {
   double latency_s = 0, bytes_per_s = 0;  // 8-byte latency; ring bandwidth per rank
 };
 
-// Measures an axis; the slowest of its groups counts. Collective over `world`.
+// Measures an axis. If it has several groups, the slowest group counts. Collective over `world`.
 AxisSpeed measure_axis(comm::Mesh& mesh, const std::string& axis) {
   constexpr int64_t kSmall = 8, kLarge = 16 << 20;
   comm::ProcessGroup& group = mesh.group(axis);

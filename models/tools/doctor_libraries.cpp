@@ -351,7 +351,7 @@ int run_as_rank() {
     if (sum != static_cast<float>(world.size())) {
       throw CommError(cat("an all-reduce of ones gives ", sum, ", expected ", world.size()));
     }
-    // World requires MPI_THREAD_MULTIPLE.
+    // Only rank 0 reports. World has checked MPI_THREAD_MULTIPLE, which it requires.
     if (world.rank() == 0) {
       std::printf("%d ranks start and exchange data, with MPI_THREAD_MULTIPLE\n", world.size());
     }

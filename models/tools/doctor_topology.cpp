@@ -70,7 +70,7 @@ Finding examine_paths(const GpuMachine& machine, size_t index) {
   return {.section = kSection, .name = cat("from GPU ", index), .value = text};
 }
 
-// Returns the smallest host bandwidth of a GPU while all GPUs transfer; 0: unknown.
+// Returns the bandwidth between host and the slowest GPU while all GPUs transfer; 0: unknown.
 double least_bytes_per_second(const std::vector<PciPlace>& places) {
   double least = host_bytes_per_second(places, 0);
   for (size_t i = 1; i < places.size(); ++i) {
@@ -105,7 +105,7 @@ Finding examine_exchange(const GpuMachine& machine) {
   return finding;
 }
 
-// Describes how ranks use NUMA nodes, with one rank per GPU.
+// Describes which NUMA nodes the ranks use if there is one rank per GPU.
 Finding examine_nodes(const GpuMachine& machine) {
   std::vector<int> nodes;
   std::set<int> distinct;

@@ -153,7 +153,8 @@ void print_answers(const std::vector<Waiting>& waiting, Generator& generator) {
   std::fflush(stdout);
 }
 
-// An error in one line does not affect other lines; the number of errors is reported at the end.
+// Prints an answer for each prompt of a file. An error in one line does not affect other lines; the
+// end reports how many there were.
 void answer_file(const Request& request, Generator& generator) {
   const std::vector<CorpusFile> files = list_corpus({request.prompts});
   BatchReader reader(files, [](std::string_view text, size_t) { return text.size(); });

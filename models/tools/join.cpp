@@ -28,7 +28,7 @@ void describe(ConfigSpec& spec, JoinOptions& options) {
            {.min = 0, .exclude_min = true, .help = {.metavar = "SECONDS", .unit = "s"}});
 }
 
-// Runs "train lm ..." or "run -- ..." as head of the other processes.
+// Runs "train lm ..." or "run -- ..." on the host that is the head of the run.
 int run_head(std::vector<const char*> words, double limit_s) {
   const bool trains = words.size() > 1 && std::string_view(words[0]) == "train";
   const bool runs = !words.empty() && std::string_view(words[0]) == "run";

@@ -14,7 +14,7 @@ namespace shale::models {
 struct DeviceOptions {
   std::string device = "auto";
   Precision dtype = Precision::kAuto;
-  int threads = 0;  // CPU threads; 0: the rank's share of the node's CPUs
+  int threads = 0;  // CPU threads; 0: the CPUs of the node divided by its ranks
 };
 void describe(ConfigSpec& spec, DeviceOptions& options);  // declares the flags
 std::shared_ptr<Context> make_context(const DeviceOptions& options, comm::World& world);
@@ -22,7 +22,8 @@ std::shared_ptr<Context> make_context(const DeviceOptions& options, comm::World&
 // Model that a tool uses, and the device on which it runs.
 struct ModelOptions : DeviceOptions {
   std::string path;       // Hugging Face folder, checkpoint or run
-  std::string tokenizer;  // tokenizer file; empty: the model's own, or bytes for 256 tokens
+  // Tokenizer file; empty: the model's own, or bytes for a vocabulary of 256.
+  std::string tokenizer;
 };
 
 // Declares the flags of `options`, and the path of the model as a positional argument.

@@ -40,7 +40,7 @@ namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
 constexpr int64_t kMostLayouts = 1000;
-constexpr const char* kHere = "here";  // value of --cluster for the CPUs of this host
+constexpr const char* kHere = "here";  // value of --cluster that means the CPUs of this host
 
 struct PlanOptions {
   int ranks = 1;
@@ -48,17 +48,17 @@ struct PlanOptions {
   std::string check;
   bool layouts = false;
   int64_t top = 20;
-  int64_t search_nodes = 96;  // number of layouts that a search plans; 0: no limit
+  int64_t search_nodes = 96;  // maximum number of layouts that a search plans; 0: no limit
   bool explain = false;
   bool json = false;
   std::string write;         // file for the options of the fastest layout; empty: none
   std::string cluster;       // names or files of clusters, or kHere; empty: no cluster
-  std::string tokens;        // items of the whole run, for parse_items(); empty: unknown
+  std::string tokens;        // text with the tokens or samples of the whole run; empty: unknown
   double price = 0;          // dollars per device hour; 0: price of the cluster
-  std::string kernel_times;  // cache file; empty: none
+  std::string kernel_times;  // cache file of measured kernel times; empty: none
   bool measure = false;
   double device_mtbf_h = 0;  // mean hours between failures of a device; 0: ignore failures
-  FailureModel failures;     // seconds of saves and restarts
+  FailureModel failures;     // durations of saves and restarts, in seconds
   RecipeChoice recipe;
   TrainConfig train;
 };
@@ -182,7 +182,7 @@ class Machines {
   std::optional<BusyNode> node_;
 };
 
-// A planned run, and what it needs on one cluster.
+// Planned run, and what it needs on a cluster.
 struct Planned {
   std::unique_ptr<Task> task;
   std::vector<TimedRank> ranks;
@@ -213,7 +213,7 @@ Planned plan_on(const PlanOptions& options, const ConfigSpec& spec, const Planne
   }
   planned.seconds = seconds_since(start);
   machines.keep_times();
-  run.trace.clear();  // no later plan writes a memory profile
+  run.trace.clear();  // otherwise every further plan would write a memory profile
   if (machines.get() != nullptr && options.rank < 0) {
     planned.step =
         planned_step(run, planned.task->unit(), machines.cluster(), planned.ranks, options.ranks);
@@ -242,7 +242,7 @@ int plan(const PlanOptions& options, const ConfigSpec& spec, const PlannedProgra
   if (!options.json) {
     for (const std::string& line : planned.task->summary()) text += line + "\n";
   }
-  std::string alike;  // stages with the plan of an earlier one
+  std::string alike;  // stages that share the plan of an earlier stage
   for (size_t i = 0; i < firsts.size(); ++i) {
     const TimedRank& rank = planned.ranks[i];
     if (options.json) {
@@ -298,7 +298,8 @@ int compare_clusters(const PlanOptions& options, const ConfigSpec& spec,
 
 // ---- Layouts ----
 
-// Makes tasks with fewer layers; null if they do not represent the whole model (--init, fp8).
+// Returns a function that makes tasks with fewer layers; null if such tasks do not represent the
+// whole model (--init, fp8).
 MakeShorterTask shorter_tasks(const TrainConfig& config) {
   if (!config.language.init.empty() || config.run.dtype == Precision::kFp8) return {};
   return [config](int64_t layers) {
@@ -374,7 +375,7 @@ int list_layouts(PlanOptions& options, const ConfigSpec& spec, const Cluster* cl
 
 // ---- Comparison of a run with its plan ----
 
-// Relation between a figure of a run and its plan.
+// How memory of a run compares with the plan.
 enum class Claim { kEqual, kAtMost };
 
 void compare(std::string& text, const std::string& where, Claim claim, const MemoryPeak& run,
@@ -409,7 +410,7 @@ int check(ConfigSpec& spec, PlanOptions& options) {
   if (!fs::exists(data)) data.clear();
   const auto ranks = static_cast<int>(run.size());
   resolve(options.train, ranks);
-  // If the time of the peak may differ, its breakdown by tag may differ too.
+  // If the peak may be at another time, its breakdown by tag may differ too.
   const Claim claim = memory_depends_on_time(config, ranks) ? Claim::kAtMost : Claim::kEqual;
   std::string differences;
   for (const RankMemory& found : run) {

@@ -12,12 +12,12 @@
 namespace shale::models {
 namespace {
 
-constexpr int kTries = 4;           // micro-batches to plan, from the estimated largest one
-constexpr int64_t kMostTimes = 16;  // largest micro-batch to plan, relative to the run's
+constexpr int kTries = 4;           // maximum number of micro-batch sizes to plan
+constexpr int64_t kMostTimes = 16;  // largest micro-batch to plan / micro-batch of the run
 constexpr size_t kMostChanges = 3;
 
-// Returns what the most loaded rank holds with these options; nothing if that is more than
-// `most_bytes`, or the options are incompatible.
+// Returns the bytes that the most loaded rank holds with these options. Returns nothing if it needs
+// more than `most_bytes`, or if the options are incompatible.
 std::optional<int64_t> fitting(const PlannedProgram& program, int ranks, RunConfig run,
                                int64_t most_bytes) {
   run.device_memory = most_bytes;  // the allocator frees cached memory before it fails
@@ -37,8 +37,8 @@ std::optional<int64_t> fitting(const PlannedProgram& program, int ranks, RunConf
   return bytes;
 }
 
-// Estimates the largest micro-batch from the activations at the peak, and plans it and smaller ones
-// until one fits.
+// Returns the largest micro-batch that fits; 0: unknown. Estimates it from the activations at the
+// peak, then plans it and smaller ones until one fits.
 int64_t largest_micro_batch(const PlannedProgram& program, int ranks, const MemoryPeak& most,
                             int64_t most_bytes, bool keeps_batch) {
   const RunConfig& run = program.run;
@@ -75,7 +75,7 @@ std::vector<std::string> changes_of(const PlannedProgram& program, int ranks, in
        {std::pair("selective", Recompute::kSelective), std::pair("full", Recompute::kFull)}) {
     if (run.recompute >= level) continue;
     try_change(cat("--recompute ", name), [level = level](RunConfig& c) { c.recompute = level; });
-    if (!changes.empty()) break;  // the weakest level that is enough
+    if (!changes.empty()) break;  // a stronger level is not needed
   }
   for (int stage = run.zero + 1; ranks > 1 && stage <= 3; ++stage) {
     const size_t before = changes.size();

@@ -36,7 +36,8 @@ std::string row(std::string_view name, const std::array<int64_t, kMemoryTags>& b
   return cat(line, " ", padded(bytes_text(sum), kCellWidth), "\n");
 }
 
-// Returns the unit that contains the module of a share; "outside units" if there is none.
+// Returns the name of the unit that contains a module of the model; "outside units" if there is
+// none.
 std::string unit_of(const MemoryLedger::Share& share, const std::vector<Module*>& units) {
   const bool is_flat = share.tag == MemoryTag::kParameter || share.tag == MemoryTag::kGradient ||
                        share.tag == MemoryTag::kOptimizer;
@@ -48,7 +49,8 @@ std::string unit_of(const MemoryLedger::Share& share, const std::vector<Module*>
   return "outside units";
 }
 
-// Tabulates the memory in use at the peak, by unit in the model's order and by tag.
+// Returns a table of the memory in use at the peak. Rows are units in the model's order, columns
+// are tags.
 std::string unit_table(const PlannedRank& rank, const std::vector<Module*>& units) {
   std::map<std::string, std::array<int64_t, kMemoryTags>> by_unit;
   for (const MemoryLedger::Share& share : rank.at_peak) {
@@ -87,7 +89,7 @@ std::string explanation(const PlannedRank& rank) {
   return text;
 }
 
-// Names the reasons why a step takes longer than its GEMMs: the two largest waits, and memory.
+// Returns the reasons why a step takes longer than its GEMMs: the two longest waits, and memory.
 std::string limits_of(const PlannedLayout& layout, int64_t most_bytes) {
   const PlannedStep& step = *layout.step;
   std::vector<std::pair<double, std::string_view>> waits{{step.exposed_data, "data"},
@@ -144,12 +146,13 @@ std::string describe(const FoundLayouts& found, int64_t most_bytes) {
 
 namespace {
 
-// Returns the relative error of most planned step times (bench/results/planned_runs.md).
+// Returns a bound for the relative error of most planned step times
+// (bench/results/planned_runs.md).
 double usual_error(const Cluster& cluster) {
   return cluster.is_gpu ? 0.15 : 0.1;
 }
 
-// Rounds to three digits, with a suffix that parse_items() reads: "87.4B".
+// Rounds to three digits. The result has a suffix that parse_items() reads, such as "87.4B".
 std::string rounded(double value) {
   std::string suffix;
   for (const char* const next : {"k", "M", "B", "T"}) {

@@ -9,29 +9,29 @@
 
 namespace shale::models {
 
-// Text of `shale plan`.
+// Texts that `shale plan` prints.
 
-std::string bytes_text(int64_t bytes);  // "-" for none
+std::string bytes_text(int64_t bytes);  // Returns "-" for 0 bytes.
 std::string padded(std::string_view text, size_t width);
 inline constexpr size_t kCellWidth = 13;  // width of a column of bytes or times
 
-// Returns the peak of a rank, the memory in use then by unit in the model's order and by tag, and
-// with `explains` the largest allocations.
+// Describes the peak of a rank, and the memory in use at the peak by unit (in the model's order)
+// and tag. With `explains`, also lists the largest allocations.
 std::string describe(const PlannedRank& rank, const std::vector<Module*>& units, bool explains);
-// Returns a table of the fastest layouts, and counts of all others. most_bytes: memory of a device;
-// 0: unknown.
+// Returns a table of the fastest layouts, and counts of the remaining layouts. most_bytes: memory
+// of a device; 0: unknown.
 std::string describe(const FoundLayouts& found, int64_t most_bytes);
 
-// Size of a whole run, and the price of a device hour. describe() returns lines with its items a
-// day and, for known values, its days and cost.
+// Size of a whole run, and the price of a device hour. describe() states the items per day; it adds
+// days and cost if `items` and `price` are known.
 struct RunSize {
   double items = 0;  // tokens or samples; 0: unknown
-  double price = 0;  // 0: unknown
+  double price = 0;  // dollars per device hour; 0: unknown
 };
 std::string describe(const PlannedStep& step, const RunSize& run, const Cluster& cluster,
                      const SampleUnit& unit, int ranks);
 
-// Returns a row of a table that compares clusters; without a step, its title.
+// Returns a row of the table that compares clusters. step: null: returns the table's title row.
 std::string cluster_row(const Cluster* cluster, const PlannedStep* step, const PlanFit* fit,
                         const RunSize& run, int ranks);
 

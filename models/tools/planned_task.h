@@ -10,16 +10,17 @@
 
 namespace shale::models {
 
-// Training program whose runs `shale plan` plans: its options, and functions that use their values.
+// Training program whose runs `shale plan` plans: its options, and functions that use the current
+// values of the options.
 struct PlannedProgram {
   RunConfig& run;  // part of the options
   std::function<void(ConfigSpec& spec)> describe;
   std::function<void(int ranks)> resolve;
-  std::function<std::unique_ptr<Task>()> make_task;  // for resolved options
+  std::function<std::unique_ptr<Task>()> make_task;  // `run` must be resolved
 };
 
-// Returns the program of this name: "train_lm", whose options are stored in `language`,
-// "train_image" or "train_diffusion", whose options the result owns.
+// Returns the program with this name. For "train_lm", options are stored in `language`. For
+// "train_image" and "train_diffusion", the result owns them.
 PlannedProgram planned_program(std::string_view name, TrainConfig& language);
 
 }  // namespace shale::models

@@ -40,7 +40,8 @@ struct RunOptions {
   RestartPolicy::Options policy;
   bool elastic = false;
   double probe_timeout_s = 10;
-  std::string nodes;  // number of hosts that use shale join; in shale train also host names
+  // Number of hosts that join with shale join; in shale train also names of hosts.
+  std::string nodes;
   std::string listen;
   double join_timeout_s = 600;
 };
@@ -57,7 +58,8 @@ std::optional<RunStatus> status_of(const LaunchCommand& command) {
 
 using FileTime = std::filesystem::file_time_type;
 
-// Returns the time at which the run's status.json was written; the earliest time: not at all.
+// Returns the time at which the run's status.json was written. Returns the earliest possible time
+// if there is none.
 FileTime status_time(const LaunchCommand& command) {
   std::error_code error;
   try {
@@ -69,9 +71,10 @@ FileTime status_time(const LaunchCommand& command) {
   }
 }
 
-// Returns a run's exit code. A launcher may return another code: mpirun after a SIGTERM, MPICH when
-// ranks end with different codes. The result is then the code in status.json, if the run wrote that
-// file after `before` and the code is neither success nor one that a restart follows.
+// Returns a run's exit code, given the code of its command. A launcher may return a code of its
+// own: mpirun after a SIGTERM, MPICH when ranks end with different codes. Then the result is the
+// code in status.json, if the run wrote this file after `before`, and if the code is neither
+// success nor one that leads to a restart.
 int code_of_run(int code, const LaunchCommand& command, FileTime before) {
   if (is_own_code(code) || !command.has_program() || status_time(command) <= before) return code;
   const std::optional<RunStatus> status = status_of(command);
@@ -93,7 +96,7 @@ void tell_of_killed_run(const LaunchCommand& command, int code, const std::strin
     status.message = cat("ended with ", what, " before it could report why");
     write_run_status(command.out_folder(), status);
   } catch (const Error& error) {
-    // No run, or its folder is in use: there is nothing to report.
+    // There is no run, or its folder is in use. Only a disk error is worth a message.
     if (error.code() == ExitCode::kDisk) say(cat("status.json: ", error.what()));
   }
 }
@@ -101,7 +104,8 @@ void tell_of_killed_run(const LaunchCommand& command, int code, const std::strin
 void check_room_for_mpi() {
   const int64_t wanted_bytes = room_for_mpi(cpu_counts().node);
   for (const MpiFolder& folder : mpi_folders()) {
-    const auto room = disk_room(folder.path);  // shale doctor explains a missing folder
+    // If the folder is missing, shale doctor explains that.
+    const auto room = disk_room(folder.path);
     if (!room || room->free_bytes >= wanted_bytes) continue;
     throw DiskError(cat("shale run: ", folder.path, " has ",
                         format_bytes(static_cast<double>(room->free_bytes)), " free, expected ",
@@ -118,8 +122,8 @@ std::string text_of(const LaunchCommand& command) {
   return text;
 }
 
-// Returns the head of a run whose --nodes is a number, or "env" for `shale join -- ...`; null: no
-// nodes are to join.
+// Returns the head of a run with --nodes: a number, or "env" for `shale join -- ...`. Returns null
+// if no nodes will join.
 std::unique_ptr<Head> make_head(const RunOptions& options) {
   Head::Options head{.listen = options.listen, .limit_s = options.join_timeout_s};
   if (options.nodes == "env") {
@@ -141,7 +145,8 @@ std::unique_ptr<Head> make_head(const RunOptions& options) {
   return std::make_unique<Head>(head);
 }
 
-// Runs and restarts the command. slots: ranks per node of the head; 0: one per GPU, else per CPU.
+// Runs and restarts the command. slots: ranks on each node of the head; 0: one per GPU or, without
+// GPUs, per CPU.
 int supervise(const LaunchCommand& given, const RunOptions& options, SupervisedProcess& process,
               Head* head = nullptr, int64_t slots = 0) {
   RestartPolicy policy(options.policy);
@@ -192,7 +197,7 @@ int supervise(const LaunchCommand& given, const RunOptions& options, SupervisedP
   }
 }
 
-// Runs `body`, with the head of --nodes N if there is one, which passes the exit code to the nodes.
+// Runs `body`. With --nodes N, makes a head for it, which tells the nodes the exit code.
 int with_head(const RunOptions& options, const std::function<int(Head*)>& body) {
   const std::unique_ptr<Head> head = make_head(options);
   try {
@@ -244,8 +249,8 @@ void describe(ConfigSpec& spec, RunOptions& options) {
 
 struct TrainOptions {
   RunOptions run;
-  std::string what;   // "lm"
-  int64_t ranks = 0;  // ranks on each node; 0: one, or one per GPU of `gpus`
+  std::string what;   // program to run, for example "lm"
+  int64_t ranks = 0;  // ranks per node; 0: one, or one per GPU of `gpus`
   std::string gpus;   // "all" or a number; empty: not given
 };
 
@@ -325,8 +330,8 @@ const comm::RankStarter& starter() {
                              mpi.install, ", or add its folder to PATH"));
 }
 
-// Returns the part of the command that starts the ranks; empty for one rank here. each: ranks on
-// this host.
+// Returns the part of the command that starts the ranks; empty for one rank on this host. each:
+// ranks per host.
 std::vector<std::string> launcher_of(const TrainOptions& options, int64_t each, Head* head) {
   std::string hosts;
   int64_t nodes = 0;
@@ -345,7 +350,7 @@ std::vector<std::string> launcher_of(const TrainOptions& options, int64_t each, 
       cat(head != nullptr ? ranks_on(head->nodes(), options) : each * std::max<int64_t>(nodes, 1)));
   add(mpi.unbound);
   if (nodes == 0 && head == nullptr)
-    add(mpi.many);  // a warning of the ranks says that they share cores
+    add(mpi.many);  // allows more ranks than cores; the ranks warn about it
   if (nodes > 0) {
     add(mpi.hosts);
     words.push_back(hosts);
@@ -354,7 +359,8 @@ std::vector<std::string> launcher_of(const TrainOptions& options, int64_t each, 
   return words;
 }
 
-// Returns the arguments of shale train itself; adds those of the program to `of_program`.
+// Splits the arguments: returns those of shale train itself, and adds those of the program to
+// `of_program`.
 std::vector<const char*> split_flags(int argc, const char* const* argv,
                                      std::vector<std::string>& of_program) {
   constexpr std::string_view kWithValue[] = {"--ranks",        "--gpus",        "--nodes",

@@ -49,7 +49,7 @@ class TokenizeReport {
     const double bytes = static_cast<double>(now.bytes - now.earlier_bytes);
     const std::string percent =
         now.total == 0
-            ? ""  // a pipe, whose size is unknown
+            ? ""  // pipe of unknown size
             : cat(static_cast<int>(100.0 * double(now.taken) / double(now.total)), "% | ");
     return cat(percent, now.documents, " documents, ", now.tokens, " tokens | ",
                format_bytes(bytes / seconds), "/s | ", format_duration(seconds));

@@ -56,7 +56,7 @@ class Counter {
       for_each_document(batch, file, request_.field, [&](std::string_view text) {
         count_pieces(text, request_.trainer.pattern, counts);
       });
-      // Limits the memory of the thread's own counts.
+      // Keeps the memory of the thread's own counts small.
       if (counts.size() > kMostPieces) add(counts);
     }
     add(counts);
@@ -121,7 +121,8 @@ int train_tokenizer(int argc, const char* const* argv) {
   }
   const StopSignals stop_signals;
   trainer.special = split_names(request.special);
-  static_cast<void>(train_bpe({}, trainer));  // reports invalid options before minutes of counting
+  // Throws for invalid options now, not after minutes of counting.
+  static_cast<void>(train_bpe({}, trainer));
   if (request.threads == 0) request.threads = cpu_counts().bound;
   data_internal::SkippedFiles skipped;
   request.inputs =

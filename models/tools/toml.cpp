@@ -11,8 +11,8 @@
 namespace shale::models {
 namespace {
 
-// The library limits the nesting of arrays and inline tables, but not the parts of a dotted key,
-// which are nested tables too and are freed recursively.
+// Limit of dots in a line. The library limits the nesting of arrays and inline tables, but not the
+// parts of a dotted key, which are nested tables too and are freed recursively.
 constexpr int kMaxDotsInLine = 128;
 
 void check_dots(std::string_view text, const std::string& source) {
@@ -57,7 +57,7 @@ Json json_of(const toml::node& node, const std::string& source, int depth = 0) {
     if (!std::isfinite(number->get())) fail("a finite number", text.str());
     return number->get();
   }
-  return text.str();  // a date, a time, or both
+  return text.str();  // text of a date, a time, or both
 }
 
 }  // namespace

@@ -13,7 +13,7 @@
 namespace shale::models {
 namespace {
 
-// Returns the placeholder for usage lines: "TOOL" for "tool".
+// Returns the placeholder in usage lines, such as "TOOL" for "tool".
 std::string placeholder(std::string_view what) {
   std::string text(what);
   for (char& c : text) c = static_cast<char>(c - 'a' + 'A');

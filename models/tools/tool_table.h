@@ -20,12 +20,12 @@ struct Tool {
 };
 
 struct ToolTable {
-  std::string_view program;  // as users type it: "shale ckpt"
+  std::string_view program;  // name that users type, such as "shale ckpt"
   std::string_view summary;  // the first line of --help
-  std::string_view what;     // what its subcommands are called, in lower case: "tool", "action"
+  std::string_view what;     // noun for its subcommands in lower case, such as "tool" or "action"
   std::string_view closing;  // the last lines of --help
   std::span<const Tool> tools;
-  // Names of subcommands in other programs, and the advice that the error message gives for each.
+  // Names that other programs have for subcommands, and the advice in the error message for each.
   std::span<const std::pair<std::string_view, std::string_view>> synonyms = {};
 };
 

@@ -175,7 +175,7 @@ int run_watch(int argc, const char* const* argv) {
   if (web) {
     watch_in_browser(watched, port, seconds);
   } else if (!once && can_redraw()) {
-    watched.look();  // reports errors before switching to the other screen
+    watched.look();  // throws errors before the terminal switches to its other screen
     watch_in_terminal(watched, run, seconds);
   } else {
     print_once(RunReader(run).read());

@@ -40,7 +40,7 @@ std::optional<std::pair<int64_t, int64_t>> parse_sample_range(std::string_view t
   const size_t dash = text.find('-');
   const auto first = parse_int(text.substr(0, dash));
   const auto last = dash == text.npos ? std::nullopt : parse_int(text.substr(dash + 1));
-  constexpr int64_t kMost = int64_t{1} << 53;  // so that sums cannot overflow
+  constexpr int64_t kMost = int64_t{1} << 53;  // far below 2^63, so that sums cannot overflow
   if (!first || !last || *first < 1 || *last < *first || *last > kMost) {
     throw ConfigError(
         cat("--skip-samples: expected A-B, the first and the last sample, counted "

@@ -19,10 +19,10 @@ enum class Why : uint8_t {
 // An option with some of its values.
 template <typename Config>
 struct OptionUse {
-  const char* name;  // for pages: "--zero 2, 3"
+  const char* name;  // text for pages, such as "--zero 2, 3"
   std::string (*text)(const Config& config, const char* name);
-  // Returns the option as the config has it, "--zero 2"; empty if the config does not use these
-  // values.
+  // Returns the option with its value in `config`, such as "--zero 2". Empty: `config` does not use
+  // these values.
   std::string in(const Config& config) const { return text(config, name); }
 };
 
@@ -47,7 +47,7 @@ void check_compatible(std::span<const Incompatible<Config>> table, const Config&
   }
 }
 
-// Incompatible options of all training programs.
+// Returns the pairs of options that are incompatible in all training programs.
 std::span<const Incompatible<RunConfig>> incompatible_run_options();
 
 // Returns "--flag value" if `uses` is true, otherwise an empty string.
@@ -61,7 +61,8 @@ inline std::string option_text(bool uses, std::string_view flag) {
 template <typename Config, typename Field>
 Config config_of(Field Config::*);
 
-// Functions for OptionUse::text: the option if its field is above kMost, set, or not empty.
+// Functions for OptionUse::text. They return the option if its field is above kMost, set, or not
+// empty.
 template <auto kField, int kMost>
 std::string above(const decltype(config_of(kField))& config, const char* flag) {
   return option_text(config.*kField > kMost, flag, config.*kField);

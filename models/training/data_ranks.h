@@ -5,15 +5,15 @@
 
 namespace shale::models {
 
-// Ranks of a run, as the data loaders number them. Ranks that work on the same micro-batch, such as
-// those of a pipeline, count as one.
+// Ranks of a run as data loaders number them. Ranks that work on the same micro-batch, such as
+// those of a pipeline, have one number.
 struct DataRanks {
-  int rank = 0;  // index of this rank
+  int rank = 0;  // number of this rank, 0 to count - 1
   int count = 1;
-  std::vector<int> losses = {};  // global rank that has the losses of each data rank
+  std::vector<int> losses = {};  // for each number, the global rank that has the losses
 
-  // True if this rank's samples are counted: one of the ranks that read the same data counts them.
-  // With context parallelism every rank counts, as each reads its own tokens.
+  // True if this rank counts its samples. Of the ranks that read the same data, one counts. With
+  // context parallelism every rank counts, because each reads its own tokens.
   bool counts = true;
 
   bool has_losses(int of_rank) const {

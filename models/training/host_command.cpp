@@ -25,10 +25,11 @@ using Clock = std::chrono::steady_clock;
 using Seconds = std::chrono::duration<double>;
 
 constexpr std::chrono::milliseconds kPoll{20};
-constexpr int kPatientPolls = 100;  // polls before a command that was told to end is killed
+// Number of polls before a command that was asked to end is killed.
+constexpr int kPatientPolls = 100;
 
-// Beginnings of the names of variables by which MPI launchers address a rank. With these variables,
-// a program that the command starts would act as a rank of this run.
+// Prefixes of the variables that MPI launchers set for a rank. A program that the command starts
+// must not have them, because it would act as a rank of this run.
 constexpr std::array kOfRanks = {"OMPI_COMM_WORLD_",
                                  "OMPI_UNIVERSE_",
                                  "OMPI_MCA_orte_",
@@ -47,7 +48,7 @@ constexpr std::array kOfRanks = {"OMPI_COMM_WORLD_",
                                  "SLURM_LOCALID=",
                                  "SLURM_STEP"};
 
-// Adds the variables of this process, except those of ranks and those already in the list.
+// Adds the variables of this process, except those of ranks and those that the list has already.
 void add_environment(std::vector<std::string>& variables) {
   const std::vector<std::string> given = variables;
   for (char** variable = environ; *variable != nullptr; ++variable) {
@@ -165,11 +166,11 @@ void HostCommand::run(const Job& job, std::unique_lock<std::mutex>& lock) {
                 tries_again ? cat(", the next in ", format_duration(pause.count())) : "");
     if (!tries_again) return;
     changed_.wait_for(lock, pause, [this] { return is_ending_ || waiting_; });
-    if (is_ending_ || waiting_) return;  // a newer checkpoint makes this one unimportant
+    if (is_ending_ || waiting_) return;  // a newer checkpoint replaces this one
   }
 }
 
-// Returns the problem; empty: the command has succeeded.
+// Returns why the command failed; empty: it succeeded.
 std::string HostCommand::run_once(const Job& job, std::unique_lock<std::mutex>& lock) {
   std::vector<std::string> environment = job.variables;
   environment.push_back("SHALE_OUT=" + std::filesystem::absolute(options_.out).string());

@@ -19,7 +19,7 @@ void fill_in(const char* flag, double& value, std::optional<float> initial) {
   if (value >= 0 && !initial) {
     throw ConfigError(cat(flag, " is ", value, ", which the optimizer does not use; leave it out"));
   }
-  // Rounds the default as it is printed, so that users can pass exactly the value of a checkpoint.
+  // Rounds the default to the value that messages show, so that users can pass exactly this value.
   if (value < 0 && initial) value = parse_real(format_real(*initial)).value();
 }
 
@@ -35,7 +35,8 @@ const Module& root_of(const Module& module) {
   return module.parent() == nullptr ? module : root_of(*module.parent());
 }
 
-// Matches patterns against the whole model, although a pipeline stage has only some parameters.
+// Matches patterns against the parameters of the whole model, because a pipeline stage has only
+// some of them.
 void set_group_options(const std::vector<ParameterGroup>& groups, std::vector<OptimShard>& shards) {
   if (groups.empty() || shards.empty()) return;
   std::vector<OptimShard> whole(1);

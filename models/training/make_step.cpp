@@ -16,7 +16,8 @@
 namespace shale::models {
 namespace {
 
-// Returns "pipeline of 2 stages on 2 ranks: embedding to h.1, h.2 to head; ranks are idle for ...".
+// Returns a text such as "pipeline of 2 stages on 2 ranks: embedding to h.1, h.2 to head; ranks are
+// idle for ...".
 std::string describe(const StepPipeline& pipeline) {
   const comm::StagePlacement& place = pipeline.plan.placement();
   std::vector<comm::StageTimes> times;
@@ -38,7 +39,7 @@ std::string describe(const StepPipeline& pipeline) {
              static_cast<int>(std::lround(100 * idle / run.makespan)), "% of a step");
 }
 
-// Returns the units of the model of each mesh rank in this process.
+// Returns, for each mesh rank in this process, the units of its model.
 std::vector<std::vector<Module*>> units_of_models(const std::vector<Module*>& units,
                                                   const comm::Parallel& parallel) {
   const comm::HostedModels* const hosted = parallel.groups().hosted;

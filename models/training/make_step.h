@@ -9,17 +9,18 @@
 
 namespace shale::models {
 
-// Parts of a run's training step. All must outlive it.
+// Parts of a run from which its training step is made. All must outlive the step.
 struct StepParts {
-  const RunConfig& config;  // resolved
+  const RunConfig& config;  // must be resolved
   Task& task;
   Context& context;
-  comm::Parallel& parallel;  // from make_parallel(); receives the groups of the pipeline stages
+  // Result of make_parallel(); make_step() adds the groups of the pipeline stages.
+  comm::Parallel& parallel;
   const BatchLayout& layout;
   offload::InlineStepper* stepper = nullptr;  // see StepOffload
 };
 
-// Throws ConfigError, with what to use, if the device has no GEMMs for --dtype fp8 and its scales.
+// Throws ConfigError, with alternatives, if the device has no GEMMs for --dtype fp8 and its scales.
 void check_fp8(const RunConfig& config, const Device& device);
 
 // Makes the training step of the task's model as configured, with allocated and initialized

@@ -18,15 +18,15 @@ namespace shale::models {
 // captured once and replayed as graphs.
 //
 // With graphs, the first step is launched kernel by kernel, in the memory that the graphs will use.
-// Then the first, the last and a middle micro-batch of a step are captured at their first
-// occurrence, each as two graphs, as they treat gradients differently: the first overwrites them,
-// the last completes them. Losses are bit-identical to those without graphs. All micro-batches must
-// have one shape.
+// Then the first, a middle and the last micro-batch of a step are captured at their first
+// occurrence, each as two graphs. They differ in how they treat gradients: the first micro-batch
+// overwrites them, the last one completes them. Losses are bit-identical to those without graphs.
+// All micro-batches must have one shape.
 class MicroBatches {
  public:
   // Returns the sum of a micro-batch's losses, an f32 scalar. If this process hosts several mesh
-  // ranks, it is called for each of them, with their rows of the batch, inside
-  // comm::HostedRanks::run().
+  // ranks, it is called inside comm::HostedRanks::run() for each of them, with the rank's rows of
+  // the batch.
   using Loss = std::function<Tensor(const DeviceBatch&)>;
   // Position of a micro-batch in its step.
   struct Place {
@@ -34,8 +34,8 @@ class MicroBatches {
     bool last = false;
   };
 
-  // All arguments must outlive this. activations: moves activations to the host, which is
-  // incompatible with graphs; null: none.
+  // All arguments must outlive this. activations: moves activations to the host; null: they stay.
+  // Incompatible with `graphs`.
   MicroBatches(Context& context, Loss loss, comm::DataParallel& parallel,
                offload::ActivationOffload* activations, bool graphs);
   ~MicroBatches();
@@ -43,7 +43,8 @@ class MicroBatches {
   // Launches the forward of a micro-batch; StepState must already describe it. With graphs, throws
   // ShapeError if the batch's shape differs from that of the first micro-batch.
   void forward(const Batch& batch, Place place);
-  // Launches the backward of the same micro-batch. Returns its loss in a new tensor.
+  // Launches the backward of the micro-batch whose forward was launched last. Returns its loss in a
+  // new tensor.
   Tensor backward();
   // Call after the last micro-batch of a step.
   void end_step() { warm_ = true; }
@@ -53,7 +54,7 @@ class MicroBatches {
     std::unique_ptr<Graph> graph;  // null: not captured yet
     comm::CapturedCollectives collectives;
   };
-  // Graphs of micro-batches with the same place in their steps.
+  // Graphs of micro-batches with the same Place in their steps.
   struct Captured {
     Pass forward, backward;
     Tensor loss;
@@ -77,7 +78,8 @@ class MicroBatches {
   BatchUploads uploads_;
   DeviceBatch batch_;                    // input; with graphs always at the same address
   Place place_;                          // place of the last launched micro-batch
-  std::vector<Tensor> losses_;           // its loss on each mesh rank; unused by replays
+  // Loss of the last micro-batch on each mesh rank; replays do not set it.
+  std::vector<Tensor> losses_;
   bool warm_ = false;                 // a whole step has run, so graphs can be captured
   std::array<Captured, 4> captured_;  // indexed by place; must be destroyed before memory_
 };

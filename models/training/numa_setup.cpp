@@ -14,8 +14,8 @@
 namespace shale::models {
 namespace {
 
-// Returns the PCI location of this rank's GPU; unknown for a CPU, and for an emulated GPU outside a
-// simulated machine.
+// Returns the PCI location of this rank's GPU. It is unknown for a CPU, and for an emulated GPU
+// that is not in a simulated machine.
 PciPlace place_of(const Device& device, const comm::World& world) {
   if (device.type == DeviceType::kCuda) {
     const GpuList gpus = visible_gpus();
@@ -28,8 +28,8 @@ PciPlace place_of(const Device& device, const comm::World& world) {
 }
 
 struct Places {
-  std::vector<std::string> hosts;  // by rank
-  std::vector<int> nodes;          // NUMA node by rank; -1: unknown
+  std::vector<std::string> hosts;  // host of each rank
+  std::vector<int> nodes;          // NUMA node of each rank; -1: unknown
 };
 
 Places gather_places(comm::World& world, int node) {
@@ -49,7 +49,8 @@ void set_up_numa_nodes(const RunConfig& config, const Device& device, comm::Worl
   const PciPlace place = place_of(device, world);
   const Places all = gather_places(world, place.numa_node);
   const auto rank = static_cast<size_t>(world.rank());
-  // With NCCL, host memory carries mostly control messages; reducing in two levels adds latency.
+  // With NCCL, host memory carries mostly control messages, for which reducing in two levels only
+  // adds latency.
   const bool nccl = device.type == DeviceType::kCuda && config.transport != comm::Transport::kMpi;
   std::vector<int> nodes = comm::numa_nodes(nccl && config.numa_ranks == 0 ? 1 : config.numa_ranks,
                                             all.hosts, all.nodes);

@@ -10,7 +10,7 @@ namespace shale::models {
 // exists and files can be created in it.
 void make_folder(const std::string& folder);
 
-// Path of the file `name` in `folder`.
+// Returns the path of the file `name` in `folder`.
 std::string file_in(const std::string& folder, std::string_view name);
 
 // Returns `folder`/NAME.jsonl for a new run. Renames a file of an earlier run to NAME.1.jsonl, .2,

@@ -37,8 +37,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr size_t kMaxBytes = 4096;  // maximum file size; a larger file is not a lock
 
-// Returns the boot id of this host and the namespace of its process numbers: containers of one host
-// have one boot id, but each its own processes.
+// Returns the boot id of this host and the namespace of its process numbers. Containers on one host
+// have the same boot id, but different processes.
 std::string boot_of_processes() {
   const std::string identity = host_identity();
   std::array<char, 64> ns{};
@@ -63,8 +63,8 @@ int64_t start_of(int64_t pid) {
   return ticks;
 }
 
-// Returns true if the owner is alive; nullopt: processes of its host are not visible here. A
-// process with the same pid but another start time is a different one.
+// Returns true if the owner is alive; nullopt: this process cannot see the processes of its host. A
+// process with the same pid and another start time is not the owner.
 std::optional<bool> is_alive(const LockOwner& owner) {
   const LockOwner self = this_process();
   if (owner.boot.empty() || owner.boot != self.boot) return std::nullopt;
@@ -86,7 +86,7 @@ std::string mount_options(const std::string& path) {
   return "";
 }
 
-// Returns the type of the file system, as statfs() has it; 0: unknown.
+// Returns the f_type of statfs() for the file system with this path; 0: unknown.
 long system_type(const std::string& path) {
   struct statfs system {};
   return statfs(path.c_str(), &system) == 0 ? static_cast<long>(system.f_type) : 0;
@@ -102,7 +102,7 @@ bool locks_hold_everywhere(const std::string& path, const LockOptions& options) 
     case TMPFS_MAGIC:
     case OVERLAYFS_SUPER_MAGIC:
     case kXfs:
-    case kZfs: return true;  // file systems that only this host can mount
+    case kZfs: return true;  // only this host can mount these file systems
     case NFS_SUPER_MAGIC: break;
     default: return false;
   }
@@ -155,10 +155,11 @@ bool is_still_at(int fd, const std::string& path) {
          mine.st_dev == there.st_dev;
 }
 
-// State of a lock file's owner, as far as this process can find out.
+// Whether the owner of a lock file still exists, as far as this process can find out.
 enum class Owner { kGone, kAlive, kUnknown };
 
-// age_s: returns the time since the owner last touched the lock file.
+// Returns whether the owner still exists. age_s: returns the time since the owner last touched the
+// lock file.
 template <typename Age>
 Owner state_of(const std::optional<LockOwner>& owner, bool locked, const std::string& path,
                const LockOptions& options, const Age& age_s) {
@@ -175,13 +176,14 @@ double changed_at(int fd) {
          1e-9 * static_cast<double>(info.st_mtim.tv_nsec);
 }
 
-// Returns the time since the lock was last touched, by the clock of the file system, which gives a
-// new file its time. 0: unknown.
+// Returns the time since the lock was last touched; 0: unknown. Compares with a new file, which has
+// the time of the file system's clock.
 double age_of(int fd, const std::string& path) {
   const std::string name = cat(path, "-clock-", host_name(), "-", getpid());
   const FileHandle now(open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
   if (!now.is_open()) return 0;
-  const bool written = write(now.get(), "\n", 1) == 1;  // on some file systems, sets the time
+  // Some file systems set the time only when a file is written.
+  const bool written = write(now.get(), "\n", 1) == 1;
   const double age_s = written ? changed_at(now.get()) - changed_at(fd) : 0;
   unlink(name.c_str());
   return age_s;
@@ -197,8 +199,8 @@ LockOwner this_process() {
 }
 
 struct OutputLock::Attempt {
-  Owner state = Owner::kGone;          // kGone: the lock is ours now
-  std::string owner = {};              // description
+  Owner state = Owner::kGone;          // kGone: this process has taken the lock
+  std::string owner = {};              // description of the owner
   std::optional<double> changed = {};  // time when the owner last touched the file
 };
 
@@ -215,7 +217,8 @@ OutputLock::Attempt OutputLock::try_to_take() {
   }
   const auto lock = options_.flock != nullptr ? options_.flock : flock;
   const bool locked = lock(file.get(), LOCK_EX | LOCK_NB) == 0;
-  const bool held = !locked && errno == EWOULDBLOCK;  // other errors: the file system has no locks
+  // Any other error: the file system has no locks.
+  const bool held = !locked && errno == EWOULDBLOCK;
   const std::string text = read_all(file.get());
   const std::optional<LockOwner> owner = parse_owner(text);
   Attempt attempt{.owner = describe(owner), .changed = changed_at(file.get())};
@@ -234,7 +237,8 @@ OutputLock::Attempt OutputLock::try_to_take() {
   }
   write_owner(file.get(), path_);
   if (!is_new && !(locked && locks_hold_everywhere(path_, options_))) {
-    // Another process may have found the same owner gone: the last one to write its name wins.
+    // Another process may take the lock of the same gone owner at the same time. The last one to
+    // write its name wins.
     std::this_thread::sleep_for(std::chrono::duration<double>(options_.settle_s));
     const FileHandle again(open(path_.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
     const auto winner = again.is_open() ? parse_owner(read_all(again.get())) : std::nullopt;
@@ -253,7 +257,7 @@ OutputLock::OutputLock(const std::string& folder, const LockOptions& options)
     const Attempt attempt = try_to_take();
     if (attempt.state == Owner::kGone) break;
     const double waited = seconds_since(start);
-    // A file that changes while this process waits has an owner that lives, on whatever host.
+    // If the file changes while this process waits, its owner lives, on whatever host.
     const bool changes = first_change && attempt.changed && attempt.changed != first_change;
     if (!first_change) first_change = attempt.changed;
     const bool lives = attempt.state == Owner::kAlive || changes;
@@ -278,7 +282,7 @@ OutputLock::OutputLock(const std::string& folder, const LockOptions& options)
 void OutputLock::touch_until_end() {
   std::unique_lock guard(mutex_);
   const std::chrono::duration<double> pause(options_.touch_s);
-  // A failure is ignored: the disk may be away for a while, and check() finds a lock that is lost.
+  // Ignores a failure: the disk may be away for a while, and check() detects a lost lock.
   while (!ends_.wait_for(guard, pause, [this] { return is_ending_; })) {
     static_cast<void>(futimens(file_.get(), nullptr));
   }
@@ -286,7 +290,7 @@ void OutputLock::touch_until_end() {
 
 void OutputLock::check() const {
   const FileHandle file(open(path_.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
-  if (!file.is_open()) return;  // removed by the user: no other run has it
+  if (!file.is_open()) return;  // a user has removed it; no other run has taken it
   const std::optional<LockOwner> owner = parse_owner(read_all(file.get()));
   if (!owner || *owner == this_process()) return;
   throw UnavailableError(cat(path_, ": ", describe(owner),
@@ -301,7 +305,8 @@ OutputLock::~OutputLock() {
   }
   ends_.notify_all();
   if (thread_.joinable()) thread_.join();
-  // Removed while locked: a process that opened the file earlier detects that it was replaced.
+  // Removes the file while it is locked, so that a process that opened it before detects that it is
+  // no longer at this path.
   const bool is_ours = parse_owner(read_all(file_.get())) == this_process();
   if (is_ours && is_still_at(file_.get(), path_)) unlink(path_.c_str());
 }
@@ -310,10 +315,12 @@ std::optional<bool> is_in_use(const std::string& folder) {
   const std::string path = file_in(folder, "lock");
   const FileHandle file(open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK));
   if (!file.is_open()) return errno == ENOENT ? std::optional(false) : std::nullopt;
-  const bool locked = flock(file.get(), LOCK_SH | LOCK_NB) == 0;  // until the file is closed
+  // Holds the lock until the file is closed.
+  const bool locked = flock(file.get(), LOCK_SH | LOCK_NB) == 0;
   if (!locked && errno == EWOULDBLOCK) return true;
   const std::optional<LockOwner> owner = parse_owner(read_all(file.get()));
-  // Leaves the folder as it is: the clock of this host is good enough for a report.
+  // Compares with the clock of this host, which is good enough for a report and leaves the folder
+  // as it is.
   const Owner state = state_of(owner, locked, path, {}, [&] {
     return static_cast<double>(std::time(nullptr)) - changed_at(file.get());
   });

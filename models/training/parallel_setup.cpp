@@ -15,13 +15,15 @@
 namespace shale::models {
 namespace {
 
-// Returns the number format. 4 bits use NF4, with levels densest near 0, where most weights are.
+// Returns the code of quantized values. 4 bits use NF4, which has the most levels near 0, where
+// most weights are.
 std::optional<kernels::BlockCode> code_of(CodedBits bits) {
   if (bits == CodedBits::kNone) return {};
   return bits == CodedBits::k8 ? kernels::BlockCode::kInt8 : kernels::BlockCode::kNf4;
 }
 
-constexpr int64_t kMostMicroBatches = 1 << 20;  // limit of micro-batches per step in a pipeline
+// Maximum number of micro-batches per step in a pipeline.
+constexpr int64_t kMostMicroBatches = 1 << 20;
 
 comm::ScheduleKind kind_of(const RunConfig& config) {
   using enum comm::ScheduleKind;
@@ -43,7 +45,7 @@ void check_pipeline(const RunConfig& config, int64_t micro_batches) {
        ", which splits the backward pass; use 1f1b or interleaved, or --recompute selective");
 }
 
-// Returns the options of the axes that divide the model: "--pipeline 2, --tensor 4".
+// Returns the options of the axes that divide the model, such as "--pipeline 2, --tensor 4".
 std::string model_axes(const RunConfig& config) {
   std::string axes;
   for (const auto& [flag, size] :
@@ -54,10 +56,10 @@ std::string model_axes(const RunConfig& config) {
   return axes;
 }
 
-constexpr int kMostHosted = 1024;  // mesh ranks per process; each has a model and a stack
+constexpr int kMostHosted = 1024;  // maximum mesh ranks per process; each has a model and a stack
 
-// Returns the number of --tensor and --context ranks hosted by a process: 1, or as many as needed
-// if there are too few processes.
+// Returns how many --tensor and --context ranks a process hosts: 1, or more if there are fewer
+// processes than ranks.
 int ranks_per_process(const RunConfig& config, int processes) {
   if (config.ranks_per_process > 0) return config.ranks_per_process;
   const int64_t stages = config.pipeline, ranks = int64_t{config.context} * config.tensor;
@@ -137,7 +139,8 @@ DataRanks data_ranks(const RunConfig& config, const comm::MeshLayout& mesh, int 
   const int shards = mesh.size("shard");
   DataRanks data{.rank = mesh.coordinate("replica", rank) * shards + mesh.coordinate("shard", rank),
                  .count = mesh.size("replica") * shards};
-  // The losses of a micro-batch are on the last stage, and equal along the other model axes.
+  // The last stage has the losses of a micro-batch. They are equal along the other axes that divide
+  // the model.
   const bool returns = config.pipeline > 1 && kind_of(config) == comm::ScheduleKind::kZbV;
   const int last = returns ? 0 : mesh.size("pipeline") - 1;
   for (int r = 0; r < mesh.ranks(); ++r) {

@@ -9,7 +9,8 @@
 namespace shale::models {
 namespace {
 
-// Removes and returns the front of `text` up to the separator, which is removed too.
+// Removes the text up to the separator, and the separator, from the front of `text`. Returns the
+// removed text without the separator.
 std::string_view take(std::string_view& text, char separator) {
   const size_t end = text.find(separator);
   const std::string_view part = text.substr(0, end);

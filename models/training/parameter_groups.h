@@ -10,12 +10,12 @@ namespace shale::models {
 
 // Options of the parameters whose names match a pattern.
 struct ParameterGroup {
-  std::string pattern;  // in the syntax of select_parameters()
+  std::string pattern;  // pattern of select_parameters()
   ParameterOptions options;
 };
 
-// Parses --param-groups, "PATTERN:lr=FACTOR,decay=DECAY;PATTERN:..."; keys may be omitted. Throws
-// ConfigError, naming the group, for invalid text.
+// Parses --param-groups, "PATTERN:lr=FACTOR,decay=DECAY;PATTERN:...". A group may omit lr or decay.
+// Throws ConfigError, which names the group, for invalid text.
 std::vector<ParameterGroup> parse_parameter_groups(std::string_view text);
 
 }  // namespace shale::models

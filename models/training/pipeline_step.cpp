@@ -39,7 +39,8 @@ Tensor PipelineStep::loss(const DeviceBatch& batch) {
   return sum;
 }
 
-// Returns a micro-batch. The first call uploads it; first calls are in order of micro-batches.
+// Returns a micro-batch. Uploads it at its first call; micro-batches have their first calls in
+// order.
 const DeviceBatch& PipelineStep::batch_of(int micro) {
   if (input_ == nullptr) return *evaluated_;
   const auto [found, is_new] = micro_batches_.try_emplace(micro);
@@ -49,7 +50,8 @@ const DeviceBatch& PipelineStep::batch_of(int micro) {
     now.batch.upload(context_, batch, DeviceBatch::Memory::kFresh, &uploads_);
     now.first_sample = static_cast<uint64_t>(batch.first_position - input_->first_position);
   }
-  // Backward is not affected by these values: ops save those that their backward needs.
+  // These values are for forward. Backward does not read them, because ops save what their backward
+  // needs.
   context_.update_step([&](StepState& state) {
     state.grad_scale = 1 / static_cast<float>(input_->weight);
     state.sample = now.first_sample;

@@ -20,16 +20,17 @@ class PipelineStep : private comm::PipelineWork {
   PipelineStep(Context& context, StepPipeline model, comm::DataParallel& parallel, DType compute,
                StepObserver* observer);
 
-  // Runs all micro-batches of a step. Returns a loss for each, 0 on ranks without losses. `before`
-  // is called before the first backward.
+  // Runs all micro-batches of a step. Returns the loss of each; 0 on ranks without losses. Calls
+  // `before` before the first backward.
   std::vector<Tensor> run(const StepInput& input, std::function<void()> before);
-  // Returns the loss of a micro-batch on ranks with losses; an undefined tensor on others.
+  // Returns the loss of a micro-batch on ranks that have losses, and an undefined tensor on other
+  // ranks.
   Tensor loss(const DeviceBatch& batch);
 
  private:
   struct MicroBatch {
     DeviceBatch batch;
-    uint64_t first_sample = 0;  // index within the step
+    uint64_t first_sample = 0;  // index of the first sample within the step
   };
 
   Tensor forward(const comm::PieceRange& pieces, int micro, const Tensor& x) override;
@@ -47,7 +48,7 @@ class PipelineStep : private comm::PipelineWork {
   BatchUploads uploads_;
   const StepInput* input_ = nullptr;  // input of the current step; null: an evaluation
   std::function<void()> before_;      // called before the first backward; null: already called
-  std::map<int, MicroBatch> micro_batches_;  // micro-batches with incomplete forward, by index
+  std::map<int, MicroBatch> micro_batches_;  // micro-batches with incomplete forward; key: index
   const DeviceBatch* evaluated_ = nullptr;
   int64_t step_ = 0;
   int rounds_ = 0;  // number of evaluations since the last step

@@ -19,7 +19,8 @@
 namespace shale::models {
 namespace {
 
-// Parsed command line. It is parsed before the World exists; the World then reports its errors.
+// Parsed command line. It is parsed before the World exists, but its errors are thrown in the
+// World, which reports them.
 struct CommandLine {
   ParseResult parsed;
   std::exception_ptr error;
@@ -74,7 +75,7 @@ int run_training_program(int argc, char** argv, const TrainingProgram& program) 
   RecipeChoice recipe;
   describe(program.spec, recipe, program.name);
   const CommandLine command(program.spec, argc, argv);
-  // Limit of waits before the first step is done: a start takes longer than any step, as programs
+  // Maximum wait before the first step is done. It is longer than for other steps, because programs
   // are loaded, data is read and connections are made.
   const double timeout_s = program.run.timeout_s;
   const double start_s = std::max(timeout_s, std::min(10 * timeout_s, 600.));

@@ -14,18 +14,19 @@
 
 namespace shale::models {
 
-// Parts of a training program that differ between programs.
+// What distinguishes a training program from other training programs.
 struct TrainingProgram {
   const char* name;
-  ConfigSpec& spec;  // describes all options
-  RunConfig& run;    // part of `spec`
+  ConfigSpec& spec;  // description of all options
+  RunConfig& run;    // the options of `spec` that all programs have
   // Fills in derived options; calls resolve(RunConfig&, int ranks).
   std::function<void(int ranks)> resolve;
   // Makes the task for resolved options. Collective.
   std::function<std::unique_ptr<Task>(const DataReading&)> make_task;
   // Throws if the run cannot work, before its model has memory; null: no check. Collective.
   TrainerCheck check = nullptr;
-  // Suggests options that would fit the memory, for the end of the error; null: no suggestions.
+  // Returns options that would fit the memory, for the end of the error message; null: no
+  // suggestions.
   std::function<std::string(const Task&, const DeviceOutOfMemory&, const comm::World&)> advice =
       nullptr;
 };

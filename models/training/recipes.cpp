@@ -52,7 +52,7 @@ ParseResult parse_with_recipe(ConfigSpec& spec, int argc, const char* const* arg
   const Json recipe = find_recipe(argc, argv);
   if (recipe.is_object()) {
     const std::string source = cat("recipe ", value_of("--recipe", argc, argv));
-    // Refuses a recipe of another program.
+    // Throws for a recipe of another program.
     spec.read_json(Json{{"recipe", value_of("--recipe", argc, argv)}}.dump(), "command line");
     spec.read_json(recipe["options"].dump(), source);
     if (value_of("--scale", argc, argv) == "small") {

@@ -22,12 +22,14 @@ bool is_fact(const std::string& name) {
 
 constexpr std::string_view kChecksum = " checksum";
 
-// Checksums are missing in old checkpoints, and in tasks that compute them only on request.
+// Returns true for names of checksums. Old checkpoints lack them, and some tasks compute them only
+// on request.
 bool is_checksum(const std::string& name) {
   return name.ends_with(kChecksum);
 }
 
-// Kernels that a run leaves out on its GPUs, a list; missing if there are none.
+// Name of a value: the list of kernels that a run does not use on its GPUs. Missing if the list is
+// empty.
 constexpr const char* kLeftOut = "kernels left out";
 
 // Options that determine the decay of --schedule wsd and wsd-1-sqrt.
@@ -37,8 +39,8 @@ std::string spelled(const std::string& name) {
   return is_fact(name) ? "the " + name : "--" + name;
 }
 
-// Values of an option in two runs, as a user would write them: numbers that were computed are
-// shortened, unless that makes the two values equal.
+// Values of an option in two runs, as a user would write them. Shortens computed numbers unless
+// that makes the two values equal.
 struct Written {
   std::string was, is;
 
@@ -60,7 +62,7 @@ struct Written {
   }
 };
 
-// Removes the members that two objects, such as model shapes, have in common.
+// Removes the members that are equal in two JSON objects, such as model shapes.
 void leave_differing_members(std::string& before, std::string& after) {
   Json was = Json::parse(before, {}, "value"), is = Json::parse(after, {}, "value");
   if (!was.is_object() || !is.is_object()) return;
@@ -84,7 +86,7 @@ std::optional<int64_t> decay_begin(const RunDescription& run) {
   return *steps - *decay;
 }
 
-// Refuses a new decay that would change the learning rates of steps already done.
+// Throws ConfigError if a new decay would change the learning rates of steps that are done.
 void check_decay(const RunDescription& stored, const RunDescription& now, const std::string& source,
                  int64_t step) {
   const std::optional<int64_t> was = decay_begin(stored), is = decay_begin(now);
@@ -121,7 +123,7 @@ void check_left_out(const RunDescription& stored, const RunDescription& now,
   log_warning(text, "; losses may differ by rounding");
 }
 
-// Checks removed options that the stored run used.
+// Throws ConfigError if the stored run used an option that has been removed.
 void check_removed(const RunDescription& stored, const RunDescription& now,
                    const std::string& source) {
   for (const RemovedOption& option : removed_options()) {
@@ -142,7 +144,8 @@ void check_removed(const RunDescription& stored, const RunDescription& now,
   }
 }
 
-// Returns the sorted names of values in either run: Task::facts() if `facts`, else options.
+// Returns the sorted names of all values in the two runs: those of Task::facts() if `facts`, else
+// those of options.
 std::set<std::string> names_of(const RunDescription& stored, const RunDescription& now,
                                bool facts) {
   std::set<std::string> names;
@@ -154,7 +157,8 @@ std::set<std::string> names_of(const RunDescription& stored, const RunDescriptio
   return names;
 }
 
-// Lists forbidden differences: "--seed was 1 in SOURCE, is 2 now, --lr was 0.1, is 0.2 now".
+// Returns the differences that are not allowed, such as "--seed was 1 in SOURCE, is 2 now, --lr was
+// 0.1, is 0.2 now".
 std::string differences(const RunDescription& stored, const RunDescription& now,
                         const std::string& source, bool facts) {
   std::string found;
@@ -186,7 +190,7 @@ RunDescription describe_run(const ConfigSpec& spec, const RunConfig& config, con
   RunDescription run;
   for (const auto& [name, value] : spec.values()) run.values[name] = value;
   for (const auto& [name, value] : task.facts()) run.values[name] = value;
-  // Stored as text, since not every JSON reader supports 64-bit integers.
+  // Stores checksums as text, because some JSON readers do not support 64-bit integers.
   for (const auto& [name, value] : task.data_checksums()) {
     run.values[cat(name, kChecksum)] = json_quote(value);
   }

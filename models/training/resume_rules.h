@@ -13,7 +13,7 @@ class Task;
 
 // Description of a run, as its checkpoints store it.
 struct RunDescription {
-  // Values as JSON, by name: options, properties of the model and data (Task::facts: "model shape",
+  // JSON values by name: options, properties of the model and data (Task::facts(): "model shape",
   // "training data") and checksums of the data ("training data checksum"). Names of options have no
   // space, all other names have one. Checksums are compared only if both runs have them.
   std::map<std::string, std::string> values;
@@ -25,9 +25,10 @@ struct RunDescription {
   std::set<std::string> may_change;
   // Names of the options that were set explicitly. Not stored.
   std::set<std::string> given;
-  // Placeholder values of options whose default is determined at run time. Not stored.
+  // For options whose default is determined at run time: the value that stands for the default. Not
+  // stored.
   std::map<std::string, std::string> open = {};
-  // Files that checkpoints carry for other programs (Task::attachments). Not compared.
+  // Files for other programs that checkpoints contain (Task::attachments()). Not compared.
   std::map<std::string, std::string> attachments = {};
 };
 
@@ -37,12 +38,16 @@ RunDescription describe_run(const ConfigSpec& spec, const RunConfig& config, con
 // Adds the kernels that this run leaves out on its GPUs (checks/kernel_choice.h).
 void add_left_out(RunDescription& run, const std::vector<std::string>& kernels);
 
-// Throws ConfigError that lists every option that differs but must not, with its stored and its
-// current value. If all options agree, lists the model and data properties (Task::facts) that
-// differ. Options that the checkpoint's version did not have agree unless they were set. Checksums
-// that the checkpoint lacks are not compared, with a warning. A different set of disabled kernels
-// is a warning, with --reproducible an error. Removed options (base/removed_options.h) agree unless
-// the stored run used them. `source`: the checkpoint, for the message. `step`: the steps done.
+// Compares a resumed run with the run of its checkpoint. source: the checkpoint, for messages.
+// step: number of steps done.
+//
+// Throws ConfigError with every option that differs and must not, and its stored and present value.
+// If all options agree, throws it with the properties of model and data (Task::facts()) that
+// differ.
+// - An option that the checkpoint's version of Shale did not have agrees unless it was set.
+// - A removed option (base/removed_options.h) agrees unless the stored run used it.
+// - Checksums that the checkpoint lacks are not compared, with a warning.
+// - A different set of disabled kernels is a warning; with --reproducible, an error.
 void check_same_run(const RunDescription& stored, const RunDescription& now,
                     const std::string& source, int64_t step);
 

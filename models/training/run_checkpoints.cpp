@@ -28,7 +28,7 @@ namespace {
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
-constexpr char kEnd = '\0';  // separates paths, which cannot contain it
+constexpr char kEnd = '\0';  // separates paths, which cannot contain this character
 
 std::string to_json(const RunDescription& run) {
   Json json = Json::object();
@@ -54,7 +54,7 @@ bool is_checkpoint(const fs::path& folder) {
   return fs::exists(folder / kManifestName, error);
 }
 
-// Returns the checkpoints that a path names, newest first: itself, or those of a run.
+// Returns the checkpoints that a path names, newest first. The path is a checkpoint or a run.
 std::vector<std::string> checkpoints_in(const std::string& path, const char* flag) {
   fs::path given = fs::path(path).lexically_normal();
   if (!given.has_filename()) given = given.parent_path();
@@ -201,8 +201,8 @@ void RunCheckpoints::read(const std::string& checkpoint, const RunTensors& tenso
   comm::load_training_state(reader, tensors.parallel, tensors.optimizer);
 }
 
-// Checks that saves can be written, and that there is room for the maximum number of checkpoints on
-// the disk: those of --keep and the one being written.
+// Checks that checkpoints can be written, and that the disk has room for as many as there will be
+// at a time: those of --keep and the one being written.
 void RunCheckpoints::check_saves() {
   int64_t bytes = 0;
   const auto parts = comm::training_state(tensors_->parallel, tensors_->optimizer);
@@ -246,7 +246,8 @@ RunPosition RunCheckpoints::load(const RunTensors& tensors, RunDescription run) 
   }
   const RunPosition position = load_newest(tensors);
   best_step_ = position.validations.best_loss ? position.validations.best_step : 0;
-  if (owners_.is_owner) CheckpointFolder(folder_).clean();  // only after all checks
+  // Only now, because the checks above may still end this start.
+  if (owners_.is_owner) CheckpointFolder(folder_).clean();
   if (owners_.is_owner && !config_.after_save.empty()) {
     after_save_ = std::make_unique<HostCommand>(
         HostCommand::Options{.flag = "--after-save",
@@ -300,7 +301,7 @@ void RunCheckpoints::hear(const SaveNews& all, int64_t step) {
   is_time_ = is_time_ || (all.is_time && step > saved_step_);
 }
 
-// Notes that the save of this step, if any, is on the disk.
+// Records that the save of this step is on the disk. Does nothing without a step.
 void RunCheckpoints::saved(std::optional<int64_t> step) {
   if (!step) return;
   durable_step_ = *step;
@@ -325,8 +326,8 @@ void RunCheckpoints::finish_save() {
   }
 }
 
-// Handles a failed save: it is tried again, because the state is still in memory and disks recover.
-// Rank 0's clock decides for all ranks when to give up.
+// Handles a failed save. It is tried again, because the state is still in memory and disks recover.
+// All ranks give up when rank 0's clock says so.
 void RunCheckpoints::failed(const DiskError& error) {
   saved_step_ = durable_step_;
   problem_ = error.what();
@@ -417,7 +418,7 @@ void RunCheckpoints::check_after_save() {
   comm::throw_problem(comm::first_problem(group_, "--after-save", packed(problem)));
 }
 
-// Returns true if the step's checkpoint must be kept. Runs on the writer thread, like the next two.
+// Returns true if the step's checkpoint must be kept. Runs on the writer thread.
 bool RunCheckpoints::spares(int64_t step) {
   if (config_.keep_every > 0 && step % config_.keep_every == 0) return true;
   if (after_save_ != nullptr && after_save_->uses(step)) return true;
@@ -425,7 +426,8 @@ bool RunCheckpoints::spares(int64_t step) {
   return config_.keep_best && step == best_step_;
 }
 
-// Syncs the report, so that a resumed run's report has the losses up to the checkpoint.
+// Syncs the report, so that a resumed run's report has all losses up to the checkpoint. Runs on the
+// writer thread.
 void RunCheckpoints::sync_report() {
   if (check_) check_();
   if (report_ != nullptr) report_->sync();

@@ -31,23 +31,23 @@ struct RunTensors {
   const optim::Optimizer& optimizer;
 };
 
-// Checkpoints of a training run, according to --save-every, --keep, --resume and related options:
-// which one it resumes from, when it saves, and the messages about it (log, status.json). Methods
-// are collective unless stated otherwise.
+// Checkpoints of a training run, according to --save-every, --keep, --resume and related options.
+// Decides from which checkpoint the run resumes and when it saves, and reports that (log,
+// status.json). Methods are collective unless stated otherwise.
 class RunCheckpoints {
  public:
   // Runs --before-resume and finds the candidates for --resume. From here on no other run may write
-  // to --out. Throws ConfigError if --out has checkpoints and --resume is not given, or is not one
-  // folder for all hosts (find_owners); MissingInputError if the folder of --resume has no
-  // checkpoint; DiskError if --before-resume fails. timeline: records the work of writer threads;
-  // null: none. It must outlive this.
+  // to --out. timeline: records the work of writer threads, and must outlive this; null: none.
+  // Throws ConfigError if --out has checkpoints and --resume is not given, or if --out is not one
+  // folder for all hosts (find_owners()). Throws MissingInputError if the folder of --resume has no
+  // checkpoint; DiskError if --before-resume fails.
   RunCheckpoints(const RunConfig& config, const comm::World& world, comm::ProcessGroup& group,
                  Timeline* timeline = nullptr);
 
-  // Returns true if this rank writes to an --out of its host that rank 0 does not see. Not
-  // collective.
+  // Returns true if this rank writes to a folder --out of its own host, which rank 0 does not see.
+  // Not collective.
   bool has_own_folder() const { return owners_.is_owner && group_.rank() != 0; }
-  // Makes every commit call this first; what it throws ends the save. Not collective.
+  // Each commit first calls `check`. An exception from it ends the save. Not collective.
   void before_commit(std::function<void()> check) { check_ = std::move(check); }
 
   // Returns true if load() will read a checkpoint; false: a new run. Not collective.
@@ -55,14 +55,14 @@ class RunCheckpoints {
   // Returns true if the run continues in its own output folder. Not collective.
   bool same_folder() const { return same_folder_; }
 
-  // Takes over the optimizer states of RunConfig::optimizer_from, a run or a checkpoint, into a new
-  // run. Returns what the steps need to know of that run. Throws as load().
+  // Gives a new run the optimizer states of RunConfig::optimizer_from, which is a run or a
+  // checkpoint. Returns what the steps need to know of that run. Throws as load().
   StepHistory load_optimizer(const RunTensors& tensors);
-  // Loads the newest intact checkpoint; newer damaged ones are renamed, with a warning for each.
-  // Without any, returns the position of a new run. Then removes leftovers of killed runs. `run` is
-  // stored in later checkpoints. Throws ConfigError if the checkpoint is of a different run
-  // (check_same_run), DataError if no checkpoint is intact or its tensors do not match the model
-  // and optimizer, DiskError if there is no room for another checkpoint.
+  // Loads the newest intact checkpoint. Renames newer ones, which are damaged, with a warning for
+  // each. Returns the position of a new run if there is no checkpoint. Then removes leftovers of
+  // killed runs. Later checkpoints store `run`. Throws ConfigError if the checkpoint is of a
+  // different run (check_same_run()), DataError if no checkpoint is intact or its tensors do not
+  // match the model and optimizer, DiskError if there is no room for another checkpoint.
   RunPosition load(const RunTensors& tensors, RunDescription run);
 
   // Makes every save sync this report to the disk first, so that the report contains all steps of
@@ -70,16 +70,17 @@ class RunCheckpoints {
   // collective.
   void keep_with(RunReport& report);
 
-  // Returns this rank's state of saves, for the other ranks. Not collective.
+  // Returns this rank's state of saves, which other ranks need to know. Not collective.
   SaveNews news() const;
-  // Call it between steps, before due(), with the combined save state of all ranks after `step`
-  // steps. Advances a save in progress. A save that fails is a warning, and is tried again; throws
-  // its DiskError once none has succeeded for SaveSchedule::kPatience, as save() and finish() do.
+  // Call it between steps, before due(), with the combined state of saves of all ranks after `step`
+  // steps. Advances a save in progress. Logs a failed save as a warning and tries it again. Throws
+  // its DiskError if no save has succeeded for SaveSchedule::kPatience, as save() and finish() do.
   void hear(const SaveNews& all, int64_t step);
-  // Returns true if a checkpoint is due after `step` steps, of which `best_step` had the lowest
-  // validation loss; equal on all ranks. Not collective.
+  // Returns true if a checkpoint is due after `step` steps; equal on all ranks. best_step: step
+  // with the lowest validation loss. Not collective.
   bool due(int64_t step, int64_t best_step) const;
-  // Copies the state, unless the last checkpoint is of this step, and writes it in the background.
+  // Copies the state and writes it in the background. Does nothing if the last checkpoint is of
+  // this step.
   void save(const RunPosition& position);
   // Waits until the last save is on the disk and --after-save has ended. Throws DiskError if the
   // save fails several times.
@@ -91,8 +92,8 @@ class RunCheckpoints {
   // the run is reported, later calls are ignored.
   void tell(RunState state, int64_t step, std::optional<int> exit_code = {},
             const std::string& message = {});
-  // Writes the error that ends the run to status.json; if that fails, the failure is only logged.
-  // Can be called on any thread.
+  // Writes the error that ends the run to status.json. If that fails, only logs the failure. Can be
+  // called on any thread.
   void tell_failure(int64_t step, int exit_code, const std::string& message) noexcept;
 
  private:
@@ -121,7 +122,7 @@ class RunCheckpoints {
   RunDescription run_;
   std::optional<RunTensors> tensors_;
   RunReport* report_ = nullptr;  // null: this rank writes no report
-  std::function<void()> check_;  // called before a commit
+  std::function<void()> check_;  // see before_commit()
   int64_t saved_step_ = 0;       // step of the last save that did not fail, or that was loaded
   int64_t durable_step_ = 0;     // step of the last save that is on the disk, or that was loaded
   std::optional<RunPosition> last_;  // position of the last save() that had something to save
@@ -134,7 +135,7 @@ class RunCheckpoints {
   int64_t best_step_ = 0;          // step of the lowest validation loss
   bool ended_ = false;             // status.json already reports the end of the run
 
-  std::unique_ptr<HostCommand> after_save_;  // null: not on this rank
+  std::unique_ptr<HostCommand> after_save_;  // null: this rank does not run the command
   // Must be the last member, because its thread uses the other members.
   std::unique_ptr<comm::CheckpointSaver> saver_;  // null with --no-save
 };

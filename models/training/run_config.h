@@ -47,11 +47,11 @@ enum class OffloadKind { kNone, kOptimizer, kParameters };
 // Bits per value of quantized collectives.
 enum class CodedBits { kNone, k8, k4 };
 
-// Options of any training run. Programs add options for models and data (models/language).
+// Options of every training run. Programs add options for models and data (models/language).
 struct RunConfig {
   // Steps and batches.
   int64_t steps = 1000;
-  double epochs = 0;         // see resolve_steps(); 0: `steps` alone ends the run
+  double epochs = 0;         // 0: only `steps` ends the run; see resolve_steps()
   int64_t micro_batch = 8;   // samples per rank in one forward pass
   int64_t global_batch = 0;  // samples per optimizer step; 0: micro_batch * data-parallel ranks
   std::string batch_ramp;    // text for parse_batch_ramp()
@@ -64,22 +64,23 @@ struct RunConfig {
   int64_t warmup_steps = -1;
   optim::Decay schedule = optim::Decay::kCosine;
   int64_t decay_steps = -1;                 // used only if optim::is_wsd(schedule)
-  double beta1 = -1, beta2 = -1, eps = -1;  // negative after resolve(): not of this optimizer
+  // After resolve(), negative if the optimizer has no such option.
+  double beta1 = -1, beta2 = -1, eps = -1;
   double weight_decay = 0.1;
   std::string param_groups;  // text for parse_parameter_groups()
   double momentum = -1;
   double clip = 1;           // maximum gradient norm; 0: no clipping
-  double skip_outliers = 0;  // limit of the gradient norm, in standard deviations; 0: no limit
+  double skip_outliers = 0;  // maximum gradient norm, in standard deviations; 0: no limit
   double ema = 0;            // decay of a moving average of the weights; 0: no average
 
   // Device and precision.
   std::string device = "auto";
-  int threads = 0;  // CPU threads per rank; 0: the rank's share of the node's CPUs
+  int threads = 0;  // CPU threads per rank; 0: the CPUs of the node divided by its ranks
   Precision dtype = Precision::kAuto;
   int64_t fp8_kept_blocks = 1;
   Fp8Scaling fp8_scaling = Fp8Scaling::kBlock;
   int workers = 1;            // number of threads that prepare batches
-  double loss_scale = -1;     // initial loss scale; 0: no loss scaling; negative: derived
+  double loss_scale = -1;  // initial loss scale; 0: no loss scaling; negative: depends on the dtype
   int64_t device_memory = 0;  // maximum bytes of device memory; 0: no limit
   Recompute recompute = Recompute::kNone;
   bool deterministic = false;
@@ -87,7 +88,7 @@ struct RunConfig {
   comm::Transport transport = comm::Transport::kAuto;
   int numa_ranks = 0;  // ranks per NUMA node; 0: by location of the GPUs, 1: off
   double timeout_s = 600;
-  int64_t check_replicas = 0;    // steps between checks; 0: no checks
+  int64_t check_replicas = 0;  // steps between comparisons of replicas; 0: none
   int64_t seed = 1234;
 
   // Data parallelism.
@@ -99,8 +100,9 @@ struct RunConfig {
   int reshard_ranks = 0;  // ranks that shard parameters between forward and backward; 0: off
 
   // Reduction of traffic on slow links.
-  int64_t freeze_step = 0;  // steps before 1-bit Adam compresses; 0: derived, or another optimizer
-  int64_t outer_every = 0;  // local steps per outer step; 0: none, and the next four are unused
+  int64_t freeze_step = 0;  // steps before 1-bit Adam compresses; 0: default, or another optimizer
+  // Local steps per outer step; 0: none, the other outer_ options are unused.
+  int64_t outer_every = 0;
   int64_t outer_start = 0;  // steps before the first local step
   double outer_lr = 0.7;
   double outer_momentum = 0.9;
@@ -110,7 +112,7 @@ struct RunConfig {
 
   // Pipeline parallelism.
   int pipeline = 1;                                     // number of ranks in a pipeline
-  std::optional<comm::ScheduleKind> pipeline_schedule;  // empty: derived from pipeline_chunks
+  std::optional<comm::ScheduleKind> pipeline_schedule;  // empty: chosen by pipeline_chunks
   int pipeline_chunks = 0;  // stages per rank; 0: minimum of the schedule
 
   // Context parallelism.
@@ -121,22 +123,23 @@ struct RunConfig {
 
   // Tensor parallelism.
   int tensor = 1;  // number of ranks that share each layer
-  // Number of --tensor and --context ranks that one process hosts; 0: 1, or more if there are fewer
+  // Number of --tensor and --context ranks that a process hosts. 0: one, or more if there are fewer
   // processes than ranks.
   int ranks_per_process = 0;
   int tensor_pieces = 0;  // chunks per transfer, set by shale plan; 0: one per tensor rank
 
-  // Offload to host memory or to a disk.
-  std::string offload_to = "none";  // value of --offload; resolve() derives the next two
+  // Offload to host memory or to a disk. resolve() derives `offload` and `offload_folder` from
+  // `offload_to`, the value of --offload.
+  std::string offload_to = "none";
   OffloadKind offload = OffloadKind::kNone;
   std::string offload_folder;  // folder on a disk; empty: host memory
-  double offload_ratio = 1;    // share of the parameters whose data `offload` moves
+  double offload_ratio = 1;    // fraction of the parameters to which `offload` applies
   bool offload_activations = false;
 
   // Output.
   std::string out = "out";
   int64_t eval_every = 0;
-  int64_t patience = 0;  // validations without a lower loss that end the run; 0: off
+  int64_t patience = 0;  // number of validations without a lower loss that end the run; 0: off
   int64_t report_every = 100;  // steps between reports of all ranks; 0: no reports
   bool tensorboard = false;
   std::string prometheus;      // "NAME.prom", or an address for PrometheusServer; empty: none
@@ -146,7 +149,7 @@ struct RunConfig {
 
   // Checkpoints.
   int64_t save_every = 0;   // steps between checkpoints; 0: only one, at the end
-  double save_minutes = 0;  // minutes between checkpoints; 0: no limit; -1: derived, SaveSchedule
+  double save_minutes = 0;  // minutes between checkpoints; 0: no limit; -1: chosen by SaveSchedule
   bool no_save = false;
   int64_t keep = 2;             // number of newest checkpoints to keep; 0: all
   int64_t keep_every = 0;       // also keep checkpoints at multiples of this many steps; 0: none
@@ -154,19 +157,21 @@ struct RunConfig {
   std::string after_save;       // shell command after each save; empty: none
   std::string before_resume;    // shell command before a resume; empty: none
   std::string resume = "none";  // "none", "auto" or a folder
-  std::string optimizer_from;   // run or checkpoint whose optimizer states to start with; or empty
+  // Run or checkpoint whose optimizer states the run starts with; empty: none.
+  std::string optimizer_from;
 
-  // Steps and samples that a run skips.
-  int64_t skip_non_finite = 0;  // non-finite steps in a row to skip; 0: the first ends the run
+  // Steps and samples that a run skips. skip_non_finite: maximum non-finite steps in a row; 0: the
+  // first one ends the run.
+  int64_t skip_non_finite = 0;
   std::string skip_samples;     // text for parse_sample_range()
 
-  // True if `trace` is the file of a memory profile (report/memory_profile.h), by its ending.
+  // Returns true if `trace` ends like the file of a memory profile (report/memory_profile.h).
   bool profiles_memory() const { return trace.ends_with(".svg") || trace.ends_with(".pickle"); }
 };
 
-// Words that --help of a training program uses.
+// Words for the --help of a training program.
 struct RunWords {
-  std::string sample = "sample";      // singular noun for a sample: "sequence"
+  std::string sample = "sample";      // singular noun for a sample, such as "sequence"
   std::string default_lr = "needed";  // description of the default of --lr
 };
 
@@ -178,17 +183,17 @@ void describe(ConfigSpec& spec, RunConfig& config, const RunWords& words);
 // resolve_steps(). Throws ConfigError for incompatible options.
 void resolve(RunConfig& config, int ranks);
 
-// With --epochs, sets `steps` to the first step after which the run has used its data so often, or
-// to --steps if that was set and is less, and derives the options that depend on it. `config` is
-// resolved. samples_per_epoch: samples of the data; 0: it has no length, which --epochs refuses
-// with a ConfigError.
+// With --epochs, sets `steps`: the run ends after the step in which it has used its data `epochs`
+// times, or after --steps if that was set and is less. Then fills in the options that depend on the
+// number of steps. `config` must be resolved. samples_per_epoch: samples of the data; 0: the data
+// has no length, so --epochs is a ConfigError.
 void resolve_steps(RunConfig& config, const ConfigSpec& spec, int64_t samples_per_epoch, int ranks);
 
 // Returns this rank's device for --device. Throws UnavailableError, on all ranks, if the build or a
 // machine does not support it. Collective.
 Device device_of(const RunConfig& config, comm::World& world);
 // Returns the dtype of parameters and activations. Throws ConfigError if the device cannot compute
-// in `precision`; with fp8, checks only bf16, because check_fp8() checks the rest.
+// in `precision`. With fp8, checks only bf16, because check_fp8() checks fp8.
 DType dtype_of_flag(Precision precision, const Device& device);
 // Returns those choices of --dtype that are in `allowed`, for ConfigSpec::add_choice().
 std::vector<std::pair<std::string, Precision>> precision_choices(

@@ -45,7 +45,7 @@ void resolve_schedule(RunConfig& config) {
   if (config.min_lr < 0 && has_end) config.min_lr = config.lr / 10;
 }
 
-// data: number of data-parallel ranks.
+// Fills in batch sizes. data: number of data-parallel ranks.
 void resolve_batch(RunConfig& config, int64_t data) {
   int64_t samples = 0;
   if (__builtin_mul_overflow(config.micro_batch, data, &samples)) {
@@ -59,7 +59,7 @@ void resolve_batch(RunConfig& config, int64_t data) {
 void resolve_offload(RunConfig& config) {
   constexpr std::string_view kDisk = "nvme:";
   const std::string& to = config.offload_to;
-  if (to == "none") return;  // keeps the value of a caller that set `offload` directly
+  if (to == "none") return;  // some callers set `offload` and no --offload
   if (to == "optimizer") {
     config.offload = OffloadKind::kOptimizer;
   } else if (to == "params") {

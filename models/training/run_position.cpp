@@ -42,7 +42,7 @@ RunPosition read_position(const CheckpointManifest& manifest, const std::string&
     if (value < 0 || value > max) json.fail(key, cat("0 to ", max));
     return value;
   };
-  constexpr int64_t kMaxCount = int64_t{1} << 53;  // so that sums cannot overflow
+  constexpr int64_t kMaxCount = int64_t{1} << 53;  // far below 2^63, so that sums cannot overflow
   constexpr int64_t kMaxSmall = std::numeric_limits<uint32_t>::max();
   RunPosition position{.step = manifest.step, .samples = count("samples", kMaxCount)};
   StepHistory& history = position.history;

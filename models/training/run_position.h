@@ -10,24 +10,24 @@
 
 namespace shale::models {
 
-// Validations of a run so far.
+// Results of a run's validations.
 struct ValidationHistory {
-  std::optional<float> best_loss = {};  // lowest; empty: there was no finite one
+  std::optional<float> best_loss = {};  // lowest loss; empty: none was finite
   int64_t best_step = 0;
-  int64_t without_progress = 0;  // validations since, none of them lower
+  int64_t without_progress = 0;  // number of validations after the one with the lowest loss
 };
 
-// Position of a run, besides its tensors. Position and options determine everything else that a
-// step needs: random numbers are derived from counters, not from a saved state.
+// Position of a run, without its tensors. A step needs nothing else but the options, because random
+// numbers are derived from counters, not from a saved state.
 struct RunPosition {
   int64_t step = 0;          // optimizer steps done
-  int64_t samples = 0;       // sequences used by all ranks; the data continues there
+  int64_t samples = 0;       // samples that all ranks have used; the data continues after them
   StepHistory history = {};  // history of the completed steps
   ValidationHistory validations = {};
 };
 
-// Returns the manifest's `state`. hosts: the ranks' hosts, if each host has its own files
-// (comm/checkpoint/spread.h); else empty.
+// Returns the manifest's `state`. hosts: host of each rank if each host has its own files
+// (comm/checkpoint/spread.h); otherwise empty.
 std::string to_json(const RunPosition& position, const std::vector<std::string>& hosts);
 // Reads the position that to_json() wrote; messages name `source`. Throws DataError.
 RunPosition read_position(const CheckpointManifest& manifest, const std::string& source);

@@ -8,16 +8,17 @@
 namespace shale::models {
 
 // Decides when a run saves: every `every_steps` steps, and when `minutes` have passed since the
-// last save or the start of the run; after a failed save, in 1, 2, 4, ... minutes. Callers supply
-// the time.
+// last save or the start of the run. After a failed save, tries again in 1, 2, 4, ... minutes.
+// Callers supply the time.
 class SaveSchedule {
  public:
   using Time = std::chrono::steady_clock::time_point;
-  // Longest time without a successful save before a failed save ends the run.
+  // If no save has succeeded for this long, a failed save ends the run.
   static constexpr std::chrono::minutes kPatience{60};
 
-  // A value of 0 disables its criterion. Negative minutes are derived from the saves and failures
-  // that the caller reports; until then they are kFirstMinutes.
+  // every_steps, minutes: 0 means that this criterion does not apply. Negative minutes: the
+  // schedule chooses them from the saves and failures that the caller reports; until then they are
+  // kFirstMinutes.
   SaveSchedule(int64_t every_steps, double minutes, Time now)
       : every_steps_(every_steps),
         is_auto_(minutes < 0),
@@ -33,8 +34,8 @@ class SaveSchedule {
     return (fails() && now >= failed_at_ + delay_) ||
            (has_minutes() && seconds(saved_at_, now) >= 60 * minutes_);
   }
-  // Call it once the state has been copied for a save, which blocked training from `begin` to
-  // `now`. Restarts the time for `minutes`.
+  // Call it when the state has been copied for a save, which blocked training from `begin` to
+  // `now`. `minutes` count from `now`.
   void saved(Time begin, Time now) {
     saved_at_ = failed_at_ = now;
     pause_s_ = seconds(begin, now);
@@ -42,7 +43,7 @@ class SaveSchedule {
 
   // ---- For failed saves ----
 
-  // Call it after a failed save; written() after a successful one.
+  // Call it after a save that failed. Call written() after one that succeeded.
   void failed(Time now) {
     if (!fails()) fails_since_ = now;
     delay_ = fails() ? 2 * delay_ : std::chrono::minutes(1);
@@ -50,26 +51,29 @@ class SaveSchedule {
   }
   bool fails() const { return delay_.count() > 0; }
   bool is_hopeless(Time now) const { return fails() && now - fails_since_ >= kPatience; }
-  std::chrono::minutes delay() const { return delay_; }  // until the next try
+  std::chrono::minutes delay() const { return delay_; }  // time until the next try
 
   // ---- For automatic minutes ----
 
-  // Sets the failures in the `elapsed_s` seconds before this start, for a run on `ranks` devices.
+  // Sets the number of failures in the `elapsed_s` seconds before this start, of a run on `ranks`
+  // devices.
   void set_failures(int64_t failures, double elapsed_s, int ranks) {
     failures_ = static_cast<double>(failures);
     elapsed_s_ = elapsed_s;
     ranks_ = ranks;
   }
-  // Returns the mean time between failures: that of the run so far, or that of Llama 3's training
-  // (419 unexpected interruptions in 54 days of 16,384 GPUs, arXiv:2407.21783) if it is shorter.
+  // Returns an estimate of the mean time between failures. Adds two rates: that of the run's
+  // failures so far, and that of as many devices in Llama 3's training (419 unexpected
+  // interruptions in 54 days of 16,384 GPUs, arXiv:2407.21783).
   double between_failures_s(Time now) const {
     constexpr double kOfDevice_s = 54 * 86400. * 16384 / 419;
     const double elapsed_s = std::max(elapsed_s_ + seconds(started_, now), 60.);
     return 1 / (ranks_ / kOfDevice_s + failures_ / elapsed_s);
   }
-  // Call it when a save is on the disk. Derives automatic minutes by J. Young, "A first order
-  // approximation to the optimum checkpoint interval" (1974): sqrt(2 C M), with C the pause of
-  // training and M the time between failures; at least a minute and twice the time of writing.
+  // Call it when a save is on the disk. If the schedule chooses the minutes, sets them to sqrt(2 C
+  // M), with C the pause of training for a save and M the mean time between failures (J. Young, "A
+  // first order approximation to the optimum checkpoint interval", 1974). They are at least 1 and
+  // at most kMostMinutes, but always at least twice the time that writing takes.
   void written(Time now) {
     delay_ = {};
     if (!is_auto_) return;

@@ -10,11 +10,11 @@
 namespace shale::models {
 namespace {
 
-// Share of a run before moments are compressed, in percent: until then gradients are large and
-// change fast (arXiv:2102.02888, section 7.1, uses 15 to 25).
+// Percentage of a run's steps before 1-bit Adam compresses moments. Until then gradients are large
+// and change fast (arXiv:2102.02888, section 7.1, uses 15 to 25).
 constexpr int64_t kWarmUpShare = 15;
 
-// Checks what an option requires of other options.
+// Throws ConfigError if an option does not have the other options that it requires.
 class OptionCheck {
  public:
   explicit OptionCheck(std::string option) : option_(std::move(option)) {}
@@ -28,8 +28,8 @@ class OptionCheck {
   std::string option_;
 };
 
-// Checks that an option that needs several replicas has them. `does` begins the message: "needs
-// several".
+// Checks that there are several replicas, for an option that needs them. does: text that begins the
+// message, such as "needs several".
 void check_replicas(int replicas, const char* does, const OptionCheck& want) {
   want(replicas > 1, does,
        " replicas of the model, found one; use --zero 1, 2 or 3 with --shard-ranks below the "
@@ -133,7 +133,8 @@ std::vector<StepKind> step_kinds(const RunConfig& config) {
       kinds.push_back({.step = step, .share = share});
     } else {
       StepKind& of_kind = kinds[static_cast<size_t>(found - seen.begin())];
-      if (of_kind.share == share) of_kind.step = step;  // not the first step, which may differ
+      // Prefers a later step as example, because the first one may differ.
+      if (of_kind.share == share) of_kind.step = step;
       of_kind.share += share;
     }
   }

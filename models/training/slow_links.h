@@ -9,23 +9,23 @@
 
 namespace shale::models {
 
-// Options that reduce traffic on slow links: between replicas, which are the groups of
-// --shard-ranks ranks, and inside a replica.
+// Options that reduce traffic on slow links. A replica is a group of --shard-ranks ranks; the links
+// are those between replicas, or inside a replica.
 
-// Declares the flags.
+// Declares the flags of the options.
 void describe_slow_links(ConfigSpec& spec, RunConfig& config);
 
 // Fills in --freeze-step. Throws ConfigError, naming options, for incompatible ones.
 void resolve_slow_links(RunConfig& config, const comm::ParallelSizes& sizes);
 
-// A kind of step with the same exchange between replicas: an example step, and the share of such
+// Steps with the same exchange between replicas: one of them as example, and their fraction of all
 // steps.
 struct StepKind {
   int64_t step = 0;
   double share = 1;
 };
-// Returns the kinds of steps of a resolved configuration, in order of their first step; shares add
-// up to 1. --outer-streaming counts as if all units were exchanged in the same step.
+// Returns the kinds of steps of a resolved run, in order of their first step. Their shares add up
+// to 1. For --outer-streaming, assumes that all units are exchanged in the same step.
 std::vector<StepKind> step_kinds(const RunConfig& config);
 
 }  // namespace shale::models

@@ -96,7 +96,7 @@ void TrainStep::drop_graphs() {
 
 Tensor TrainStep::loss(const DeviceBatch& batch) {
   if (pipeline_ != nullptr) return pipeline_->loss(batch);
-  Tensor sum;  // the sum is equal on all mesh ranks
+  Tensor sum;  // equal on all ranks of the mesh
   parallel_->run([&](int rank) {
     const Tensor loss = loss_(batch);
     if (rank == 0) sum = loss;
@@ -111,7 +111,7 @@ TrainStep::Unbind::~Unbind() {
   }
   try {
     context.allocator().release_cached();
-  } catch (const std::exception& error) {  // the device is lost: nothing uses the memory any more
+  } catch (const std::exception& error) {  // the device is lost, so nothing uses the memory
     log_warning("step: ", error.what());
   }
 }
@@ -129,7 +129,8 @@ void TrainStep::phase(StepPhase phase, const Body& body) {
   if (observer_ != nullptr) observer_->ends(phase);
 }
 
-// Returns the kind of gradients that this step uses.
+// Begins a step of the replicas. Returns whose samples its gradients cover: those of all replicas,
+// or the replica's own.
 comm::ReplicaGradients TrainStep::prepare_replicas(int64_t step) {
   using enum comm::ReplicaGradients;
   comm::LocalSteps* const local = parallel_->local_steps();
@@ -140,7 +141,8 @@ comm::ReplicaGradients TrainStep::prepare_replicas(int64_t step) {
   return optimizer_->needs_replica_sum() ? kSum : kShare;
 }
 
-// With local steps, a replica divides by its own number of samples.
+// Returns the input for this replica. With local steps, it divides the loss by its own number of
+// samples.
 StepInput TrainStep::own_input(StepInput input) const {
   const comm::ShardingContext& shared = parallel_->shared();
   if (shared.replica_gradients == comm::ReplicaGradients::kOwn) {
@@ -178,7 +180,7 @@ std::vector<Tensor> TrainStep::run_micro_batches(const StepInput& input) {
     const bool last = micro + 1 == count;
     if (micro > 0 && input.drops && input.drops(micro)) return {};
     forward(input, {.first = micro == 0, .last = last});
-    finish();  // completes the previous step while its gradients still exist
+    finish();  // completes the previous step before backward overwrites its gradients
     if (last && steps_during_backward()) {
       set_updates(input.step);
       offload_->step_during_backward(*optimizer_);
@@ -219,7 +221,8 @@ bool TrainStep::steps_during_backward() const {
          !optimizer_->needs_all_gradients();
 }
 
-// Bias corrections count updates, not steps.
+// Tells the optimizer how many updates it has done, if that differs from the steps: bias
+// corrections count updates.
 void TrainStep::set_updates(int64_t step) {
   const int64_t other = earlier_updates_ - skipped_steps_;
   if (other != 0) optimizer_->set_updates(step + other);

@@ -24,14 +24,14 @@
 
 namespace shale::models {
 
-// Model whose pieces run on the ranks of a pipeline. ShardGroups::stages describes the same stages
-// for data parallelism.
+// Model that runs as a pipeline, with pieces on its ranks. ShardGroups::stages describes the same
+// stages for data parallelism.
 struct StepPipeline {
   comm::ProcessGroup* group = nullptr;  // ranks of the pipeline, in order of their stages
   std::vector<nn::Piece> pieces = {};
   comm::StagePlan plan = {};
   Shape boundary = {};  // shape of a micro-batch's tensor between two pieces, on one mesh rank
-  int slots = 2;        // as comm::PipelineOptions::slots
+  int slots = 2;        // see comm::PipelineOptions::slots
   // Runs some consecutive pieces, for one mesh rank, as MicroBatches::Loss does.
   std::function<Tensor(const comm::PieceRange& some, const Tensor& x, const DeviceBatch& batch)>
       run = {};
@@ -40,34 +40,37 @@ struct StepPipeline {
 // Model that is trained, with its loss.
 struct StepModel {
   Module& module;
-  std::vector<Module*> units;  // units of data parallelism; with a pipeline derived from its pieces
+  // Units of data parallelism; with a pipeline, its pieces determine them.
+  std::vector<Module*> units;
   MicroBatches::Loss loss;
   std::optional<StepPipeline> pipeline = {};   // empty: every rank runs the whole model
   std::unique_ptr<StepTally> tally = nullptr;  // null: forward counts nothing
 };
 
-// State that is kept in host memory, and computations that run there.
+// What is kept in host memory, and what the host computes.
 struct StepOffload {
   bool optimizer = false;    // masters and optimizer states; the host runs the optimizer step
   bool gradients = false;    // gradient shards, with ZeRO-2 and 3
   bool parameters = false;   // parameter shards, with ZeRO-3
   std::string folder = {};   // folder on a disk for everything but activations; empty: host memory
   bool activations = false;  // activations that forward saves for backward
-  double share = 1;          // share of the parameters that is offloaded, in whole units
-  // Steps a shard as soon as its gradient is complete, overlapped with the rest of backward.
-  // Applies to steps without clipping and loss scaling, which need the complete gradient first.
+  double share = 1;          // fraction of the parameters that is offloaded, rounded to whole units
+  // Steps a shard as soon as its gradient is complete, overlapped with the rest of backward. Has no
+  // effect with clipping or loss scaling, which need the complete gradient first.
   bool during_backward = true;
-  // Runs the CPU's optimizer step on a separate thread. Empty: only if the device is asynchronous.
+  // Runs the CPU's optimizer step on a separate thread. Empty: does so if the device is
+  // asynchronous.
   std::optional<bool> background = {};
-  offload::InlineStepper* stepper = nullptr;  // replaces the thread of `background`; null: none
+  // Replaces the thread of `background`; null: it does not.
+  offload::InlineStepper* stepper = nullptr;
   offload::ActivationOptions activation = {};
 };
 
 // Options of all steps.
 struct StepOptions {
-  comm::DataParallelOptions parallel = {};  // `offload` decides what lies in host memory
+  comm::DataParallelOptions parallel = {};  // its offload options are set from `offload`
   StepOffload offload = {};
-  int64_t micro_batches = 1;  // maximum number per rank in a step
+  int64_t micro_batches = 1;  // maximum number of micro-batches per rank in a step
   float clip = 0;             // maximum gradient norm; 0: no clipping
   std::optional<optim::OutlierOptions> skip_outliers = {};
   std::optional<amp::GradScalerOptions> loss_scale = {};
@@ -76,7 +79,7 @@ struct StepOptions {
   bool skip_non_finite = false;  // count steps with a gradient that is not finite as skipped
 };
 
-// Makes the optimizer of these shards.
+// Makes an optimizer for these shards.
 using MakeOptimizer =
     std::function<std::unique_ptr<optim::Optimizer>(std::vector<OptimShard> shards)>;
 
@@ -84,45 +87,50 @@ using MakeOptimizer =
 struct StepInput {
   int64_t step = 0;            // index of the step, from 0
   float lr = 0;                // learning rate
-  double weight = 1;           // divisor of the loss, which is the sum over all ranks
+  double weight = 1;           // divisor of the sum of the losses of all ranks
   int64_t first_position = 0;  // global index of the step's first sample
-  int64_t micro_batches = 0;   // number per rank; 0: that of StepOptions
+  int64_t micro_batches = 0;   // number of micro-batches per rank; 0: that of StepOptions
   // Returns the rank's next micro-batch, which stays valid until the next call.
   std::function<const Batch&()> next_batch = {};
-  // Asked before every micro-batch but the first; true, on all ranks, drops the step. Not asked by
-  // pipelines, whose ranks are at different micro-batches. Empty: nothing drops steps.
+  // Called before every micro-batch except the first. True, which must be returned on all ranks,
+  // drops the step. Pipelines do not call it, because their ranks are at different micro-batches.
+  // Empty: no step is dropped.
   std::function<bool(int64_t micro)> drops = {};
 };
 
 // Result of a step on this rank.
 struct StepOutcome {
   int64_t step = 0;
-  std::chrono::steady_clock::time_point started = {};  // time when its launch began
+  std::chrono::steady_clock::time_point started = {};  // time at which the launch of the step began
   std::vector<double> losses;                          // losses of this rank's micro-batches
-  StepState state;             // includes the gradient norm, and the loss scale of the next step
+  StepState state;             // with the gradient norm, and the loss scale of the next step
   double exposed_s = 0;        // time that the step waited for communication
   std::vector<int32_t> tally;  // sum of StepTally over all ranks; empty: no tally
-  // True if nothing was updated and training may go on: the gradient overflowed, which loss scaling
-  // expects occasionally, its norm was an outlier (StepOptions::skip_outliers), or it was not
-  // finite (StepOptions::skip_non_finite).
+  // True if the step updated nothing and training may continue. Reasons: the gradient overflowed,
+  // which loss scaling expects occasionally; its norm was an outlier (StepOptions::skip_outliers);
+  // or it was not finite (StepOptions::skip_non_finite).
   bool was_skipped = false;
   bool was_outlier = false;
-  bool was_non_finite = false;  // skipped for a gradient that loss scaling does not explain
+  // Skipped because of a gradient that is not finite for other reasons than loss scaling.
+  bool was_non_finite = false;
 };
 
-// History that a resumed run needs, besides its tensors.
+// History of the steps that a resumed run needs in addition to its tensors.
 struct StepHistory {
-  int64_t skipped_steps = 0;                    // total
-  int64_t outlier_steps = 0;  // steps skipped for an outlier norm, included in skipped_steps
-  std::optional<LossScale> loss_scale = {};     // loss scale, in runs with loss scaling
-  std::optional<optim::NormWindow> norms = {};  // recent gradient norms, in runs that skip outliers
-  int64_t earlier_updates = 0;  // updates of the optimizer in the run whose states were taken over
+  int64_t skipped_steps = 0;  // number of all skipped steps
+  // Number of steps skipped for an outlier norm; included in skipped_steps.
+  int64_t outlier_steps = 0;
+  std::optional<LossScale> loss_scale = {};  // empty: no loss scaling
+  // Recent gradient norms; empty: outliers are not skipped.
+  std::optional<optim::NormWindow> norms = {};
+  // Optimizer updates of the run whose optimizer states this run took over.
+  int64_t earlier_updates = 0;
 };
 
 // Phases of a step, in order; forward and backward occur once per micro-batch.
 enum class StepPhase : uint8_t { kPrepare, kForward, kBackward, kReduce, kUpdate };
 
-std::string_view phase_name(StepPhase phase);  // "forward"
+std::string_view phase_name(StepPhase phase);  // Returns the name of a phase, such as "forward".
 
 // Observer of training steps. Methods are called on the thread that calls TrainStep.
 class StepObserver {
@@ -133,10 +141,10 @@ class StepObserver {
   virtual void ends(StepPhase) {}
   // Called on a pipeline rank before each forward or backward, which `Action` describes.
   virtual void acts(const comm::Action&) {}
-  // Called when the results of a step are available. If the device is synchronous: before run()
-  // returns. Otherwise: after the launch of the next step's first forward and before that of its
-  // backward, or in finish(). Must not wait for other ranks, which may wait for messages that this
-  // rank sends in the next step.
+  // Called when the results of a step are available. On a synchronous device, that is before run()
+  // returns. On an asynchronous device, it is between the launches of the next step's first forward
+  // and first backward, or in finish(). Must not wait for other ranks, because they may wait for
+  // messages that this rank sends in the next step.
   virtual void done(const StepOutcome&) {}
 };
 
@@ -155,8 +163,8 @@ class PipelineStep;
 //   step.finish();
 class TrainStep {
  public:
-  // All references must outlive this. Allocates the parameters, which keep their memory as long as
-  // this exists, and initializes them. Throws ConfigError for incompatible options. Collective.
+  // All references must outlive this. Allocates and initializes the parameters, whose memory exists
+  // as long as this object. Throws ConfigError for incompatible options. Collective.
   TrainStep(Context& context, const comm::ShardGroups& groups, StepModel model,
             const StepOptions& options, const MakeOptimizer& make_optimizer,
             StepObserver* observer = nullptr);
@@ -165,32 +173,34 @@ class TrainStep {
   TrainStep& operator=(const TrainStep&) = delete;
 
   // Launches a step. On an asynchronous device the host is at most one step ahead. Returns false if
-  // the step was dropped: parameters and optimizer states are those of the step before, and
-  // gradients are incomplete, so that run() must not be called again.
+  // the step was dropped. Then parameters and optimizer states are those of the previous step.
+  // Gradients are incomplete, so run() must not be called again.
   bool run(const StepInput& input);
-  // Returns the loss of a micro-batch, forward only; in a pipeline on the ranks with losses,
-  // elsewhere an undefined tensor. Collective over the ranks of a pipeline.
+  // Returns the loss of a micro-batch without backward. In a pipeline, ranks without losses get an
+  // undefined tensor. Collective over the ranks of a pipeline.
   Tensor loss(const DeviceBatch& batch);
-  // Waits until all launched steps are complete and their outcomes reported.
+  // Waits until all launched steps are complete and their outcomes are reported.
   void finish();
-  // Also waits for an optimizer in host memory: parameters and states are then those after the last
-  // step.
+  // Like finish(), but also waits for an optimizer in host memory. Parameters and states are then
+  // those after the last step.
   void finish_update();
 
   // Frees the memory of captured graphs. run() must not be called afterwards.
   void drop_graphs();
 
-  // Continues from a history. Unused parts (a loss scale without loss scaling) are ignored.
-  // history() waits for the device. Throws DataError for norms of a different window.
+  // resume() continues from a history and ignores what it does not need, such as a loss scale
+  // without loss scaling. history() waits for the device. Throws DataError for norms of a different
+  // window.
   void resume(const StepHistory& history);
   StepHistory history() const;
-  int64_t skipped_steps() const { return skipped_steps_; }  // of the steps with reported outcomes
+  // Number of skipped steps among those with reported outcomes.
+  int64_t skipped_steps() const { return skipped_steps_; }
   int64_t outlier_steps() const { return outlier_steps_; }  // included in skipped_steps()
   bool scales_loss() const { return scaler_.has_value(); }
   bool skips_outliers() const { return outliers_.has_value(); }
 
-  // Call after `done` steps, the last of a run with local steps: makes the replicas' parameters
-  // equal.
+  // Makes the parameters of all replicas equal. Call it after the last step of a run with local
+  // steps, the step number `done`.
   void finish_local_steps(int64_t done);
   // Calls `use` while the parameters are those common to all replicas of local steps
   // (comm::LocalSteps), and restores them afterwards. Without local steps it just calls `use`.
@@ -199,14 +209,14 @@ class TrainStep {
 
   // Starts a moving average of the parameters at their current values (Optimizer::keep_average()).
   void keep_average(double decay) { optimizer_->keep_average(decay); }
-  // Calls `use` while the parameters are their average. Afterwards both have their previous bits.
-  // Collective.
+  // Calls `use` while the parameters have the values of their average. Afterwards parameters and
+  // average have their previous bits. Collective.
   void with_average(const std::function<void()>& use);
 
   comm::DataParallel& parallel() { return *parallel_; }
   const comm::DataParallel& parallel() const { return *parallel_; }
   const optim::Optimizer& optimizer() const { return *optimizer_; }
-  // Context of offloaded memory; null: nothing is offloaded.
+  // Returns the context of offloaded memory; null: nothing is offloaded.
   Context* host_context() { return tier_ ? &tier_->context() : nullptr; }
 
  private:
@@ -221,7 +231,7 @@ class TrainStep {
   void swap_average();
   comm::ReplicaGradients prepare_replicas(int64_t step);
   StepInput own_input(StepInput all) const;
-  // Returns the losses of the micro-batches; none if the step is dropped.
+  // Returns the losses of the micro-batches; empty if the step is dropped.
   std::vector<Tensor> run_micro_batches(const StepInput& input);
   void forward(const StepInput& input, MicroBatches::Place place);
   void set_updates(int64_t step);
@@ -229,8 +239,8 @@ class TrainStep {
   void sum_tally();
   bool steps_during_backward() const;
 
-  // Detaches the parameters, which may outlive the context, from their memory, and frees it,
-  // because a group that owns it may be destroyed before the context.
+  // On destruction, detaches the parameters from their memory and frees it. The parameters may
+  // outlive the context, and a group that owns the memory may be destroyed before the context.
   struct Unbind {
     Context& context;
     Module& module;
@@ -246,11 +256,11 @@ class TrainStep {
   std::optional<offload::ActivationOffload> activations_;
   std::optional<comm::DataParallel> parallel_;
   std::unique_ptr<optim::Optimizer> optimizer_;
-  std::optional<offload::OptimizerOffload> offload_;  // destroyed before optimizer_
+  std::optional<offload::OptimizerOffload> offload_;  // must be destroyed before optimizer_
   std::optional<amp::GradScaler> scaler_;
   std::optional<optim::OutlierSkip> outliers_;
   std::optional<MicroBatches> micro_batches_;
-  std::unique_ptr<PipelineStep> pipeline_;  // replaces micro_batches_; null: no pipeline
+  std::unique_ptr<PipelineStep> pipeline_;  // used instead of micro_batches_; null: no pipeline
   std::unique_ptr<StepTally> tally_;  // null: no counters
   StepResults results_;
   std::optional<Queued> queued_;  // launched step whose outcome has not been reported

@@ -7,7 +7,8 @@
 namespace shale::models {
 namespace {
 
-// Returns seconds of waiting for gradients and parameters; with NCCL, those reported so far.
+// Returns how long this rank has waited for gradients and parameters, in seconds. With NCCL, only
+// waits reported so far count.
 double exposed_seconds(const comm::ProcessGroup& group) {
   return group.traffic().totals(comm::Traffic::kParameters).exposed_seconds +
          group.traffic().totals(comm::Traffic::kGradients).exposed_seconds;
@@ -30,7 +31,8 @@ SentBytes difference(const SentBytes& now, const SentBytes& before) {
   return bytes;
 }
 
-// Returns now - before, given in seconds, in milliseconds; stores `now` in `before`.
+// Returns the milliseconds between `before` and `now`, which are in seconds, and sets `before` to
+// `now`.
 double milliseconds(double now, double& before) {
   return (now - std::exchange(before, now)) * 1e3;
 }

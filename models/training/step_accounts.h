@@ -10,22 +10,23 @@
 
 namespace shale::models {
 
-// Measures this rank's steps: their duration, waits for data and for other ranks, and bytes sent.
-// Every call returns the amounts since the previous call.
+// Measures the steps of this rank: their duration, waits for data and for other ranks, and bytes
+// sent. Each call returns the amounts since the previous call.
 class StepAccounts {
  public:
   // Fills in step_ms, comm_exposed_ms, data_wait_ms, bubble_ms and `sent` of a completed step.
   void measure(const StepOutcome& outcome, const comm::ProcessGroup& all,
                const comm::Parallel& parallel, StepMetrics& metrics);
 
-  // Returns seconds without waits for others since the last call. The first result is meaningless.
+  // Returns the seconds since the last call without waits for other ranks. The first result is
+  // meaningless.
   double busy_seconds(const comm::ProcessGroup& all);
   bool knows_busy_seconds() const { return waited_s_ >= 0; }
 
   void add_data_wait(double seconds) { data_wait_s_ += seconds; }
-  double data_wait_seconds() const { return data_wait_s_; }  // total since the start
+  double data_wait_seconds() const { return data_wait_s_; }  // total since the start, in seconds
 
-  // Loss scale of the last step; 1 without loss scaling.
+  // Returns the loss scale of the last step; 1 without loss scaling.
   double loss_scale() const { return loss_scale_; }
   // Call it after a step, or after loading a checkpoint, with the loss scale of the next step.
   void next_loss_scale(double scale) { loss_scale_ = std::exchange(next_loss_scale_, scale); }
@@ -39,7 +40,7 @@ class StepAccounts {
   double exposed_s_ = 0;         // seconds of waiting for parameters and gradients, until finished_
   double bubble_s_ = 0;          // seconds of waiting for other pipeline stages, until finished_
   double data_wait_s_ = 0;       // seconds of waiting for batches, in total
-  double told_data_wait_s_ = 0;  // part of data_wait_s_ that earlier metrics contain
+  double told_data_wait_s_ = 0;  // seconds of data_wait_s_ that earlier metrics include
   SentBytes sent_;
   double loss_scale_ = 1, next_loss_scale_ = 1;
 };

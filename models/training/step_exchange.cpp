@@ -14,7 +14,7 @@ namespace shale::models {
 
 namespace {
 
-constexpr size_t kFields = 6;  // numbers in a message besides the losses
+constexpr size_t kFields = 6;  // numbers in a message, without the losses
 
 }  // namespace
 
@@ -54,7 +54,7 @@ StepSummary StepExchange::take() {
 }
 
 StopVotes::~StopVotes() {
-  // An exception that unwinds the stack makes the handle cancel the vote instead.
+  // While an exception unwinds the stack, the destructor of the handle cancels the vote instead.
   if (std::uncaught_exceptions() == 0) {
     try {
       work_.wait();
@@ -82,14 +82,14 @@ bool StopVotes::stops(int64_t micro, bool asked) {
   };
   vote();
   if (micro == 0) {
-    drop_event();  // the device may still be in the step before
+    drop_event();  // the device may still execute the previous step
     stop = take() || stop;
     vote();
   }
   return stop;
 }
 
-// Returns what the last vote said; false if there was none.
+// Returns the result of the last vote; false if there was none.
 bool StopVotes::take() {
   if (!std::exchange(voting_, false)) return false;
   std::exchange(work_, comm::Work()).wait();

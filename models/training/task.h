@@ -25,13 +25,13 @@ namespace shale::models {
 
 struct RunConfig;
 
-// Units in which a run counts its samples and measures throughput.
+// How a run counts its samples and measures throughput.
 struct SampleUnit {
-  std::string samples = "samples";  // for log lines: "sequences of 256 tokens"
-  std::string items = "samples";    // for metrics: "tokens"
-  std::string item = "samples";     // for progress lines: "tok"
+  std::string samples = "samples";  // for log lines, such as "sequences of 256 tokens"
+  std::string items = "samples";    // for metrics, such as "tokens"
+  std::string item = "samples";     // for progress lines, such as "tok"
   int64_t items_per_sample = 1;
-  double flops_per_item = 0;  // FLOPs of forward and backward; 0: unknown
+  double flops_per_item = 0;  // FLOPs of forward and backward per item; 0: unknown
 };
 
 // Selects the training batches of a rank.
@@ -41,13 +41,13 @@ struct BatchPlan {
   int64_t first_step = 0;
 };
 
-// Result of Task::evaluate(), on all ranks.
+// Result of Task::evaluate(). All ranks have the same.
 struct Evaluation {
   double loss = 0;    // mean over all items of all ranks
-  int64_t items = 0;  // number of items, in SampleUnit::items, without padding
-  // Top-k accuracy of a classifier, by k.
+  int64_t items = 0;  // number of items (SampleUnit::items), without padding
+  // Top-k accuracy of a classifier; key: k.
   std::map<int64_t, double> top_k = {};
-  std::map<std::string, double> more = {};  // further figures of the task, by name
+  std::map<std::string, double> more = {};  // other results of the task, by name
 };
 
 // Objects of a rank that a task uses during a run.
@@ -56,17 +56,17 @@ struct TaskContext {
   comm::ProcessGroup& group;  // group of all ranks
   const DataRanks& data;
   comm::DataParallel& parallel;
-  // Task::loss() of a micro-batch, for evaluation. In a pipeline all ranks call it, and it is
-  // defined on the ranks of DataRanks::losses only.
+  // Returns Task::loss() of a micro-batch, for evaluation. In a pipeline all ranks must call it,
+  // and only the ranks of DataRanks::losses get a defined tensor.
   std::function<Tensor(const DeviceBatch& batch)> loss;
-  // Calls its argument while the parameters are their average, or unchanged if there is no average.
-  // Collective.
+  // Calls its argument while the parameters have the values of their average. If there is no
+  // average, they keep their values. Collective.
   std::function<void(const std::function<void()>& use)> with_average =
       [](const std::function<void()>& use) { use(); };
   // Reports a text under a tag "group/name". Only the text of rank 0 is used.
   std::function<void(const std::string& tag, std::string_view text)> tell = [](const std::string&,
                                                                                std::string_view) {};
-  // Reports a picture for TensorBoard; empty if no report shows pictures.
+  // Reports a picture for TensorBoard. Empty if no report shows pictures.
   std::function<void(const std::string& tag, const Image& picture)> show = {};
 };
 
@@ -76,20 +76,21 @@ class Task {
  public:
   virtual ~Task() = default;
 
-  // Returns the model, whose parameters have no memory yet, and its repeated layers in order: the
-  // units of data parallelism and of recomputation.
+  // Returns the model, whose parameters have no memory yet, and its repeated layers in order. Data
+  // parallelism and recomputation treat each of these layers as a unit.
   virtual Module& model() = 0;
   virtual std::vector<Module*> units() = 0;
-  // Returns the number of elements of the whole model's parameters, until the model is sharded.
+  // Returns the number of elements of the whole model's parameters. Call it before the model is
+  // sharded.
   virtual int64_t parameters();
-  // Returns another task of the same model and data, which are not opened again, for a run with
-  // other options. A plan needs one, because it leaves a task's parameters without memory. By
+  // Returns another task with the same model and data, which are not opened again, for a run with
+  // other options. Plans need one, because they leave a task's parameters without memory. The
   // default throws UnavailableError; then memory is not checked before a run.
   virtual std::unique_ptr<Task> twin(const RunConfig& run) const;
   // Returns how the model is sharded along the parallel axes.
   virtual comm::ModelPlan plan() const { return {}; }
-  // Makes additional models for further mesh ranks of this process, and shards all of them. Call it
-  // before the model has memory; `parallel` must outlive this. Collective.
+  // Makes additional models if this process hosts several mesh ranks, and shards all models. Call
+  // it before the model has memory; `parallel` must outlive this. Collective.
   void cut(comm::Parallel& parallel);
   // Returns the models of all mesh ranks of this process, starting with model().
   std::vector<Module*> models();
@@ -98,9 +99,9 @@ class Task {
   // Sets initial values of parameters, in new runs only. Collective.
   virtual void initialize(const TaskContext&) {}
 
-  // Returns the number of training samples after which the data repeats; 0: it has no length.
+  // Returns the number of training samples after which the data repeats; 0: never.
   virtual int64_t samples_per_epoch() const { return 0; }
-  // Makes an endless source of training micro-batches, a pure function of the plan. It is called on
+  // Makes an endless source of training micro-batches, which depend only on the plan. Called on
   // RunConfig::workers separate threads.
   virtual BatchSource train_batches(const BatchPlan& plan) = 0;
   // Returns the sum of a micro-batch's losses, an f32 scalar; padding rows contribute 0.
@@ -117,55 +118,57 @@ class Task {
   virtual std::unique_ptr<StepTally> tally(Context&) { return nullptr; }
   // Adds a step's tally of all ranks to its metrics.
   virtual void describe_tally(const std::vector<int32_t>&, StepMetrics&) const {}
-  // Returns the number by which the sum of the step's losses over all micro-batches and ranks is
-  // divided.
+  // Returns the divisor of the sum of a step's losses over all micro-batches and ranks.
   virtual double step_weight(int64_t step) const = 0;
 
   // Throws DataError if there is nothing to evaluate.
   virtual void check_evaluation() const = 0;
   // Evaluates the model on the validation data. Collective.
   virtual Evaluation evaluate(const TaskContext& run) = 0;
-  // Shows progress after each validation, for example by samples. Collective.
+  // Shows what the model has learned after each validation, for example with samples. Collective.
   virtual void show(const TaskContext&, int64_t /*step*/) {}
   // Creates the folders that finish() writes to; called on rank 0, before training. Throws
   // DiskError.
   virtual void open_output() {}
-  // Called after the last step: exports, samples. Collective.
+  // Called after the last step, for exports and samples. Collective.
   virtual void finish(const TaskContext&) {}
 
-  // Returns a command that tries the model in the folder `out`, for the end of the log; may be
+  // Returns a command that tries out the model in the folder `out`, for the end of the log; may be
   // empty.
   virtual std::string command_to_try(const std::string& /*out*/) const { return {}; }
 
   virtual SampleUnit unit() const = 0;
   // Returns lines for the log.
   virtual std::vector<std::string> summary() const = 0;
-  // Returns values that must be equal on all ranks, by names that begin messages ("data: corpus/").
+  // Returns values that must be equal on all ranks. Messages begin with their names, such as "data:
+  // corpus/".
   virtual std::map<std::string, std::string> same_on_all_ranks() const = 0;
   // Returns properties of the model and the data ("model shape", "training data"), as JSON values.
   // Checkpoints store them, and they must be equal in a resumed run. Names contain a space.
   virtual std::map<std::string, std::string> facts() const = 0;
-  // Returns checksums of the data, by names of the task's choice ("training data"). They must be
-  // equal on all ranks, and in a resumed run if both it and its checkpoint have them. Without them,
-  // changed content under the same file names would go unnoticed.
+  // Returns checksums of the data; the task chooses their names, such as "training data". They must
+  // be equal on all ranks. A resumed run must have the same checksums as its checkpoint, if both
+  // have them. Without checksums, changed content under the same file names is not detected.
   virtual std::map<std::string, std::string> data_checksums() const = 0;
-  // Returns small files for checkpoints to store, by name; only those of rank 0 are used.
+  // Returns small files, by name, for checkpoints to store. Only those of rank 0 are used.
   virtual std::map<std::string, std::string> attachments() const { return {}; }
 
  protected:
-  // Makes another model like model(), for each further mesh rank of this process. The default
+  // Makes another model like model(), for a process that hosts several mesh ranks. The default
   // throws ConfigError.
   virtual std::unique_ptr<Module> make_model() const;
   // Returns the model of the mesh rank that is running (comm::HostedRanks), or the model of the
   // first mesh rank if none is running.
   Module& here();
-  // Returns the running mesh rank's rows of a batch field that has the rows of all mesh ranks.
+  // Returns the rows of the mesh rank that is running. `field`: field of a batch with the rows of
+  // all mesh ranks.
   Tensor own_rows(const Tensor& field) const;
   const comm::Parallel* parallel() const { return parallel_; }  // null before cut()
 
  private:
   comm::Parallel* parallel_ = nullptr;
-  std::vector<std::unique_ptr<Module>> further_;  // models of the further mesh ranks
+  // Models of all mesh ranks of this process but the first.
+  std::vector<std::unique_ptr<Module>> further_;
 };
 
 // Returns the pieces of `all` that are in a range.

@@ -51,7 +51,7 @@ bool keeps_statistics(const Module& model) {
                      [](const Buffer* buffer) { return buffer->ranks == BufferRanks::kMean; });
 }
 
-// Returns "cpu", or "cuda 9.0" with the compute capability.
+// Returns "cpu", or "cuda" with the compute capability: "cuda 9.0".
 std::string device_text(const Device& device) {
   const std::string type = to_string(device.type);
   return device.arch == 0 ? type : cat(type, " ", capability_text(device.arch));
@@ -140,7 +140,7 @@ Trainer::Trainer(const RunConfig& config, const ConfigSpec& spec, Task& task, co
                                          *timeline_, context_, world_, *group_, task_.model(),
                                          task_.units());
   }
-  open_report(spec);  // last: an error before this leaves the files of an earlier run unchanged
+  open_report(spec);  // must be last: an earlier error leaves the files of an earlier run unchanged
 }
 
 Trainer::~Trainer() {
@@ -218,7 +218,7 @@ void Trainer::resume(const ConfigSpec& spec) {
   }
   done_steps_ = first_step_ = start.step;
   validations_ = start.validations;
-  int64_t most = 0;  // maximum number of samples that so many steps can have used
+  int64_t most = 0;  // maximum number of samples that the steps done can have used
   if (__builtin_mul_overflow(start.step, layout_.largest_batch(), &most)) {
     throw DataError(cat("resume: ", start.step,
                         " steps and more samples than fit 64 bits; the checkpoint is not valid"));
@@ -363,7 +363,8 @@ ExitCode Trainer::stop(int64_t step) {
 
 ExitCode Trainer::train() {
   const bool is_over = first_step_ >= config_.steps || out_of_patience();
-  // A run without remaining steps only evaluates, unless its metrics have that evaluation already.
+  // A run without remaining steps only evaluates. It skips that if its metrics already have this
+  // evaluation.
   const bool known = checkpoints_->resumes() && checkpoints_->same_folder();
   if (is_over && config_.eval_every > 0 && !known) evaluate(first_step_);
   ranks_->begin();
@@ -418,7 +419,8 @@ bool Trainer::stops_before(int64_t micro) {
   return stop_agreed_;
 }
 
-// Returns the tracer that shows phases in the device's profiler; null: none, or --trace records.
+// Returns a tracer that shows phases in the device's profiler. Null: there is none, or --trace is
+// recording.
 Tracer* Trainer::ranges() {
   const bool traced = timeline_ != nullptr && timeline_->is_recording();
   return traced ? nullptr : context_.backend().tracer();
@@ -442,7 +444,8 @@ void Trainer::done(const StepOutcome& outcome) {
                .metrics = metrics_of(outcome),
                .is_timed = accounts_.knows_busy_seconds()};
   send_news(outcome, *told_->metrics.step_ms);
-  // Settles on all ranks, which have the same gradient norm, while the gradient still exists.
+  // Settles the step now, while its gradient still exists. All ranks do so, because they have the
+  // same gradient norm.
   const bool is_used_up = outcome.was_non_finite && non_finite_in_a_row_ > config_.skip_non_finite;
   if (outcome.state.non_finite != 0 && (!outcome.was_skipped || is_used_up)) settle();
 }

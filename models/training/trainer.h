@@ -35,15 +35,15 @@ using TrainerCheck = std::function<void(const Task&, Context&, comm::ProcessGrou
 // sets up all members, so that invalid setups fail before the first step.
 class Trainer : private StepObserver {
  public:
-  // `config` must be resolved. `spec` describes all options; a resumed run is compared with them.
-  // All arguments must outlive this. Collective.
+  // `config` must be resolved. spec: describes all options, which are compared with those of the
+  // checkpoint if the run resumes. All arguments must outlive this. Collective.
   Trainer(const RunConfig& config, const ConfigSpec& spec, Task& task, comm::World& world,
           const TrainerCheck& check = nullptr);
   ~Trainer() override;
 
-  // Trains, saves, evaluates and finishes the task. If a rank was asked to stop
-  // (models/training/stop_signals.h), all ranks drop the step they are in before the same
-  // micro-batch, save, and the result is kInterrupted. Collective.
+  // Trains, saves, evaluates and finishes the task. If a rank is asked to stop
+  // (models/training/stop_signals.h), all ranks drop their current step before the same micro-batch
+  // and save, and the result is kInterrupted. Collective.
   ExitCode run();
 
  private:
@@ -62,23 +62,24 @@ class Trainer : private StepObserver {
   void save(int64_t step);
   // Returns false if the step was dropped, because a rank was asked to stop.
   bool train_step(int64_t step);
-  // Returns true, on all ranks, if one was asked to stop. Collective.
+  // Returns true on all ranks if a rank was asked to stop. Collective.
   bool stops_before(int64_t micro);
-  // Leaves the samples of --skip-samples out of the run. Call it once layout_ has its origin.
+  // Removes the samples of --skip-samples from the run. Call it once layout_ has its origin.
   void skip_samples();
   void evaluate(int64_t step);
-  // Returns whether --patience ends the run; equal on all ranks.
+  // Returns true if --patience ends the run; equal on all ranks.
   bool out_of_patience() const;
-  // Settles the previous step, and starts to exchange the results of this one with other ranks.
+  // Settles the previous step, and starts to exchange the results of this step with other ranks.
   void done(const StepOutcome& outcome) override;
   Tracer* ranges();
   void begins(StepPhase phase) override;
   void ends(StepPhase phase) override;
   StepMetrics metrics_of(const StepOutcome& outcome);
   void send_news(const StepOutcome& outcome, double step_ms);
-  // Waits for the results of a step if they are being exchanged, then checks and reports the step.
+  // If the results of a step are being exchanged, waits for them, and then checks and reports the
+  // step.
   void settle();
-  // Throws NonFiniteError, unless --skip-non-finite skips the step.
+  // Throws NonFiniteError unless --skip-non-finite allows to skip the step.
   void check_finite(const StepOutcome& outcome, float loss);
   void report(const StepMetrics& metrics);
   // Logs the result of the run, its folder, and commands to run next.
@@ -96,11 +97,11 @@ class Trainer : private StepObserver {
   std::unique_ptr<OutputLock> lock_;  // lock of --out; null: this rank does not write there
   Task& task_;
   const SampleUnit unit_;
-  const int64_t parameters_;  // elements, counted before ranks take their shards
+  const int64_t parameters_;  // number of elements before ranks take their shards
   Context context_;
   std::unique_ptr<Timeline> timeline_;  // null without --trace
   std::unique_ptr<comm::ProcessGroup> group_;
-  std::vector<std::string> left_out_;  // kernels that no rank uses, as from choose_kernels()
+  std::vector<std::string> left_out_;  // kernels that no rank uses, from choose_kernels()
   const DataRanks data_;
   std::unique_ptr<comm::Parallel> parallel_;
   std::unique_ptr<MemoryReport> memory_;
@@ -110,7 +111,7 @@ class Trainer : private StepObserver {
   optim::Schedule schedule_;
   BatchLayout layout_;
   std::unique_ptr<RunReport> report_;            // null on ranks other than 0
-  std::unique_ptr<RunCheckpoints> checkpoints_;  // uses report_
+  std::unique_ptr<RunCheckpoints> checkpoints_;  // must be destroyed before report_, which it uses
   std::unique_ptr<Prefetcher> batches_;
   std::unique_ptr<Progress> progress_;
   std::unique_ptr<RankReport> ranks_;
@@ -122,17 +123,17 @@ class Trainer : private StepObserver {
   // Completed step whose results are being exchanged with other ranks.
   struct Told {
     StepOutcome outcome;
-    StepMetrics metrics;    // everything but the loss
-    bool is_timed = false;  // false for the first step, which includes building the model
+    StepMetrics metrics;    // without the loss, which is still being exchanged
+    bool is_timed = false;  // false for the first step, because it includes building the model
   };
   std::optional<Told> told_;
   ValidationHistory validations_;
   std::optional<SaveNews> save_news_;  // save state of all ranks after the last settled step
   bool stop_agreed_ = false;           // all ranks have agreed to stop
-  bool drops_steps_ = true;            // false: a dropped step would leave a trace in the model
-  int64_t non_finite_in_a_row_ = 0;    // steps that --skip-non-finite has skipped, up to the last
+  bool drops_steps_ = true;  // false: forward changes the model, so a step cannot be dropped
+  int64_t non_finite_in_a_row_ = 0;    // number of non-finite steps in a row, up to the last step
   double peak_flops_ = 0;              // peak FLOP/s of one rank's device; 0: unknown
-  StepExchange exchange_;              // must be destroyed before group_, as the next one
+  StepExchange exchange_;              // exchange_ and votes_ must be destroyed before group_
   StopVotes votes_;
 };
 

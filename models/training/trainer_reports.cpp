@@ -79,7 +79,8 @@ void Trainer::report_data_wait(double run_s) const {
            " or more may help if there are free cores");
 }
 
-// Sends results to the other ranks. busy_s distinguishes a slow rank from those that wait for it.
+// Sends the results of a step to the other ranks. busy_s distinguishes a slow rank from the ranks
+// that wait for it.
 void Trainer::send_news(const StepOutcome& outcome, double step_ms) {
   exchange_.start({.losses = outcome.losses,
                    .busy_s = accounts_.busy_seconds(*group_),
@@ -146,7 +147,7 @@ void Trainer::evaluate(int64_t step) {
   if (config_.ema > 0) {
     step_->with_average([&] {
       TaskContext run = task_context();
-      run.show = {};  // the same pictures were already shown with the trained weights
+      run.show = {};  // its pictures were already shown, with the trained weights
       metrics.ema_val_loss = static_cast<float>(task_.evaluate(run).loss);
     });
   }

@@ -36,7 +36,7 @@ namespace {
 
 constexpr const char* kTag = "data of the host";
 
-// Reads in the first process of a group, which broadcasts how it goes: kGoesOn, any number of
+// Reads in the first process of a group, which broadcasts its progress: kGoesOn any number of
 // times, then the error or "", then the result.
 class GroupReader {
  public:
@@ -85,10 +85,10 @@ class GroupReader {
   Clock::time_point told_ = Clock::now();
 };
 
-// Equal for processes that find the same files under the same names: on one host, in one working
-// folder and one mount namespace.
+// Returns a text that is equal for processes that find the same files under the same names:
+// processes of one host with one working folder and one mount namespace.
 std::string view_of_files() {
-  std::error_code ignored;  // an unknown part is empty
+  std::error_code ignored;  // a part that cannot be read is left empty
   return cat(host_identity(), '\n', std::filesystem::current_path(ignored).string(), '\n',
              std::filesystem::read_symlink("/proc/self/ns/mnt", ignored).string());
 }

@@ -61,7 +61,7 @@ CurvePoints smoothed(const CurvePoints& points) {
   struct Mean {
     double sum = 0, weights = 0;
   };
-  // Averages each point with those before it; nearer points have larger weights.
+  // Averages each point with the points before it. Nearer points have larger weights.
   const auto means = [decay](auto begin, auto end) {
     std::vector<Mean> result;
     Mean mean;
@@ -95,7 +95,7 @@ std::vector<double> axis_marks(double low, double high) {
   double space = std::pow(10, std::floor(std::log10((high - low) / 6)));
   // space is 0 or infinite if the range exceeds the precision of a double.
   if (!(low < high && space > 0 && std::isfinite(space))) return {low};
-  for (const double factor : {2.0, 2.5, 2.0}) {  // yields 1, 2, 5, 10 times a power of ten
+  for (const double factor : {2.0, 2.5, 2.0}) {  // multiplies a power of ten by 1, 2, 5, 10
     if ((high - low) / space <= 6) break;
     space *= factor;
   }

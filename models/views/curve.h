@@ -11,13 +11,13 @@ namespace shale::models {
 // are finite.
 inline constexpr double kLargestValue = 1e200;
 
-// Values of one key of metrics.jsonl over the steps, in bounded memory: beyond kMostPoints, points
-// of neighbouring steps are merged.
+// Values of one key of metrics.jsonl over the steps, in bounded memory: with more than kMostPoints
+// points, points of neighbouring steps are merged.
 class Column {
  public:
   static constexpr size_t kMostPoints = 1024;
 
-  // Steps `first` to `last`, which have `count` known values.
+  // Steps `first` to `last`, of which `count` have known values.
   struct Point {
     int64_t first = 0, last = 0;
     double sum = 0, least = 0, most = 0;
@@ -26,24 +26,27 @@ class Column {
     double mean() const { return sum / static_cast<double>(count); }
   };
 
-  // Steps are at least 0. A step that is not larger than the one before drops the rows from it on,
-  // as a resumed run makes them again. A value that is missing, NaN or beyond kLargestValue is
-  // unknown.
+  // Adds a row. Steps are at least 0. If the step is not larger than the previous one, the rows
+  // from this step on are removed first, because a resumed run repeats them. A value that is
+  // missing, NaN or beyond kLargestValue is unknown.
   void add(int64_t step, std::optional<double> value);
   void drop_from(int64_t step);
 
   const std::vector<Point>& points() const { return points_; }
-  // Step of the newest row, -1 if there is none, and its value; nullopt: unknown.
+  // newest_step() returns the step of the newest row, -1 if there is none. newest() returns its
+  // value; nullopt: unknown.
   int64_t newest_step() const { return newest_step_; }
   std::optional<double> newest() const { return newest_; }
-  // Unlike points().back(), the newest known value is never a mean. points() must not be empty.
+  // Returns the newest known value. points().back() may be a mean instead. points() must not be
+  // empty.
   double newest_known() const { return newest_known_; }
 
  private:
   void merge_neighbours();
 
   std::vector<Point> points_;
-  int64_t width_ = 1;  // a point covers the steps [k * width_, (k + 1) * width_)
+  // Number of steps per point: point k covers steps [k * width_, (k + 1) * width_).
+  int64_t width_ = 1;
   int64_t newest_step_ = -1;
   std::optional<double> newest_;
   double newest_known_ = 0;
@@ -58,11 +61,12 @@ struct CurvePoint {
 };
 using CurvePoints = std::vector<CurvePoint>;
 
-// Returns the means of a column's points.
+// Returns the mean value of each point of a column.
 CurvePoints curve_of(const Column& column);
 
-// Replaces each value by a weighted mean of all values; about a hundredth of the points on each
-// side count most. Using both sides keeps the result from lagging behind the curve.
+// Replaces each value by a weighted mean of all values. About a hundredth of the points on each
+// side have the most weight. Points on both sides are used, so that the result does not lag behind
+// the curve.
 CurvePoints smoothed(const CurvePoints& points);
 
 // Returns the position of `value` between `low` (0) and `high` (1), clamped to [0, 1]; 0.5 unless

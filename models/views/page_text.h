@@ -2,7 +2,7 @@
 
 namespace shale::models {
 
-// Text of models/views/page, which the build embeds: the feed goes between the two parts.
+// Text of models/views/page, which the build embeds. The feed goes between kPageStart and kPageEnd.
 extern const char* const kPageStart;
 extern const char* const kPageEnd;
 

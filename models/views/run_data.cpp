@@ -21,9 +21,10 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr JsonLimits kLineLimits = {.max_bytes = 16384, .max_depth = 1};
-constexpr size_t kMostKeys = 1000;  // limit of keys, because each adds a field to every row
+// Maximum number of keys, because each key adds a field to every row.
+constexpr size_t kMostKeys = 1000;
 
-// Calls visit(line, where) for each complete line; `where` is "FILE:7".
+// Calls visit(line, where) for each complete line. where: for example "FILE:7".
 template <typename Visit>
 void for_each_line(std::string_view text, const std::string& source, Visit visit) {
   for (int64_t number = 1;; ++number) {
@@ -34,7 +35,7 @@ void for_each_line(std::string_view text, const std::string& source, Visit visit
   }
 }
 
-// Reads the newest `most` lines of a file of JSON objects; a missing file has none.
+// Reads the newest `most` lines of a file of JSON objects. A missing file has no lines.
 RunLines read_lines(const std::string& path, size_t most) {
   RunLines lines;
   if (!fs::exists(path)) return lines;
@@ -56,7 +57,7 @@ RunLines read_lines(const std::string& path, size_t most) {
   return lines;
 }
 
-// Reads a file with a JSON object; null: there is none.
+// Reads a file with a JSON object. Returns null if the file does not exist.
 Json read_object(const std::string& path) {
   if (!fs::exists(path)) return {};
   const JsonLimits limits;
@@ -81,8 +82,8 @@ std::vector<std::pair<int64_t, std::string>> steps_in(const std::string& folder,
   return found;
 }
 
-// Reads the status and sets the state. Asks twice whether a process holds the folder: a run that
-// begins or ends in between is not taken for a killed one.
+// Reads status.json and sets the state. Looks twice whether a process holds the folder, so that a
+// run that begins or ends in between is not taken for a killed one.
 void read_state(const std::string& run, RunData& data) {
   const std::optional<bool> in_use = is_in_use(run);
   data.status = read_object(file_in(run, "status.json"));
@@ -138,7 +139,7 @@ std::optional<double> RunData::seconds_left() const {
   const Column *const losses = column("loss"), *const times = column("step_ms");
   const std::optional<int64_t> wanted = steps_wanted();
   if (state != "running" || losses == nullptr || times == nullptr || !wanted) return std::nullopt;
-  constexpr size_t kNewest = 30;  // points
+  constexpr size_t kNewest = 30;  // number of points
   double ms = 0, steps = 0;
   const auto& points = times->points();
   for (size_t i = points.size(); i > 0 && i + kNewest > points.size(); --i) {

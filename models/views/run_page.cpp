@@ -13,7 +13,7 @@
 namespace shale::models {
 namespace {
 
-// Returns eight digits, which is more than a chart shows.
+// Formats a value with eight digits, which are more than a chart shows.
 std::string digits(double value) {
   std::array<char, 32> buffer{};
   std::snprintf(buffer.data(), buffer.size(), "%.8g", value);
@@ -64,7 +64,8 @@ std::string base64(std::string_view bytes) {
   return text;
 }
 
-// Returns the pictures with their PNG data. A picture that is gone or large has none.
+// Returns the pictures of a run with their PNG data. A picture that is missing or too large has no
+// data.
 Json pictures_of(const RunData& run) {
   constexpr size_t kMostBytes = 1 << 20;
   Json::Array pictures;
@@ -75,7 +76,7 @@ Json pictures_of(const RunData& run) {
       if (file.text().size() <= kMostBytes) data = base64(file.text());
       file.check();
     } catch (const Error&) {
-      data.clear();  // the run has just replaced it
+      data.clear();  // the run has just replaced the file
     }
     pictures.push_back({{"name", std::filesystem::path(path).filename().string()}, {"png", data}});
   }
@@ -137,7 +138,8 @@ std::string run_feed(std::span<const RunData> runs) {
 std::string run_page(std::string_view feed) {
   std::string html(kPageStart);
   for (const char c : feed) {
-    // No text of a run can end the element: "<" is an escape in JSON strings.
+    // Writes "<" as an escape sequence of JSON strings, so that no text of a run can end the HTML
+    // element.
     c == '<' ? html += "\\u003c" : html += c;
   }
   return html += kPageEnd;

@@ -10,11 +10,11 @@
 
 namespace shale::models {
 
-// Returns one JSON document about the runs (docs/reference/metrics.md, "The JSON feed").
+// Returns one JSON document that describes the runs (docs/reference/metrics.md, "The JSON feed").
 std::string run_feed(std::span<const RunData> runs);
 
-// Returns the HTML page that draws a feed (models/views/page). It loads nothing from elsewhere.
-// feed: the document to draw; empty: the page asks its server for "feed.json", again and again.
+// Returns the HTML page that draws a feed (models/views/page). It loads nothing from other sites.
+// feed: document to draw; empty: the page requests "feed.json" from its server again and again.
 std::string run_page(std::string_view feed);
 
 // Returns the first step at which the losses of both runs are known and differ in any bit; nullopt

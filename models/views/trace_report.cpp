@@ -17,13 +17,13 @@ namespace shale::models {
 namespace {
 
 using Slice = TraceRecord::Slice;
-using Times = std::map<std::string, double>;  // nanoseconds by name
+using Times = std::map<std::string, double>;  // nanoseconds; key: name
 
 constexpr std::string_view kWait = "comm/wait";
 // Parts of a step, in the order of the report.
 constexpr std::array<std::string_view, 8> kParts = {
     "data", "prepare", "forward", "backward", "reduce", "update", "checkpoint", "validation"};
-constexpr size_t kShown = 6;  // number of entries shown in a list
+constexpr size_t kShown = 6;  // maximum number of entries of a list
 
 bool is_part(std::string_view name) {
   return std::find(kParts.begin(), kParts.end(), name) != kParts.end();
@@ -50,10 +50,10 @@ struct Sums {
   int64_t first_step = 0, last_step = 0;
   int64_t steps = 0;  // number of steps per rank
   double step = 0;    // total nanoseconds of the steps
-  Times parts;        // by part of a step, without waits
+  Times parts;        // nanoseconds of each part of a step, without waits
   Times kernels;
-  Times waits_in;   // by the part of a step that waited
-  Times waits_for;  // by the collective in flight during the wait
+  Times waits_in;   // nanoseconds of waits, by the part of a step that waited
+  Times waits_for;  // nanoseconds of waits, by the collective in flight
   double waited = 0;
   double in_flight = 0;    // nanoseconds with at least one collective in flight
   bool on_device = false;  // times were measured on the device
@@ -79,8 +79,9 @@ std::vector<std::pair<Slice, std::string>> collectives_of(const TraceRecord& rec
   return all;
 }
 
-// Walks the nested slices of one rank: of its device if that is asynchronous, because the host then
-// runs ahead and its times are not those of the step; else of the main thread.
+// Walks through the nested slices of one rank. If its device is asynchronous, these are the slices
+// of the device, because the host runs ahead and its times are not those of the step. Otherwise
+// they are the slices of the main thread.
 class RankWalk {
  public:
   RankWalk(const TraceRecord& record, Sums& sums)
@@ -99,7 +100,7 @@ class RankWalk {
     Slice slice;
     std::string_view name;
     std::string_view part;
-    double inside = 0;  // nanoseconds of nested slices
+    double inside = 0;  // nanoseconds of the slices nested in this one
     bool in_step = false;
   };
 
@@ -175,11 +176,12 @@ class RankWalk {
   std::vector<Open> open_;
 };
 
-// Statistics of the last ranks to arrive at collectives.
+// Which ranks were the last to arrive at collectives, and how long others waited.
 struct Lateness {
   int64_t met = 0;                // number of collectives that several ranks joined
   std::map<int, int64_t> last;    // how often each rank was last
-  std::map<int, double> kept_up;  // by late rank: mean wait of the other ranks, summed, in ns
+  // For each late rank: sum of the mean waits of the other ranks, in ns.
+  std::map<int, double> kept_up;
 };
 
 Lateness lateness_of(std::span<const TraceRecord> ranks) {
@@ -240,7 +242,7 @@ std::string row(std::string_view name, double ns, double step) {
   return text.data();
 }
 
-// Returns "matmul 61.0%, attention_fwd 12.1%".
+// Returns names with percentages of `whole`: "matmul 61.0%, attention_fwd 12.1%".
 std::string shares(const Times& times, double whole) {
   std::string text;
   for (const auto& [name, ns] : largest(times)) {
@@ -276,7 +278,7 @@ std::string communication(const Sums& sums) {
 }
 
 std::string who_is_late(std::span<const TraceRecord> ranks, const Sums& sums) {
-  constexpr double kWorthAWord = 0.01;  // shares of a step below this limit are not printed
+  constexpr double kWorthAWord = 0.01;  // minimum fraction of a step that is printed
   if (ranks.size() < 2) return {};
   const Lateness lateness = lateness_of(ranks);
   if (lateness.met == 0) return "The trace has no collective that ranks did together.\n";

@@ -16,7 +16,7 @@ namespace {
 using Slice = TraceRecord::Slice;
 
 constexpr int kLeft = 56, kWidth = 900, kHost = 22, kBetween = 8, kRow = 40;  // sizes in pixels
-constexpr double kLeastLabel = 12;  // minimum width in pixels of a slice with a number
+constexpr double kLeastLabel = 12;  // minimum width of a slice that shows its number, in pixels
 
 constexpr std::array<std::string_view, 5> kExchanges = {"#bcbddc", "#9e9ac8", "#807dba", "#6a51a3",
                                                         "#4a1486"};
@@ -64,7 +64,7 @@ class Picture {
     text(kLeft + kWidth, static_cast<int64_t>(ranks) * kRow + 18, "end",
          cat(pixels(static_cast<double>(end - begin) / 1e6), " ms"));
   }
-  // words: must not contain characters that XML reserves.
+  // Adds a text. `words` must not contain characters that XML reserves.
   void text(double x, int64_t y, std::string_view anchor, std::string_view words) {
     svg_ += cat("<text x=\"", pixels(x), "\" y=\"", y, "\" text-anchor=\"", anchor, "\">", words,
                 "</text>\n");

@@ -16,9 +16,9 @@ namespace {
 constexpr std::string_view kBold = "\x1b[1m", kBlue = "\x1b[34m", kRed = "\x1b[31m",
                            kPlain = "\x1b[0m";
 constexpr int kLabelColumns = 10;  // width of the y axis and its labels
-constexpr int kMostCells = 1000;   // limit of columns and rows
+constexpr int kMostCells = 1000;   // maximum number of columns, and of rows
 
-// Returns U+2800 plus the dots of `bits`, in UTF-8.
+// Returns the Braille character U+2800 + bits in UTF-8. Each bit is a dot.
 std::string braille(unsigned bits) {
   const unsigned code = 0x2800 + bits;
   return {static_cast<char>(0xe0 | code >> 12), static_cast<char>(0x80 | (code >> 6 & 0x3f)),
@@ -30,7 +30,7 @@ size_t dot_at(double position, double dots) {
   return static_cast<size_t>(std::lround(position * (dots - 1)));
 }
 
-// Truncates a line to the terminal's width and adds the colour. Counts characters of three or more
+// Truncates a line to the terminal's width and adds the colour. Counts a character of three or more
 // bytes as two columns, because some are that wide.
 std::string line_of(const Terminal& terminal, std::string_view text, std::string_view color = {}) {
   size_t bytes = 0;
@@ -44,15 +44,15 @@ std::string line_of(const Terminal& terminal, std::string_view text, std::string
   return terminal.has_color && !color.empty() ? cat(color, cut, kPlain) : cut;
 }
 
-// Steps and values that a plot shows.
+// Range of steps and values that a plot shows.
 struct PlotFrame {
-  double first = 0, last = 0;  // steps
-  double low = 0, high = 0;    // values
+  double first = 0, last = 0;  // range of steps
+  double low = 0, high = 0;    // range of values
 
   double end() const { return std::max(last, first + 1); }
 };
 
-// points must not be empty.
+// Returns the range that the points and marks need. `points` must not be empty.
 PlotFrame frame_of(const CurvePoints& points, const CurvePoints& marks) {
   const auto step_of = [](const CurvePoint& point) { return static_cast<double>(point.step); };
   PlotFrame frame{step_of(points.front()), step_of(points.front()), points.front().value,
@@ -74,7 +74,7 @@ std::string left_padded(const std::string& text, size_t width) {
   return cat(std::string(width > text.size() ? width - text.size() : 0, ' '), text);
 }
 
-// Returns the member of an object as text that is safe to print; empty if there is none.
+// Returns the value of a key as text that is safe to print; empty if there is none.
 std::string text_in(const Json& object, std::string_view key) {
   const Json* const value = object.find(key);
   if (value == nullptr || value->is_null()) return {};
@@ -92,7 +92,7 @@ std::string state_text(const RunData& run) {
   return message.empty() ? text : cat(text, ", ", message);
 }
 
-// Returns the newest figures, each a few words.
+// Returns the newest values of a run, each as a text of a few words.
 std::vector<std::string> newest_figures(const RunData& run) {
   const Column* const losses = run.column("loss");
   if (losses == nullptr) return {"no step yet"};
@@ -132,7 +132,7 @@ std::vector<std::string> newest_figures(const RunData& run) {
   return figures;
 }
 
-// Adds the figures, as many on a line as fit.
+// Adds the texts as lines, with as many texts on a line as fit.
 void add_wrapped(std::vector<std::string>& lines, const Terminal& terminal,
                  const std::vector<std::string>& figures) {
   std::string line;
@@ -146,7 +146,7 @@ void add_wrapped(std::vector<std::string>& lines, const Terminal& terminal,
   lines.push_back(line_of(terminal, line));
 }
 
-// Returns the labels of a y axis with `rows` rows, and its line.
+// Returns the y axis of a plot with `rows` rows: labels and a vertical line.
 std::vector<std::string> y_axis(double low, double high, int rows) {
   std::vector<std::string> labels(static_cast<size_t>(rows));
   for (const double mark : axis_marks(low, high)) {
@@ -160,7 +160,7 @@ std::vector<std::string> y_axis(double low, double high, int rows) {
   return labels;
 }
 
-// Adds an x axis of steps.
+// Adds an x axis with steps as labels.
 void add_x_axis(std::vector<std::string>& lines, const PlotFrame& frame, int columns) {
   std::vector<std::string_view> line(static_cast<size_t>(columns), "─");
   std::string labels(static_cast<size_t>(columns + kLabelColumns), ' ');
@@ -183,7 +183,7 @@ void add_x_axis(std::vector<std::string>& lines, const PlotFrame& frame, int col
   lines.push_back(labels.substr(0, static_cast<size_t>(columns + kLabelColumns)));
 }
 
-// Curve of a column with a title. `marks` are drawn over it.
+// Plot with a title: the curve of a column, and marks over it.
 struct Plot {
   std::string title;
   CurvePoints points;
@@ -225,7 +225,7 @@ std::vector<Plot> plots_of(const RunData& run) {
   return plots;
 }
 
-// Adds the newest figures of all ranks.
+// Adds the newest metrics of all ranks.
 void add_ranks(std::vector<std::string>& lines, const Terminal& terminal, const RunData& run) {
   constexpr std::string_view kMedian = "_median";
   const std::optional<double> ranks = run.newest("ranks");
@@ -257,7 +257,7 @@ void add_ranks(std::vector<std::string>& lines, const Terminal& terminal, const 
 std::vector<std::string> braille_plot(const CurvePoints& points, int columns, int rows,
                                       const CurvePoints& marks) {
   columns = std::max(columns, 0), rows = std::max(rows, 0);
-  constexpr unsigned kMark = 0x100;  // beside the eight dots
+  constexpr unsigned kMark = 0x100;  // bit besides those of the eight dots
   constexpr std::array<std::array<unsigned, 4>, 2> kDot = {
       {{0x01, 0x02, 0x04, 0x40}, {0x08, 0x10, 0x20, 0x80}}};
   if (points.empty() || columns == 0 || rows == 0) {
@@ -276,7 +276,7 @@ std::vector<std::string> braille_plot(const CurvePoints& points, int columns, in
   for (const CurvePoint& point : points) dots.push_back(dot_of(point));
   std::ranges::stable_sort(dots, {}, [](const auto& dot) { return dot[0]; });
   for (size_t i = 0; i < dots.size(); ++i) {
-    // A straight line from the point before.
+    // Draws a straight line from the previous point.
     const auto& from = dots[i - std::min<size_t>(i, 1)];
     const auto far = [&](size_t axis) {
       return std::max(from[axis], dots[i][axis]) - std::min(from[axis], dots[i][axis]);
@@ -318,8 +318,8 @@ std::vector<std::string> watch_screen(const RunData& run, const Terminal& wanted
                                text_in(warnings[i], "rank"), ": ", text_in(warnings[i], "text")),
                            kRed));
   }
-  // In the lines between, each curve has a title, and the last curve an x axis. The loss has half
-  // of the remaining lines.
+  // The curves use the remaining lines, of which the loss gets half. Each curve has a title, and
+  // the last one an x axis.
   const std::vector<Plot> plots = plots_of(run);
   const int between = terminal.rows - static_cast<int>(lines.size() + last.size());
   const int rows = between - static_cast<int>(plots.size()) - 2;

@@ -8,10 +8,10 @@
 
 namespace shale::models {
 
-// Plots a curve in text, straight lines between its points, with 2 x 4 dots per character (Unicode
-// Braille patterns), and `marks` as the letter o over it: returns `rows` strings of `columns`
-// characters, blank if there are no points. The minimum and the maximum touch the edges; a single
-// value is in the middle. Steps may have any order.
+// Plots a curve in text, with straight lines between its points and 2 x 4 dots per character
+// (Unicode Braille patterns). Draws `marks` over it, as the letter o. Returns `rows` strings of
+// `columns` characters, blank if there are no points. Minimum and maximum are at the edges; a
+// single value is in the middle. Steps may have any order.
 std::vector<std::string> braille_plot(const CurvePoints& points, int columns, int rows,
                                       const CurvePoints& marks = {});
 
@@ -22,8 +22,8 @@ struct Terminal {
   bool has_color = false;
 };
 
-// Renders a run as lines that fit the terminal's width and height: state, newest figures, curves of
-// loss with validations, gradient norm and throughput, ranks, newest warnings.
+// Renders a run as lines that fit the terminal's width and height: state, newest values, curves
+// (loss with validations, gradient norm, throughput), ranks, newest warnings.
 std::vector<std::string> watch_screen(const RunData& run, const Terminal& terminal);
 
 }  // namespace shale::models

@@ -110,7 +110,7 @@ int64_t VisionTransformer::tokens() const {
 }
 
 std::string VisionTransformer::torchvision_name(std::string_view name) const {
-  // Pairs of names, or of prefixes of names: timm's and torchvision's.
+  // Names, or prefixes of names, in timm and in torchvision.
   constexpr std::pair<std::string_view, std::string_view> kWhole[] = {
       {"cls_token", "class_token"},
       {"pos_embed", "encoder.pos_embedding"},
@@ -151,7 +151,7 @@ double VisionTransformer::flops_per_image() const {
 }
 
 // Returns the tokens of this rank's samples. If tensor-parallel ranks share the layers, `images`
-// has the samples of all these ranks, of which this rank embeds its part.
+// has the samples of all these ranks, and this rank embeds only its own.
 Tensor VisionTransformer::embed(const Tensor& images) {
   const Tensor own = distribution().own_samples(images);
   const int64_t N = own.size(0), C = config().width;

@@ -11,9 +11,9 @@
 
 namespace shale::models {
 
-// Vision transformer (arXiv:2010.11929): patches of an image as tokens after a class token, learned
-// positions, pre-norm blocks, and a linear classifier of the class token. Names and layouts of
-// parameters are those of timm's weights.
+// Vision transformer (arXiv:2010.11929). Its tokens are a class token and patches of an image, with
+// learned positions. It has pre-norm blocks, and a linear classifier of the class token. Names and
+// layouts of parameters are those of timm's weights.
 class VisionTransformer : public ImageModel {
  public:
   explicit VisionTransformer(const ImageModelConfig& config);

@@ -34,7 +34,8 @@ std::vector<SafetensorsSpec> specs_of(const std::vector<HfTensor>& tensors, cons
   return specs;
 }
 
-// A tied head is another name of the embedding, as in the state_dict() of transformers' models.
+// Makes the writer of the weights. In the format kDcp, a tied output layer is an alias of the
+// embedding, as in the state_dict() of transformers' models.
 std::unique_ptr<TensorWriter> make_writer(const std::string& folder,
                                           const std::vector<HfTensor>& tensors,
                                           const HfLayout& layout, DType dtype,
@@ -53,8 +54,8 @@ std::unique_ptr<TensorWriter> make_writer(const std::string& folder,
   return std::make_unique<DcpWriter>(folder, std::move(specs), std::move(aliases));
 }
 
-// Removes files of an older export: config.json first, because no reader accepts a folder without
-// it, and generation files, which do not describe this model.
+// Removes files of an older export: first config.json, because no reader accepts a folder without
+// it, then generation files, which may not describe the new model.
 void remove_old(const std::string& folder) {
   const Folder opened = Folder::open(folder);
   for (const char* name : {kHfConfigFile, "generation_config.json", "special_tokens_map.json",
@@ -135,15 +136,16 @@ void HfExport::commit() {
   if (next_ != tensors_.size()) {
     throw InternalError(cat("export: '", tensors_[next_].name, "' has not been written"));
   }
-  writer_->finish();  // writes all weights to the disk, which is slow, before any old file changes
-  remove_old(folder_);  // so that a crash never leaves these weights with another model's files
+  writer_->finish();    // writes all weights before any old file changes, because that is slow
+  remove_old(folder_);  // after a crash, the new weights must not lie beside another model's files
   writer_->commit();
   const auto write = [this](const std::string& name, const std::string& text) {
     write_file_atomically((std::filesystem::path(folder_) / name).string(), text);
   };
   std::map<std::string, std::string> files =
       exported_files(extras_, tokenizer_.get(), config_json_);
-  const auto config = files.extract(kHfConfigFile);  // written last: it makes the folder valid
+  // config.json is written last, because it makes the folder valid
+  const auto config = files.extract(kHfConfigFile);
   for (const auto& [name, text] : files) write(name, text);
   if (!config.empty()) write(kHfConfigFile, config.mapped());
 }

@@ -12,10 +12,10 @@
 
 namespace shale::models {
 
-// Returns the name of a dtype in config.json: "float32".
+// Returns the name of a dtype in config.json, such as "float32".
 const char* torch_dtype(DType dtype);
 
-// Writer of a folder for transformers, timm, PyTorch and HfWeights. Nothing is visible before
+// Writes a folder for transformers, timm, PyTorch and HfWeights. Files are not visible before
 // commit().
 class HfExport : public StoredModelWriter {
  public:
@@ -24,11 +24,13 @@ class HfExport : public StoredModelWriter {
   HfExport(std::string folder, std::vector<HfTensor> tensors, HfLayout layout,
            std::string config_json, const ExportOptions& options);
 
-  // Returns the parameters in the order of write(), which ranks that gather shards also use.
+  // Returns the parameters in the order in which write() expects them. Ranks that gather shards use
+  // this order too.
   const std::vector<HfTensor>& tensors() const { return tensors_; }
 
-  // Writes the next parameter: whole, f32, dense, in host memory, in Shale's layout. Omits padding
-  // rows of the vocabulary. Throws InternalError for an unexpected name, ShapeError.
+  // Writes the next parameter. values: whole parameter, f32, dense, in host memory, in Shale's
+  // layout. Omits padding rows of the vocabulary. Throws InternalError for an unexpected name,
+  // ShapeError.
   void write(std::string_view name, const View& values) override;
 
   void commit() override;

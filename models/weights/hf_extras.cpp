@@ -18,11 +18,12 @@ constexpr const char* kTokenNames = "special_tokens_map.json";
 constexpr const char* kChatTemplate = "chat_template";
 constexpr const char* kKept = "hf_extras.json";
 constexpr const char* kTokenizerClass = "tokenizer_class";
-constexpr const char* kAnyTokenizer = "PreTrainedTokenizerFast";  // uses tokenizer.json as it is
+// Class that uses tokenizer.json as it is.
+constexpr const char* kAnyTokenizer = "PreTrainedTokenizerFast";
 constexpr JsonLimits kLimits{.max_bytes = int64_t{16} << 20};
 
-// Keys of config.json that do not describe a model's shape, and which exports keep; keys that all
-// families have come first. MoE models have an unused intermediate_size too.
+// Keys of config.json that exports keep although they do not describe a model's shape. Keys of all
+// families come first. MoE models have an unused intermediate_size too.
 constexpr std::string_view kKeptKeys[] = {"bos_token_id", "eos_token_id", "pad_token_id",
                                           "initializer_range", "intermediate_size"};
 
@@ -45,7 +46,7 @@ const Json& member(const Json& object, std::string_view key) {
   return found == nullptr ? kNull : *found;
 }
 
-// Parses token ids: a number or a list. -1 means none.
+// Parses token ids, which are a number or a list. -1 means no token.
 std::vector<int64_t> ids_of(const Json& value) {
   std::vector<int64_t> ids;
   const auto add = [&ids](const Json& id) {
@@ -58,7 +59,8 @@ std::vector<int64_t> ids_of(const Json& value) {
   return ids;
 }
 
-// Returns the id of the token that the tokenizer's files have under `key`: a string or an object.
+// Returns the id of the token that the tokenizer's files name under `key`, as a string or an
+// object.
 std::optional<int64_t> named_token(const HfExtras& extras, const StoredTokenizer* tokenizer,
                                    const char* key) {
   if (tokenizer == nullptr) return {};

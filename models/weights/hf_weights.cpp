@@ -23,7 +23,7 @@ bool is_readable(const StoredTensor& tensor) {
   return dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF16;
 }
 
-// Returns the number of elements in one row, an index of the first dimension.
+// Returns the number of elements of a row, i.e. of one index of the first dimension.
 int64_t row_elements(const std::vector<int64_t>& shape) {
   int64_t count = 1;
   for (size_t d = 1; d < shape.size(); ++d) count *= shape[d];
@@ -157,7 +157,8 @@ void HfWeights::read_rows(const Item& item, int64_t first_row, int64_t rows,
   }
 }
 
-// Reads the heads that contain these rows, as stored, then copies each row from its place there.
+// Reads the whole heads that contain these rows, in the order of the file. Then copies each row to
+// its position in Shale's order.
 void HfWeights::read_paired(const Item& item, int64_t first_row, int64_t rows,
                             const View& dst) const {
   const int64_t size = item.tensor.shape[0] / item.tensor.paired_heads;  // rows of a head

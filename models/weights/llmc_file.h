@@ -11,20 +11,21 @@
 
 namespace shale::models {
 
-// A model_*.bin of llm.c, https://github.com/karpathy/llm.c: 256 integers of 32 bits, which are a
-// magic number, a version and the model's sizes, then the values of tensors without names.
+// Model in a file model_*.bin of llm.c, https://github.com/karpathy/llm.c. The file has 256
+// integers of 32 bits (a magic number, a version and the model's sizes), and then the values of
+// tensors without names.
 class LlmcFile {
  public:
-  // Opens a file; nullopt: it begins with another magic number. Throws DataError for a version
-  // besides 3 (F32) and 5 (BF16).
+  // Opens a file. Returns nullopt if it begins with another magic number. Throws DataError for
+  // versions other than 3 (F32) and 5 (BF16).
   static std::optional<LlmcFile> open(const std::string& path, int32_t magic);
 
   int64_t header(size_t i) const { return header_[i]; }
   int64_t values_left() const;  // number of values that add() can still take
 
-  // Adds the next tensor. `stored_rows`: rows in the file, of which the first shape[0] are used; 0:
-  // shape[0]. The caller has limited the sizes: their product is below 2^63. Throws DataError if
-  // the file ends before the tensor does.
+  // Adds the next tensor. stored_rows: number of rows in the file, of which the first shape[0] are
+  // used; 0: shape[0]. The caller must have limited the sizes, so that their product is below 2^63.
+  // Throws DataError if the file ends before the tensor does.
   void add(const std::string& name, const std::vector<int64_t>& shape, int64_t stored_rows = 0);
 
   // Returns the added tensors. Throws DataError if the file has more.

@@ -10,15 +10,16 @@
 
 namespace shale::models {
 
-// Files of an exported folder's weights.
-enum class WeightFiles { kSafetensors, kDcp };  // kDcp: of torch.distributed.checkpoint
+// File format of an export's weights.
+enum class WeightFiles { kSafetensors, kDcp };  // kDcp: format of torch.distributed.checkpoint
 
 // Options of an export.
 struct ExportOptions {
   WeightFiles files = WeightFiles::kSafetensors;
   DType dtype = DType::kF32;  // dtype of the weights: f32, bf16 or f16
   int64_t max_shard_bytes = 5'000'000'000;
-  std::shared_ptr<const StoredTokenizer> tokenizer = {};  // included in the export; null: none
+  // Tokenizer to export with the model; null: none.
+  std::shared_ptr<const StoredTokenizer> tokenizer = {};
   HfExtras extras = {};  // extra files of the model's original folder
 };
 

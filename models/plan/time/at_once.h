@@ -9,10 +9,11 @@
 
 namespace shale::models {
 
-inline constexpr size_t kPlanThreads = 2;  // number of plans computed at a time
+// Default number of plans that are computed at the same time.
+inline constexpr size_t kPlanThreads = 2;
 
-// Returns `work(item)` for every item, computed on up to `threads` threads. If any call throws,
-// rethrows the exception of the first such item.
+// Returns `work(item)` for every item, computed by up to `threads` threads. If calls throw,
+// rethrows the exception of the first item whose call threw.
 template <typename Item, typename Work>
 auto at_once(const std::vector<Item>& items, const Work& work, size_t threads = kPlanThreads) {
   std::vector<decltype(work(items.front()))> results(items.size());

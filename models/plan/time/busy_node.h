@@ -6,13 +6,13 @@
 
 namespace shale::models {
 
-// Copies of this process that keep a node busy: from the constructor on they do what this process
-// does, so that its measurements see the contention for cores and memory that other ranks of a node
-// cause. The copies print nothing.
+// Copies of this process, which do what this process does. They keep the node's cores and memory as
+// busy as the other ranks of a node would, so that measurements of this process are realistic. The
+// copies print nothing.
 class BusyNode {
  public:
-  // Forks `others` copies. Call it before any thread is started. Throws UnavailableError if fork
-  // fails.
+  // Forks `others` copies. Call it before this process starts a thread. Throws UnavailableError if
+  // fork fails.
   explicit BusyNode(int others);
   // Kills the copies. In a copy, ends the process.
   ~BusyNode();

@@ -17,10 +17,11 @@ namespace shale::models {
 namespace {
 
 constexpr double kTera = 1e12, kGiB = double(1 << 30);
-// Minimum share of a peak: smaller values are a mistake in the file and give endless steps.
+// Minimum fraction of a peak. A smaller value is a mistake in the file, and would give endless
+// steps.
 constexpr double kLeastShare = 0.001;
-// Limits of all other figures, in the units of the file: no machine is near them, and sums of
-// figures within them stay finite.
+// Limits of all other figures, in the units of the file. No machine comes near them, and sums of
+// figures within them are finite.
 constexpr double kLeastFigure = 1e-6, kMostFigure = 1e9;
 
 void describe(ConfigSpec& spec, Cluster& c) {
@@ -88,7 +89,7 @@ std::vector<FittedLink> take_links(ConfigSpec& spec, std::string_view text,
   return read_links(links, path);
 }
 
-// Share of the peak that work of a given size reaches.
+// Fraction of the peak that work of this size reaches.
 struct Step {
   double size;
   double share;
@@ -109,7 +110,7 @@ double share_of(const std::array<Step, 5>& steps, double size) {
   return steps.back().share;
 }
 
-// Returns the share of the call's bytes that the busiest rank of a collective sends.
+// Returns the bytes that the busiest rank of a collective sends, divided by the bytes of the call.
 double sent_share(comm::CollectiveOp op, double ranks) {
   using enum comm::CollectiveOp;
   const double others = (ranks - 1) / ranks;
@@ -250,8 +251,8 @@ double collective_seconds(const Cluster& cluster, const comm::CollectiveCall& ca
   const double beside = std::ceil(double(ranks) / double(groups));
   double inside = sent_share(call.op, beside) * bytes / cluster.node.bandwidth;
   double outside = sent_share(call.op, double(groups)) * bytes / cluster.network.bandwidth;
-  // Outgoing traffic of a node is spread over the links of all its ranks; in an all-to-all each
-  // rank sends its own part.
+  // The links of all ranks of a node share its outgoing traffic. In an all-to-all, each rank sends
+  // its own data.
   if (!comm::is_all_to_all(call.op)) outside /= beside;
   return collective_latency(cluster, group) + std::max(inside, outside);
 }

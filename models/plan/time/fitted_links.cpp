@@ -37,7 +37,7 @@ FittedLink link_of(const Json& entry) {
                         .stride = entry["stride"].integer(),
                         .latency_s = entry["latency_us"].real() * kMicro,
                         .bandwidth = entry["gbytes_per_s"].real() * kGiga};
-  // Same limits as for the other figures of a cluster file (cluster.cpp), in the units of the file.
+  // Limits of figures in the units of the file; the same as in cluster.cpp.
   constexpr double kLeastFigure = 1e-6, kMostFigure = 1e9;
   if (link.ranks > 1 && link.stride > 0 && link.latency_s >= 0 &&
       link.latency_s <= kMostFigure * kMicro && link.bandwidth >= kLeastFigure * kGiga &&
@@ -50,7 +50,7 @@ FittedLink link_of(const Json& entry) {
       "1e-6 to 1e9");
 }
 
-// Returns the largest relative error of latency + bytes * of_byte.
+// Returns the largest relative error of the model "latency + bytes * of_byte".
 double worst_error(std::span<const MeasuredTime> times, double latency, double of_byte) {
   double worst = 0;
   for (const auto& [bytes, seconds] : times) {
@@ -66,8 +66,9 @@ std::span<const comm::CollectiveOp> fitted_ops() {
 }
 
 double fit(FittedLink& link, std::span<const MeasuredTime> times) {
-  // Least squares of (l + c x) / t - 1, with x the bytes, t the time, c seconds of a byte: with
-  // u = 1/t and v = x/t,  l sum(uu) + c sum(uv) = sum(u),  l sum(uv) + c sum(vv) = sum(v).
+  // Minimizes the sum of ((l + c x) / t - 1)^2 for latency l and seconds per byte c, given bytes x
+  // and times t. With u = 1 / t and v = x / t, the solution satisfies l sum(uu) + c sum(uv) =
+  // sum(u) and l sum(uv) + c sum(vv) = sum(v).
   double uu = 0, uv = 0, vv = 0, u_sum = 0, v_sum = 0;
   for (const auto& [bytes, seconds] : times) {
     const double u = 1 / seconds, v = bytes / seconds;
@@ -84,7 +85,7 @@ double fit(FittedLink& link, std::span<const MeasuredTime> times) {
     latency = 0;
     of_byte = v_sum / vv;
   }
-  // If all sizes or all times are equal, the fit is determined by rounding errors only.
+  // If all sizes or all times are equal, only rounding errors determine the fit.
   const bool has_sizes = determinant > kLeast * uu * vv;
   if (!has_sizes || !(of_byte * times.back().bytes > kLeast * times.back().seconds)) {
     throw ConfigError(cat("links: ", comm::op_name(link.op), " of ", link.axis,

@@ -39,8 +39,8 @@ Goodput best_goodput(const FailureModel& model) {
     throw ConfigError("goodput: the time of a save is 0 s, expected more than 0");
   }
   const double mean = model.between_failures_s, save = model.save_s / mean;
-  // x = 1 - exp(-(x + save)) has a single positive root. Newton's method decreases to it
-  // from x = 1, as the difference is convex.
+  // x = 1 - exp(-(x + save)) has one positive root. Newton's method decreases from x = 1 to this
+  // root, because the difference of the two sides is convex.
   double x = 1;
   for (int i = 0; i < 100; ++i) {
     const double rest = std::exp(-(x + save));

@@ -20,8 +20,9 @@ namespace shale::models {
 namespace {
 
 constexpr int kFewestRuns = 3, kMostRuns = 30;
-constexpr double kEnoughSeconds = 0.05;  // stop measuring a kernel after its runs took this long
-constexpr int kMostPlaces = 16;          // calls measured in place, at most, per kind of work
+// A kernel is not measured again when its runs have taken this many seconds.
+constexpr double kEnoughSeconds = 0.05;
+constexpr int kMostPlaces = 16;  // maximum calls of a kind of kernel that are measured in place
 constexpr std::string_view kHost = "host before a kernel";
 
 KernelKind kind_of(std::string_view slot) {
@@ -44,8 +45,8 @@ double median(std::vector<double> runs) {
   return runs[runs.size() / 2];
 }
 
-// Measures processor time for one thread; wall-clock time for several, which may wait for each
-// other.
+// Measures the processor time of one thread. Several threads may wait for each other, so their time
+// is wall-clock time.
 double seconds_of(const std::function<void()>& run, int threads) {
   const auto now = [threads] {
     timespec time{};
@@ -57,7 +58,7 @@ double seconds_of(const std::function<void()>& run, int threads) {
   return now() - start;
 }
 
-// Runs once before the measurement, so that memory is mapped.
+// Returns the median duration of several runs. Runs once before, so that memory is mapped.
 double seconds_at_once(const std::function<void()>& run, int threads) {
   run();
   std::vector<double> runs;
@@ -113,7 +114,7 @@ void KernelTimes::write(const std::string& path) const {
 }
 
 void KernelTimes::set_pass(Pass pass) {
-  if (!measures_) return;  // threads may share this object then
+  if (!measures_) return;  // several threads may share an object that does not measure
   pass_ = pass;
   if (pass == Pass::kInPlace) return;
   for (auto& [name, kind] : kinds_) {

@@ -12,15 +12,15 @@
 namespace shale::models {
 namespace {
 
-constexpr int64_t kSteps = 2;  // all optimizer states exist in the second step
+constexpr int64_t kSteps = 2;  // number of steps; from the second on, all optimizer states exist
 constexpr double kNever = std::numeric_limits<double>::max();
 
 double tagged(const TimedRank& rank, MemoryTag tag) {
   return double(rank.memory.device.by_tag[static_cast<size_t>(tag)]);
 }
 
-// Bytes that a rank holds besides its parameters, gradients, states and activations: workspace,
-// buffers, and memory that the allocator holds free.
+// Returns the bytes that a rank holds besides parameters, gradients, states and activations:
+// workspace, buffers, and free memory of the allocator.
 double rest(const TimedRank& rank) {
   double bytes = double(rank.memory.device.reserved);
   for (const MemoryTag tag : {MemoryTag::kParameter, MemoryTag::kGradient, MemoryTag::kOptimizer,
@@ -107,7 +107,7 @@ LayoutBound LayoutBounds::coarse(const RunConfig& layout) {
   const Key key{layout.tensor, layout.context, layout.expert, of.micro_batch, of.recompute};
   if (!knows(key)) rehearse_classes();
   Rehearsed least = rehearsed_.at(key);
-  if (!least.is_possible) return {};  // the dry run failed, perhaps only for its larger micro-batch
+  if (!least.is_possible) return {};  // the dry run failed; a smaller micro-batch may still fit
   for (Work* part : {&least.layer, &least.outside}) {
     part->micro_s *= double(layout.micro_batch) / double(of.micro_batch);
     part->activations = 0;
@@ -131,8 +131,8 @@ LayoutBounds::Rehearsed LayoutBounds::rehearse(const Key& key) const {
   const auto work = [&](const std::unique_ptr<Task>& task) -> Work {
     const TimedRank rank = planned(layout, *task, kSteps);
     const RankTime& time = rank.time;
-    // Context-parallel and expert-parallel ranks reduce gradients during backward. That time
-    // belongs to data parallelism.
+    // Excludes the time in which context-parallel and expert-parallel ranks reduce gradients during
+    // backward, because it belongs to data parallelism.
     const double data_s = time.slowed + time.exposed[size_t(comm::Lane::kData)];
     return {.micro_s = time.acting - data_s - time.exposed_host,
             .update_s = std::max(time.total - time.acting - data_s, 0.0),
@@ -161,7 +161,7 @@ TimedRank LayoutBounds::planned(RunConfig layout, Task& task, int64_t steps) con
   layout.pipeline_chunks = layout.zero = layout.shard_ranks = 0;
   if (layout.offload == OffloadKind::kParameters) layout.offload = OffloadKind::kOptimizer;
   const bool adds_statistics = optimizer_row(layout.optimizer).adds_statistics;
-  if (layout.expert > 1 && adds_statistics) layout.zero = 1;  // ZeRO is then required
+  if (layout.expert > 1 && adds_statistics) layout.zero = 1;  // this combination requires ZeRO
   const int model_ranks = layout.tensor * layout.context;
   const int data = layout.expert / std::gcd(layout.expert, model_ranks);
   layout.global_batch = layout.micro_batch * data;
@@ -215,9 +215,9 @@ double LayoutBounds::sharded(const RunConfig& layout, double bytes, int stage) c
   return bytes / (layout.zero >= stage ? most_shares(layout) : 1.0);
 }
 
-// Bounds memory by the mean over the pipeline stages, which the largest stage reaches. Leaves out
-// activations if there are several stages, and gradients with --zero 2 or 3, because they need not
-// exist at the peak.
+// Returns a lower bound of the memory of the largest pipeline stage: the mean over the stages.
+// Excludes what may not exist at the peak: activations if there are several stages, and gradients
+// with --zero 2 or 3.
 double LayoutBounds::least_bytes(const RunConfig& layout, const Work& all) const {
   double held = sharded(layout, all.states, 1);
   if (layout.offload != OffloadKind::kNone) held = 0;
@@ -226,8 +226,9 @@ double LayoutBounds::least_bytes(const RunConfig& layout, const Work& all) const
   return held / layout.pipeline + (layout.pipeline == 1 ? all.activations : 0);
 }
 
-// Rank r of p holds the activations of p - r micro-batches of its layers; with v chunks, those of
-// (v - 1) p + 2 (p - r - 1) + 1 micro-batches of a chunk.
+// Returns an estimate of the memory of the rank with the most. Without chunks, rank r of p pipeline
+// ranks holds the activations of p - r micro-batches for its layers. With v chunks, it holds those
+// of (v - 1) p + 2 (p - r - 1) + 1 micro-batches for one chunk's layers.
 double LayoutBounds::likely_bytes(const RunConfig& layout, const Rehearsed& of,
                                   const Split& split) const {
   const double p = layout.pipeline, chunks = std::max(1, layout.pipeline_chunks);
@@ -240,7 +241,8 @@ double LayoutBounds::likely_bytes(const RunConfig& layout, const Rehearsed& of,
     }
     return held;
   };
-  // ZeRO-2 and 3 hold the whole gradients of the running layer, ZeRO-3 also whole parameters.
+  // With ZeRO-2 and 3 a rank holds the whole gradients of the running layer, with ZeRO-3 also its
+  // whole parameters.
   double whole = of.outside.rest;
   if (layout.zero >= 2) whole += of.layer.gradients + of.outside.gradients;
   if (layout.zero == 3) whole += 2 * of.layer.parameters + of.outside.parameters;
@@ -262,10 +264,10 @@ double LayoutBounds::least_seconds(const RunConfig& layout, const Work& all,
                                    const Sharing& sharing) const {
   const double micros = double(micro_batches(layout, ranks_)), stages = layout.pipeline;
   const double shared = layout.zero > 0 ? most_shares(layout) : 1;
-  // A stage waits for its first micro-batch until all stages before it have run its forward, and
-  // they run its backward after this stage. If stage s takes t_s per micro-batch, a step takes at
-  // least t_0 + ... + t_(s-1) + m t_s for every s; the maximum of these is smallest if all t_s are
-  // equal. For stages with several chunks only the work counts.
+  // Stage s cannot start before all earlier stages have run forward of the first micro-batch, and
+  // they run its backward after stage s. If stage s takes t_s per micro-batch, a step of m
+  // micro-batches takes at least t_0 + ... + t_(s-1) + m t_s. The maximum over s is smallest if all
+  // t_s are equal. For stages with several chunks only the work counts.
   const double part = layout.pipeline_chunks > 1 || layout.pipeline == 1
                           ? 1 / stages
                           : 1 / (micros * (1 - std::pow(1 - 1 / micros, stages)));
@@ -273,8 +275,9 @@ double LayoutBounds::least_seconds(const RunConfig& layout, const Work& all,
   const bool offloads = layout.offload != OffloadKind::kNone;
   const double update = offloads ? 0 : all.update_s / stages / shared;
   const double computing = micros * all.micro_s * part + update;
-  // With ZeRO-0 and 1, reductions overlap only the last micro-batch and the update, all-gathers
-  // only the update and the first micro-batch. In pipelines both also overlap work of other stages.
+  // With ZeRO-0 and 1, reductions overlap only the last micro-batch and the update, and all-gathers
+  // only the update and the first micro-batch. In a pipeline they also overlap the work of other
+  // stages.
   const bool is_late = layout.zero <= 1 && layout.pipeline == 1;
   const auto waits = [&](double seconds) {
     return is_late ? std::max(seconds - all.micro_s - update, 0.0) : 0.0;
@@ -306,8 +309,8 @@ double LayoutBounds::likely_seconds(const RunConfig& layout, const Work& all,
     return computing + waits(sums) + waits(sharing.gathers) +
            machines_.cluster.overlap_tax * hidden;
   }
-  // The gather of the first layer, the reduction of the last layer, and gathers and reductions of
-  // parameters outside of layers overlap little.
+  // Little of the following overlaps: gathering the first layer, reducing the last layer, and
+  // communication of parameters outside of layers.
   const double exposed = traffic / micros * (1 / layers_ + (in_all_ - in_units_) / in_all_ / 2);
   return std::max(computing, traffic) +
          machines_.cluster.overlap_tax * std::min(computing, traffic) + exposed;
@@ -315,12 +318,12 @@ double LayoutBounds::likely_seconds(const RunConfig& layout, const Work& all,
 
 LayoutBounds::Sharing LayoutBounds::sharing_seconds(const RunConfig& layout,
                                                     const Work& all) const {
-  // A shard group has one rank of each tensor group. As a tensor group fits in a node, the shard
-  // group has ranks on every node up to its last one.
+  // A shard group has one rank of each tensor group. A tensor group fits in a node, so the shard
+  // group has ranks on every node up to the node of its last rank.
   const int64_t ranks = shard_ranks(layout);
   const int64_t last = (ranks - 1) * layout.tensor / machines_.cluster.devices_per_node;
   const GroupSpread group{.ranks = ranks, .nodes = last + 1};
-  // Expert parameters are sharded over fewer ranks: those that hold the same experts.
+  // Fewer ranks shard expert parameters: only those that hold the same experts.
   const GroupSpread of_experts = expert_group(layout);
   const double experts = layout.expert > 1 ? expert_share(layout) : 0;
   const double stages = layout.pipeline, micros = double(micro_batches(layout, ranks_));
@@ -352,7 +355,7 @@ LayoutBounds::Sharing LayoutBounds::sharing_seconds(const RunConfig& layout,
           .replicas = micros * further};
 }
 
-// The ranks that hold the same experts are `layout.expert` ranks apart.
+// Returns the group of the ranks that hold the same experts, which are `layout.expert` ranks apart.
 GroupSpread LayoutBounds::expert_group(const RunConfig& layout) const {
   const int64_t all = shard_ranks(layout) * layout.tensor, ranks = all / layout.expert;
   const int64_t of_node = machines_.cluster.devices_per_node;
@@ -366,7 +369,7 @@ double LayoutBounds::bandwidth_seconds(comm::CollectiveOp op, double bytes,
   const comm::CollectiveCall call{.op = op, .in = whole, .out = whole};
   double seconds = collective_seconds(machines_.cluster, call, group) -
                    collective_latency(machines_.cluster, group);
-  // Uses the measurement of a group with as many ranks, if there is one.
+  // Lowers the bound if a group with as many ranks was measured to be faster.
   for (const FittedLink& link : machines_.cluster.links) {
     if (link.op != op || link.ranks != group.ranks) continue;
     seconds = std::min(seconds, bytes / link.bandwidth);

@@ -12,8 +12,8 @@
 namespace shale::models {
 namespace {
 
-// Options that the search chooses; of these, the user may set --micro-batch, --global-batch and
-// --recompute.
+// Options that the search sets. The user may set --micro-batch, --global-batch and --recompute, but
+// no other one of them.
 constexpr std::array kChosen{"tensor",          "context",   "expert",      "pipeline",
                              "pipeline-chunks", "zero",      "shard-ranks", "offload",
                              "micro-batch",     "recompute", "global-batch"};
@@ -54,7 +54,8 @@ std::string layout_options(const TrainConfig& config, const ConfigSpec& given,
   std::string text;
   for (const auto& [name, value] : names.values()) {
     const bool is_chosen = std::ranges::find(kChosen, name) != kChosen.end();
-    if (!given.was_set(name) && (!is_chosen || value == "0")) continue;  // 0 is the same as not set
+    // 0 means that the option is not set
+    if (!given.was_set(name) && (!is_chosen || value == "0")) continue;
     std::string key = name;
     std::ranges::replace(key, '-', '_');
     text += cat(text.empty() ? "{\n  " : ",\n  ", json_quote(key), ": ", value);

@@ -8,7 +8,8 @@
 
 namespace shale::models {
 
-// Calls resolve() for a run whose layout is searched: its batch need not fit the current layout.
+// Calls resolve() for a run whose layout is to be searched. Its global batch need not suit the
+// present layout.
 void resolve_for_search(TrainConfig& config, int ranks);
 
 // Throws ConfigError if the user has set an option that the layout search chooses. --micro-batch
@@ -19,8 +20,8 @@ void check_free(const ConfigSpec& spec);
 // the data.
 TrainConfig without_data(TrainConfig config);
 
-// Returns the layout's options and the options of `given` that the user has set, as text of a file
-// for train_lm --config. config: the run whose layout was searched.
+// Returns text for a file of train_lm --config: the options of the layout, and the options in
+// `given` that the user has set. config: the run whose layout was searched.
 std::string layout_options(const TrainConfig& config, const ConfigSpec& given,
                            const PlannedLayout& layout);
 

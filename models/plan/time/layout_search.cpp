@@ -25,13 +25,13 @@ struct OffloadChoice {
 constexpr std::array<OffloadChoice, 3> kOffloads{{{OffloadKind::kNone, "none"},
                                                   {OffloadKind::kOptimizer, "optimizer"},
                                                   {OffloadKind::kParameters, "params"}}};
-constexpr double kLast = 1e9;  // expected time in seconds that sorts a layout last
-constexpr size_t kWave = 8;    // plans made between two updates of the expected times
+constexpr double kLast = 1e9;  // expected time in seconds of layouts to plan last
+constexpr size_t kWave = 8;    // number of plans between two updates of the expected times
 
 struct Candidate {
   RunConfig config;
   LayoutBound bound;
-  bool is_fine = false;  // true: a fine bound; false: a coarse bound
+  bool is_fine = false;  // true: `bound` is a fine bound; false: a coarse bound
 };
 
 std::vector<int> divisors(int64_t of, int64_t most) {
@@ -103,7 +103,7 @@ class Search {
       for (Candidate& candidate : candidates_) candidate.bound = bounds_.coarse(candidate.config);
     }
     for (size_t i = 0; i < candidates_.size(); ++i) enqueue(i);
-    // Waves make the result independent of thread timing.
+    // Results are used after a whole wave, so they do not depend on the timing of threads.
     for (Wave wave = next_wave(); !wave.empty(); wave = next_wave()) {
       run(wave);
       if (options_.progress != nullptr) options_.progress(found_);
@@ -152,7 +152,7 @@ class Search {
     }
   }
 
-  // `samples`: number of samples of one rank in one step.
+  // samples: number of samples per data-parallel rank in a step.
   void add_batches(RunConfig config, int64_t samples) {
     const int64_t given = start_.micro_batch;
     const std::vector<int> sizes = options_.keep_micro_batch
@@ -171,7 +171,8 @@ class Search {
     }
   }
 
-  // Chunks per pipeline rank: powers of two, and as many as there are pieces.
+  // Returns numbers of chunks per pipeline rank: powers of two, and the largest number for which
+  // every chunk has a piece.
   std::vector<int> chunks_of(int pipeline) const {
     if (pipeline == 1) return {1};
     const int most = int(pieces_.size()) / pipeline;
@@ -184,7 +185,7 @@ class Search {
   void add(RunConfig config) {
     try {
       resolve(config, ranks_);
-    } catch (const ConfigError& error) {  // train_lm does not accept it
+    } catch (const ConfigError& error) {  // train_lm rejects this layout
       if (found_.refusal.empty()) found_.refusal = error.what();
       return;
     }
@@ -192,26 +193,30 @@ class Search {
     candidates_.push_back({.config = std::move(config)});
   }
 
-  // Work that runs concurrently: dry runs for bounds, and plans.
+  // Dry runs for bounds, and plans, which run at the same time.
   struct Wave {
     std::vector<LayoutBounds::Key> keys;
     std::vector<const Candidate*> plans;
-    std::vector<size_t> waiting;  // candidates that need these dry runs
+    std::vector<size_t> waiting;  // candidates whose fine bound needs the dry runs of `keys`
     bool empty() const { return keys.empty() && plans.empty(); }
     size_t size() const { return keys.size() + plans.size(); }
   };
 
-  // Plan of a layout, or the error with which the run's own parts refuse it.
+  // Plan of a layout, or the error with which a part of the run rejects the layout.
   struct Outcome {
     std::optional<PlannedLayout> layout = {};
     std::string refusal = {};
   };
 
-  // Order of evaluation. First the best layouts of usual kinds, one each. Layouts that probably do
-  // not fit the device come last, so that a search that ends early has found one that fits; until
-  // one is found, the smallest layouts come first. All others are sorted by expected time: the
-  // estimate times the ratio of plan to estimate, from plans with the same number of ranks along
-  // each axis, ZeRO stage and offload, or else the best ratio of all. Only bounds exclude layouts.
+  // expected() determines the order in which layouts are planned, but excludes none:
+  // - first the best layout of each usual kind
+  // - then all others, by expected time
+  // - last those that probably do not fit the device, so that a search that ends early has found a
+  //   layout that fits; until one is found, the smallest come first
+  //
+  // The expected time is the estimate times the ratio of planned to estimated time. This ratio is
+  // the least among plans with the same Ratio key (axis sizes, ZeRO stage and offload) or, without
+  // such a plan, among all plans.
   using Ratio = std::tuple<int, int, int, int, int, OffloadKind>;
   static Ratio ratio_of(const RunConfig& config) {
     return {config.tensor,   config.context, config.expert,
@@ -228,9 +233,9 @@ class Search {
                ? seconds - kLast
                : seconds;
   }
-  // Layouts that most published runs use: ZeRO-3 alone, and pipelines with ZeRO-1, with and without
-  // a node's tensor parallelism, and with and without expert parallelism for MoE models; with no or
-  // selective recomputation.
+  // Returns true for layouts that most published runs use, with no or selective recomputation:
+  // ZeRO-3 alone; pipelines with ZeRO-1, with or without tensor parallelism within a node. MoE
+  // models may have expert parallelism in addition.
   bool is_usual(const RunConfig& config) const {
     const bool has_pipeline = config.pipeline > 1;
     return config.context == 1 && config.shard_ranks == 0 && config.offload == OffloadKind::kNone &&
@@ -242,8 +247,8 @@ class Search {
   static Kind kind_of(const RunConfig& config) {
     return {config.tensor > 1, config.pipeline > 1, config.expert > 1, config.recompute};
   }
-  // Estimated memory, plus the least excess over the estimate among plans with the same
-  // activations.
+  // Returns the estimated memory, corrected by the least difference between planned and estimated
+  // memory among plans with the same activations.
   double likely_bytes(const Candidate& candidate) const {
     const auto found = least_excess_.find(LayoutBounds::key_of(candidate.config));
     return candidate.bound.likely_bytes + (found == least_excess_.end() ? 0 : found->second);
@@ -253,16 +258,16 @@ class Search {
   }
   void enqueue(size_t index) { queue_.emplace(expected(candidates_[index]), index); }
 
-  // Takes the candidates with the least expected time. Candidates that may be among the best by
-  // their coarse bound get a fine bound, and are planned if they still may be. Returns an empty
-  // wave once as many layouts as allowed are planned.
+  // Takes candidates with the least expected time from the queue. A candidate whose coarse bound
+  // allows it to be among the best gets a fine bound. If this bound allows it too, the candidate is
+  // planned. Returns an empty wave when as many layouts are planned as options allow.
   Wave next_wave() {
     Wave wave;
     const auto nodes = options_.most_nodes == 0 ? kWave : size_t(options_.most_nodes - nodes_);
     while (!queue_.empty() && wave.size() < kWave && wave.plans.size() < nodes) {
       const auto [before, index] = queue_.extract(queue_.begin()).value();
       Candidate& candidate = candidates_[index];
-      if (expected(candidate) > before) {  // later plans raised the expectation
+      if (expected(candidate) > before) {  // later plans have raised its expected time
         enqueue(index);
         continue;
       }
@@ -309,7 +314,7 @@ class Search {
       keep(std::move(planned[i]));
     }
     for (const size_t i : wave.waiting) enqueue(i);
-    if (found_none && !found_.best.empty()) {  // a found layout changes the order
+    if (found_none && !found_.best.empty()) {  // the first found layout changes the order
       for (const auto& [before, index] : std::exchange(queue_, {})) enqueue(index);
     }
   }
@@ -388,16 +393,18 @@ class Search {
   RunConfig start_;
   const std::unique_ptr<Task> task_;
   const std::vector<nn::Piece> pieces_;
-  const int64_t experts_;  // experts of an MoE model; 1: not an MoE model
-  const bool knows_host_;  // true: plans include the time of --offload (a CPU is its own host)
+  const int64_t experts_;  // number of experts; 1: not an MoE model
+  // Plans include the time of --offload; always true on a CPU, its own host.
+  const bool knows_host_;
   LayoutBounds bounds_;
   std::vector<Candidate> candidates_;
-  std::set<std::pair<double, size_t>> queue_;  // sorted by expected time; indices of candidates
-  std::map<Ratio, double> ratios_;  // by axis sizes, least ratio of planned time to estimate
+  std::set<std::pair<double, size_t>> queue_;  // expected time, and index of the candidate
+  // Least planned time / estimated time, by axis sizes, ZeRO stage and offload.
+  std::map<Ratio, double> ratios_;
   double least_ratio_ = 1;
-  std::set<Kind> tried_;                              // usual kinds with a plan
-  int64_t nodes_ = 0;                                 // layouts whose plan was tried
-  std::map<LayoutBounds::Key, double> least_excess_;  // least excess over the estimate, in bytes
+  std::set<Kind> tried_;  // usual kinds that have a plan
+  int64_t nodes_ = 0;     // number of layouts planned, also without success
+  std::map<LayoutBounds::Key, double> least_excess_;  // least planned minus estimated bytes
   FoundLayouts found_;
 };
 

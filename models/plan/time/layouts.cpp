@@ -10,10 +10,10 @@
 namespace shale::models {
 namespace {
 
-// Maximum number of pipeline stages to plan: each stage of each layout needs a separate plan.
+// Maximum number of pipeline stages to plan, because each stage of each layout needs its own plan.
 constexpr int kMostStages = 16;
 
-// Value of an option, as number and as text; an empty text is the default, which the flags omit.
+// Value of an option as number and as text. An empty text means the default, so no flag is given.
 struct Choice {
   std::string text;
   std::function<void(RunConfig&)> set;
@@ -59,7 +59,7 @@ std::vector<Axis> axes_of(int ranks) {
   return axes;
 }
 
-// One combination, with the flags that differ from their defaults.
+// Combination of options, with the flags that differ from their defaults.
 struct Combination {
   RunConfig config;
   std::string flags;
@@ -114,7 +114,7 @@ std::vector<PlannedLayout> plan_layouts(const RunConfig& config, const MakeTask&
     try {
       layouts.push_back(plan_combination(combination, make_task, ranks));
     } catch (const ConfigError&) {
-      // The model has fewer pieces than stages, which is detected only when it is split.
+      // The model has fewer pieces than stages. Only splitting the model detects that.
     }
   }
   std::ranges::stable_sort(layouts, [](const PlannedLayout& a, const PlannedLayout& b) {

@@ -10,20 +10,20 @@
 
 namespace shale::models {
 
-// A layout of a run over its ranks, and the needs of its most loaded rank.
+// Layout of a run over its ranks, and what its most loaded rank needs.
 struct PlannedLayout {
-  std::string flags;       // options that differ from their defaults: "--zero 2 --pipeline 4"
+  std::string flags;       // flags that differ from their defaults, e.g. "--zero 2 --pipeline 4"
   MemoryPeak device;       // peak memory of the most loaded rank
-  int64_t host_bytes = 0;  // offloaded bytes of that rank, in host memory
-  std::optional<PlannedStep> step = {};  // only search_layouts() sets it
+  int64_t host_bytes = 0;  // bytes that this rank offloads to host memory
+  std::optional<PlannedStep> step = {};  // set only by search_layouts()
   RunConfig config = {};                 // resolved config of the layout
 };
 
 // Plans every combination of --zero, --pipeline (up to 16 stages), --recompute and --offload that
-// train_lm accepts on `ranks` ranks, at the run's micro-batch and global batch: the first rank of
-// each stage. Sorted by decreasing memory. `config` is resolved, with `threads` set; its own values
-// of these flags and its device memory budget are ignored. make_task: makes the run's task; one
-// plan uses one task.
+// train_lm accepts on `ranks` ranks, at the run's micro-batch and global batch. Plans the first
+// rank of each stage. The result is sorted by decreasing memory. `config` is resolved, with
+// `threads` set. Its own values of these flags, and its limit of device memory, are ignored.
+// make_task: makes the run's task; each plan uses one task.
 std::vector<PlannedLayout> plan_layouts(const RunConfig& config, const MakeTask& make_task,
                                         int ranks);
 

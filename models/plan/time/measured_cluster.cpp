@@ -17,13 +17,13 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int64_t kLong = 4 << 20, kShort = 8;  // bytes of an all-reduce
+constexpr int64_t kLong = 4 << 20, kShort = 8;  // bytes of the two measured all-reduces
 constexpr int64_t kCopied = 32 << 20;
 constexpr int kRuns = 6;
-constexpr double kUsable = 0.9;  // share of a node's memory that ranks can use
+constexpr double kUsable = 0.9;  // fraction of a node's memory that ranks can use
 
-// Runs `run` on all ranks kRuns times, after a warm-up run. Returns the shortest of the slowest
-// rank's times.
+// Runs `run` kRuns times on all ranks, after a warm-up run. A run takes as long as on the slowest
+// rank. Returns the time of the fastest run.
 template <typename Run>
 double seconds_of(comm::ProcessGroup& group, const Run& run) {
   run();
@@ -46,10 +46,10 @@ double all_reduce_seconds(comm::ProcessGroup& group, int64_t bytes) {
   });
 }
 
-// Measures all-reduces between `ends` nodes or ranks, each of which sends the data of `beside`
-// ranks, and inverts the model of collective_seconds().
+// Measures all-reduces among `ends` nodes or ranks, where each end sends the data of `beside`
+// ranks. Returns the link for which collective_seconds() gives the measured times.
 ClusterLink link_of(comm::ProcessGroup& group, int64_t ends, int64_t beside) {
-  if (ends == 1) return {.bandwidth = 1e12, .latency_s = 0};  // nothing is sent
+  if (ends == 1) return {.bandwidth = 1e12, .latency_s = 0};  // there is no communication
   const double least = all_reduce_seconds(group, kShort);
   const double most = std::max(all_reduce_seconds(group, kLong) - least, 1e-9);
   const double sent = 2 * double(ends - 1) / double(ends) * double(kLong) / double(beside);
@@ -94,7 +94,7 @@ Cluster measured_cluster(comm::World& world, int threads) {
   cluster.node = link_of(*node, beside, 1);
   const int64_t nodes = world.size() / beside;
   cluster.network = nodes > 1 ? link_of(*group, nodes, beside) : cluster.node;
-  // Makes all ranks use the same figures.
+  // Gives all ranks the same figures: those of the slowest rank.
   double links[] = {-cluster.node.bandwidth, cluster.node.latency_s, -cluster.network.bandwidth,
                     cluster.network.latency_s};
   group->all_reduce_max(make_view(links, {4}), {.tag = "cluster"});

@@ -10,15 +10,15 @@ struct PlanMachines {
   const Cluster& cluster;
   KernelTimes& kernels;
   bool lists_memory = true;  // fill in PlannedRank::at_peak, which takes time
-  size_t threads = kPlanThreads;  // number of stages planned at a time
+  size_t threads = kPlanThreads;  // number of stages that are planned at the same time
 };
 
 struct TimedRank : PlannedRank {
-  RankTime time;  // mean over the kinds of steps, by the rank's simulated clock
+  RankTime time;  // by the rank's simulated clock; mean over the kinds of steps
 };
 
-// Runs plan_rank() with a StepClock. Also throws ConfigError if the run offloads and the cluster
-// does not specify the host's speed.
+// Runs plan_rank() with a StepClock. Throws what plan_rank() throws; also ConfigError if the run
+// offloads and the cluster file has no speed of the host.
 TimedRank plan_time(const RunConfig& config, Task& task, int rank, int ranks,
                     const PlanMachines& machines);
 

@@ -16,11 +16,11 @@ namespace shale::models {
 namespace {
 
 struct StepWaits {
-  double seconds = 0;  // duration of the actions, waits included
+  double seconds = 0;  // duration of the pipeline's actions, with waits
   double bubble = 0;
 };
 
-// Simulates the pipeline with the times of the stages' own clocks.
+// Simulates the pipeline. Each stage's actions take the times that its own clock measured.
 StepWaits pipeline_waits(const RunConfig& config, std::span<const TimedRank> stages, int ranks) {
   const DataRanks data = data_ranks(config, parallel_layout(config, ranks), 0);
   const comm::Schedule schedule =
@@ -40,15 +40,16 @@ StepWaits pipeline_waits(const RunConfig& config, std::span<const TimedRank> sta
   return {.seconds = makespan, .bubble = makespan - most};
 }
 
-// A part of a step's time, with its JSON key and its name in text.
+// Part of a step's time: JSON key, and name in text.
 struct Part {
   const char* key;  // ends with "_s"
   const char* words;
   double seconds;
-  std::string known;  // basis of the time
+  std::string known;  // text that says how the time was found
 };
 
-// Describes the share of a part that is known better than from data sheets.
+// Describes how much of a part's time is measured or fitted, i.e. better known than from data
+// sheets.
 std::string known(double seconds, double better, Basis basis) {
   const auto percent = int(100 * better / std::max(seconds, 1e-30) + 0.5);
   if (percent == 0) return basis_name(Basis::kExtrapolated);
@@ -122,7 +123,8 @@ PlannedStep planned_step(const RunConfig& config, const SampleUnit& unit, const 
     step.bubble = waits.bubble;
     step.seconds += waits.bubble;
   }
-  // Time of waiting for other stages is divided over the bases in the same way as the own work.
+  // Divides the time of waiting for other stages over the bases in the same ratio as the rank's own
+  // work.
   for (size_t i = 0; i < kBases; ++i) step.by_basis[i] = time.by_basis[i] / time.total;
   step.items = double(config.global_batch) * double(unit.items_per_sample);
   step.flops = step.items * unit.flops_per_item;

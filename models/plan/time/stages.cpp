@@ -10,12 +10,13 @@
 namespace shale::models {
 namespace {
 
-constexpr int64_t kFewMicroBatches = 3;  // further ones take the time of the middle one
-constexpr int64_t kFewSteps = 2;         // all optimizer states exist in the second step
+// Number of micro-batches; further ones take as long as the middle one.
+constexpr int64_t kFewMicroBatches = 3;
+constexpr int64_t kFewSteps = 2;  // number of steps; from the second on, all optimizer states exist
 
-// Returns a key of the placement of the stage whose first rank is `rank`: stages with equal keys
-// have equal links. If stages and replicas are aligned with nodes, the key says only whether the
-// neighbour stages are in the same node.
+// Returns a key for the location of the stage that starts with `rank`. Stages with equal keys have
+// equal links. If stages and replicas are aligned with nodes, the key only says whether the next
+// and the previous stage are in the same node.
 std::vector<double> place_of_stage(const RunConfig& config, int ranks, int of_node, int rank) {
   const comm::ParallelSizes sizes = parallel_sizes(config, ranks);
   const int of_stage = sizes.shard * sizes.context * sizes.tensor;
@@ -27,9 +28,9 @@ std::vector<double> place_of_stage(const RunConfig& config, int ranks, int of_no
           rank < of_stage ? 0.0 : is_beside(rank - of_stage)};
 }
 
-// Appends a stage's work to its key: by chunk, the costs of its pieces and whether it has the
-// model's first and last piece; with zbv also the stage, as stages hold unequal numbers of
-// activations.
+// Appends a stage's work to its key: for each chunk, the costs of its pieces, and whether it has
+// the model's first or last piece. In the schedule zbv, stages hold different numbers of
+// activations, so the key also has the stage.
 void add_work(std::vector<double>& key, const std::vector<nn::Piece>& pieces,
               const comm::StagePlan& plan, int stage) {
   if (plan.placement().returns) key.push_back(stage);
@@ -74,8 +75,8 @@ std::vector<TimedRank> plan_stages(const RunConfig& config, const MakeTask& make
   const RunConfig shorter = shortened(config, ranks, measures);
   const int64_t all = micro_batches(config, ranks), few = micro_batches(shorter, ranks);
   const std::vector<int> firsts = first_ranks_of_stages(config, ranks);
-  std::vector<size_t> kind_of(firsts.size());  // by stage, index in `kinds`
-  std::vector<int> kinds{firsts.front()};      // ranks to plan
+  std::vector<size_t> kind_of(firsts.size());  // index in `kinds` of each stage's kind
+  std::vector<int> kinds{firsts.front()};      // first rank of each kind of stage
   if (firsts.size() > 1) {
     const std::vector<nn::Piece> pieces = make_task()->pieces();
     const comm::StagePlan plan = comm::make_stage_plan(pieces, pipeline_schedule(shorter, few));

@@ -14,7 +14,8 @@ bool is_product(std::string_view slot) {
   return slot == "gemm" || slot == "fp8_gemm";
 }
 
-// True for slots between tensor-parallel layers, whose rows tensor ranks can divide.
+// Returns true for kernels between tensor-parallel layers, whose rows the tensor ranks can divide
+// among them.
 bool is_of_rows(std::string_view slot) {
   return slot.starts_with("layer_norm") || slot.starts_with("rms_norm") || slot == "dropout";
 }
@@ -84,7 +85,7 @@ RankTime with_micro_batches(RankTime time, int64_t from, int64_t to) {
 void StepClock::begin_step(int64_t micro_batches) {
   micro_batches_ = micro_batches;
   forwards_ = 0;
-  host_now_ = std::max(host_now_, began_);  // the host is at most one step ahead
+  host_now_ = std::max(host_now_, began_);  // the host is at most one step ahead of the device
   began_ = now_;
   left_kernel_.reset();
   time_ = {};
@@ -117,7 +118,7 @@ TimeParts StepClock::reading() const {
   return parts;
 }
 
-// Advances the clock by `seconds` of kernels, plus their slowdown by concurrent collectives.
+// Advances the clock by the time of kernels, plus their slowdown by concurrent collectives.
 void StepClock::advance(double seconds) {
   const double busy_until = *std::max_element(free_.begin(), free_.end());
   const double beside = std::clamp(busy_until - now_, 0.0, seconds);
@@ -199,8 +200,9 @@ void StepClock::wait_until(double time, comm::Lane lane) {
   wait(seconds, lane);
 }
 
-// The first piece of a GEMM's input, and the last piece of its output, overlap nothing; all other
-// pieces overlap the next GEMM, or the last one. Returns the time to wait now.
+// Accounts for a collective that is split into pieces. The first piece of a GEMM's input, and the
+// last piece of its output, overlap nothing. All other pieces overlap this GEMM, which is the next
+// one for a gather and the previous one for a reduce-scatter. Returns the time to wait now.
 double StepClock::beside_products(double seconds) {
   const double first = seconds / pieces_, others = seconds - first;
   if (op_ != comm::CollectiveOp::kReduceScatterSum) {
@@ -212,7 +214,7 @@ double StepClock::beside_products(double seconds) {
   return seconds - hidden;
 }
 
-// Waits for the part of the exchange that no GEMM hides.
+// Waits for the part of the last exchange that no GEMM has hidden.
 void StepClock::end_exchange() {
   wait(std::exchange(left_, 0), comm::Lane::kModel);
 }
@@ -232,10 +234,12 @@ void StepClock::wait_for_host(double time) {
   now_ += waited;
 }
 
-// Host kernels run at memory bandwidth. On a CPU run, the device is the host.
+// Adds the time of a kernel on the host, which runs at memory bandwidth. On a CPU, the device is
+// the host.
 void StepClock::around_on_host(const kernels::SlotCall& call) {
   if (!cluster_.is_gpu) return around(call);
-  const bool is_known = host_rates_.memory > 0;  // without offload, transfers are small: ignored
+  // The bandwidth is unknown only without offload. Such kernels are then small.
+  const bool is_known = host_rates_.memory > 0;
   const double seconds = is_known ? described(call).cost.bytes() / host_rates_.memory : 0;
   time_.on_host += seconds;
   host_now() += seconds;
@@ -244,7 +248,8 @@ void StepClock::around_on_host(const kernels::SlotCall& call) {
 
 double StepClock::copy_seconds(Way way, size_t bytes) const {
   if (way == Way::kInside) return times_.of_copy(bytes).seconds;
-  const bool is_known = host_rates_.copies > 0;  // without offload, transfers are small: ignored
+  // The bandwidth is unknown only without offload. Copies are then small.
+  const bool is_known = host_rates_.copies > 0;
   return cluster_.launch_s + (is_known ? double(bytes) / host_rates_.copies : 0);
 }
 
@@ -252,7 +257,8 @@ void StepClock::copies(Way way, size_t bytes, void* stream) {
   if (stream == compute_stream_) {
     run_for("copy", way == Way::kInside ? times_.of_copy(bytes)
                                         : KernelTime{.seconds = copy_seconds(way, bytes)});
-    if (left_kernel_) left_kernel_ = thread_seconds();  // the copy is not host time between kernels
+    // So that the copy does not count as host time.
+    if (left_kernel_) left_kernel_ = thread_seconds();
     return;
   }
   const double seconds = copy_seconds(way, bytes);
@@ -297,7 +303,7 @@ void StepClock::begins(StepPhase phase) {
   if (is_in_pipeline_) {
     if (is_of_micro_batch(phase)) at_begin_ = reading();
   } else if (phase == StepPhase::kForward) {
-    // A micro-batch lasts from its forward to the next forward.
+    // A micro-batch lasts from its forward to the forward of the next one.
     ++forwards_;
     const TimeParts now = reading();
     if (forwards_ == micro_batches_ && forwards_ > 1) time_.middle.add(at_begin_, now, 1);

@@ -10,53 +10,58 @@
 
 namespace shale::models {
 
-// Breakdown of the time of a rank that waits for no other rank, in seconds.
+// Time of a rank by its causes, in seconds, if the rank waits for no other rank.
 struct TimeParts {
   double total = 0;
-  std::map<std::string, double> kernels;       // seconds by slot
-  std::map<std::string, double> measured;      // part of `kernels` with measured times
-  std::array<double, comm::kLanes> exposed{};  // waiting for collectives, by lane
-  std::array<double, comm::kLanes> fitted{};   // part of `exposed` with fitted times
-  std::array<double, kBases> by_basis{};       // seconds of kernels and `exposed`, by basis
+  std::map<std::string, double> kernels;       // seconds by the kernel's slot
+  std::map<std::string, double> measured;      // measured seconds in `kernels`
+  std::array<double, comm::kLanes> exposed{};  // waits for collectives, by lane
+  std::array<double, comm::kLanes> fitted{};   // seconds in `exposed` with fitted times
+  // Seconds in `kernels` and `exposed` by how they were found.
+  std::array<double, kBases> by_basis{};
   double host = 0;                             // host time before kernel launches
   double slowed = 0;                           // slowdown of kernels by concurrent collectives
   double exposed_host = 0;  // device waiting for copies from the host, or for the host's work
-  // Offload, concurrent with the device: copies in each direction, and kernels on the host.
+  // Time of offloading, concurrent with the device: copies in each direction, and kernels on the
+  // host.
   double to_host = 0, from_host = 0, on_host = 0;
 
-  // Adds `times` times the difference between two readings.
+  // Adds the difference between the readings `from` and `to`, multiplied by `times`.
   void add(const TimeParts& from, const TimeParts& to, double times);
 };
 
 // Time of one step of a rank.
 struct RankTime : TimeParts {
   double acting = 0;  // part of `total` spent in forward and backward
-  // Pipelines: time per micro-batch by chunk, and time of a message to the next stage.
+  // In pipelines: time per micro-batch of each chunk, and time of a message to the next stage.
   std::map<int, comm::StageTimes> chunks;
   double message = 0;
-  // Time of the last but one micro-batch, if there are at least three: what one more micro-batch
-  // between the first and the last would add.
+  // Time of the last but one micro-batch, if there are at least three. It is the time that one more
+  // micro-batch between the first and the last would add.
   TimeParts middle;
   std::map<int, comm::StageTimes> middle_chunks;
 
-  // Adds `share` times `other`; chunks and messages are replaced.
+  // Adds `other` multiplied by `share`, but replaces chunks and messages.
   void add_share(const RankTime& other, double share);
 };
 
-// Returns the time of a step of `to` micro-batches, given that of an equal step of `from`.
+// Returns the time of a step with `to` micro-batches, given `time`, that of the same step with
+// `from` micro-batches.
 RankTime with_micro_batches(RankTime time, int64_t from, int64_t to);
 
-// Simulated clock of a planned rank. The rank reports each kernel and collective in issue order;
-// the clock says when it would run. There is one stream of kernels. Collectives run concurrently,
-// those of a lane one after another, and slow kernels down (Cluster::overlap_tax). Host time
-// between kernels is zero unless kernels are measured: then it is the time that the dry run itself
-// spends between them, as its tape, allocator and modules are the run's. The host of a GPU also
-// runs kernels: on the thread that launches the device's work, and on the thread that steps the
-// offloaded optimizer. Copies on other streams than the compute stream overlap both; copies of one
-// stream run one after another.
+// Simulated clock of a planned rank. The rank reports each kernel and collective in issue order,
+// and the clock determines when it would run:
+// - Kernels run in one stream. Collectives run concurrently with kernels and slow them down
+//   (Cluster::overlap_tax). Collectives of a lane run one after another.
+// - Host time between kernels is zero unless kernels are measured. Then it is the time that the dry
+//   run itself spends between kernels, because it has the tape, allocator and modules of the run.
+// - The host of a GPU runs kernels on two threads: the thread that launches the device's kernels,
+//   and the thread that steps the offloaded optimizer.
+// - Copies of a stream run one after another. Copies of streams other than the compute stream
+//   overlap the kernels of device and host.
 class StepClock final : public RehearsalClock {
  public:
-  // `ranks`: number of ranks of the run. The ranks of a node share its host.
+  // ranks: number of ranks of the run. The ranks of a node share its host.
   StepClock(const Cluster& cluster, KernelTimes& times, int64_t ranks = 1)
       : cluster_(cluster), times_(times), host_rates_(host_rates(cluster, ranks)) {}
 
@@ -114,7 +119,7 @@ class StepClock final : public RehearsalClock {
   void add_host(int threads);
   void wait_for_host(double time);
   void advance(double seconds);
-  void slow(double beside);  // adds the slowdown by a collective that overlaps for `beside` seconds
+  void slow(double beside);  // adds the slowdown by a collective during `beside` seconds
   void wait(double seconds, comm::Lane lane);
   double beside_products(double seconds);
   void end_exchange();
@@ -125,31 +130,32 @@ class StepClock final : public RehearsalClock {
   const HostRates host_rates_;
   HostObserver host_observer_{*this};
   std::map<comm::Members, GroupSpread> spreads_;
-  std::array<Basis, comm::kLanes> basis_{};  // basis of the last operation in each lane
+  std::array<Basis, comm::kLanes> basis_{};  // how the time of each lane's last operation was found
   double now_ = 0, began_ = 0;
-  std::array<double, comm::kLanes> free_{};  // by lane: time when all queued work is done
+  std::array<double, comm::kLanes> free_{};  // time at which each lane has done all queued work
   Pass pass_ = Pass::kAtOnce;
-  // Pass kInPlace: processor time of this thread at the end of the last kernel, accumulated time
-  // between kernels, number of those intervals, and threads of the last kernel.
+  // State of the pass kInPlace: processor time of this thread at the end of the last kernel, total
+  // time between kernels, number of intervals between kernels, threads of the last kernel.
   std::optional<double> left_kernel_;
   double between_ = 0;
   int64_t calls_ = 0;
   int threads_ = 1;
   void* compute_stream_ = nullptr;
-  std::map<void*, double> streams_;  // by stream: time when all queued work is done
-  // Times of the host's two threads: the launching one, and the one that steps offloaded shards.
+  std::map<void*, double> streams_;  // time at which each stream has done all queued work
+  // Times of the host's two threads: the one that launches kernels, and the one that steps
+  // offloaded shards.
   double host_now_ = 0, stepper_now_ = 0;
   bool is_stepping_ = false;
-  std::map<size_t, double> stepped_;  // end of the optimizer step, by shard
-  // For exchanges in pieces: the time of the last exchange that no GEMM has hidden yet, and the
-  // time of the last GEMM that can still hide an exchange.
+  std::map<size_t, double> stepped_;  // time at which each shard's optimizer step ends
+  // For exchanges in pieces: duration of the last exchange that no GEMM has hidden yet; duration of
+  // the last GEMM that can still hide an exchange.
   double left_ = 0, product_ = 0;
   comm::CollectiveOp op_ = comm::CollectiveOp::kBarrier;
   double pieces_ = 1;
   comm::Action action_;
   bool is_in_pipeline_ = false;
   double action_began_ = 0;
-  TimeParts at_begin_;  // reading at the begin of an action or a micro-batch
+  TimeParts at_begin_;  // reading at the beginning of an action or a micro-batch
   int64_t micro_batches_ = 0, forwards_ = 0;
   std::map<int, ChunkSums> chunks_;
   RankTime time_;  // time of the current step

@@ -15,8 +15,9 @@
 namespace shale::models {
 namespace {
 
-// Open MPI's daemon checks that its remote shell exists, although it starts no other daemon. The
-// head's folder is not on the node, so the daemon gets a program that is everywhere.
+// Replaces the agent's path in an argument of Open MPI's daemon by a program that exists on every
+// node. The daemon checks that its remote shell exists, although it does not use it, and the head's
+// folder is not on the node.
 std::string for_node(std::string argument, const std::string& agent) {
   constexpr std::string_view kAnyProgram = "/bin/sh";
   for (size_t at = 0; (at = argument.find(agent, at)) != argument.npos;) {
@@ -27,11 +28,12 @@ std::string for_node(std::string argument, const std::string& agent) {
 
 }  // namespace
 
-// If the launcher kills this process, its socket closes, and the head ends the command.
+// Asks the head to start the command on the node, and prints its output. If the launcher kills this
+// process, its socket closes, and the head ends the command.
 int run_agent(int argc, const char* const* argv) {
   const std::filesystem::path folder = std::filesystem::path(argv[0]).parent_path();
   int at = 1;
-  while (at < argc && argv[at][0] == '-') ++at;  // MPICH adds -x
+  while (at < argc && argv[at][0] == '-') ++at;  // options that MPICH adds, such as -x
   if (at + 1 >= argc) throw ConfigError(cat(kAgentName, ": expected a host and a command"));
   std::string start = cat(argv[at], "\n");
   while (++at < argc) start += cat(for_node(argv[at], argv[0]), " ");
@@ -45,7 +47,7 @@ int run_agent(int argc, const char* const* argv) {
       if (frame->type == FrameType::kEnded) return static_cast<int>(parse_int(text).value_or(255));
       std::fwrite(text.data(), 1, text.size(), stderr);
     }
-    if (head.closed()) return static_cast<int>(ExitCode::kComm);  // the node is lost
+    if (head.closed()) return static_cast<int>(ExitCode::kComm);  // the head has lost the node
     pollfd ready{.fd = head.socket(), .events = head.events(), .revents = 0};
     poll(&ready, 1, -1);
   }

@@ -14,13 +14,14 @@
 namespace shale::models {
 namespace {
 
-constexpr size_t kHeader = 5;                   // bytes: type and length
-constexpr size_t kMac = 16;                     // bytes
-constexpr size_t kMaxQueued = size_t{8} << 20;  // bytes; the other side has stopped reading
+constexpr size_t kHeader = 5;  // bytes of type and length
+constexpr size_t kMac = 16;    // bytes of an HMAC
+// Bytes; beyond them, the other side has stopped reading.
+constexpr size_t kMaxQueued = size_t{8} << 20;
 
 constexpr std::chrono::seconds kPing{5};
 constexpr std::chrono::seconds kSilence{30};
-constexpr std::string_view kTypes = "chwrsoextzp";  // FrameType
+constexpr std::string_view kTypes = "chwrsoextzp";  // all values of FrameType
 
 std::string big_endian(uint64_t value, int bytes) {
   std::string text;
@@ -72,14 +73,14 @@ void FrameStream::exchange() {
       output_.erase(0, static_cast<size_t>(put));
     }
   }
-  const size_t enough = limit_ + kHeader + kMac;  // one frame at least
+  const size_t enough = limit_ + kHeader + kMac;  // at least one frame
   while (input_.size() < enough) {
     char part[4096];
     const ssize_t got = recv(socket_, part, sizeof part, 0);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0 && errno == EAGAIN) return;
     if (got <= 0) {
-      closed_ = true;  // what has arrived before is still returned by next()
+      closed_ = true;  // next() still returns what has arrived before
       return;
     }
     input_.append(part, static_cast<size_t>(got));

@@ -15,11 +15,12 @@ namespace shale::models {
 namespace {
 
 constexpr std::string_view kProtocol = "shale join 1\n";
-constexpr size_t kNonce = 32, kProof = 32;  // bytes
-constexpr size_t kShortestToken = 16;       // characters: a recorded handshake allows guessing
-constexpr size_t kLongestText = 256;        // limit of a name
-constexpr size_t kLongestList = 1024;       // limit of the list of networks
-constexpr int64_t kMost = 1 << 20;          // limit of numbers of ranks, GPUs and CPUs
+constexpr size_t kNonce = 32, kProof = 32;  // sizes in bytes
+// Characters; a shorter token could be guessed from a recorded handshake.
+constexpr size_t kShortestToken = 16;
+constexpr size_t kLongestText = 256;   // maximum length of a name
+constexpr size_t kLongestList = 1024;  // maximum length of the list of networks
+constexpr int64_t kMost = 1 << 20;     // maximum number of ranks, GPUs or CPUs
 
 Secrets secrets_of(const std::string& token, std::string_view challenge, std::string_view nonce,
                    std::string_view text) {

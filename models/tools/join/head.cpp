@@ -30,13 +30,14 @@ namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
 constexpr int kTick_ms = 200;
-constexpr double kHandshake_s = 10;  // longest time for a handshake
-constexpr double kGoodbye_s = 2;     // time to tell the nodes that the run has ended
-constexpr int kMostStrangers = 64;   // connections before their handshake
+constexpr double kHandshake_s = 10;  // maximum duration of a handshake
+constexpr double kGoodbye_s = 2;     // maximum time for telling the nodes that the run has ended
+// Maximum number of connections that have not finished their handshake.
+constexpr int kMostStrangers = 64;
 constexpr size_t kMostComplaints = 20;
 
-// Sets the variables by which Open MPI 4, Open MPI 5 (PRRTE) and MPICH start their daemons through
-// the agent, which stays connected to them, instead of ssh.
+// Sets the variables that make Open MPI 4, Open MPI 5 (PRRTE) and MPICH start their daemons with
+// the agent instead of ssh. The agent stays connected to the daemon that it started.
 void set_launcher_variables(const std::string& folder, int64_t count) {
   const std::string agent = cat(folder, "/", kAgentName), hosts = cat(folder, "/hosts");
   const std::pair<std::string, std::string> variables[] = {
@@ -199,7 +200,8 @@ void Head::hear(Member& member) {
     say(cat("node ", member.name(), " has left: ", lost));
     lost_ = true;
   }
-  member.gone = member.gone || !lost.empty();  // closes the agent's connection: mpirun ends the run
+  // Then the agent's connection closes, and mpirun ends the run.
+  member.gone = member.gone || !lost.empty();
   if (!member.agent) return;
   member.agent->exchange();
   if (!member.agent->closed()) return;
@@ -212,14 +214,15 @@ void Head::take(Member& member, const Frame& frame) {
     if (frame.type == FrameType::kHello && !member.gone) take_hello(member, frame.payload);
   } else if (frame.type == FrameType::kStop) {
     say(cat(member.name(), " is asked to stop; the run saves and ends"));
-    kill(getpid(), SIGUSR1);  // SupervisedProcess passes it on
+    kill(getpid(), SIGUSR1);  // SupervisedProcess forwards it to the run
   } else if (frame.type == FrameType::kOutput || frame.type == FrameType::kEnded) {
     const std::string number = frame.payload.substr(0, frame.payload.find('\n'));
     if (member.agent && number == cat(member.start)) member.agent->send(frame.type, frame.payload);
   }
 }
 
-// Returns why a node may not join, after a digit of FrameType::kRefused; empty if it may.
+// Returns the content of FrameType::kRefused, a digit and the reason, if the node may not join;
+// else an empty text.
 std::string Head::objection(const Member& member) const {
   const Hello& hello = member.hello;
   if (hello.build != build_) {
@@ -266,10 +269,10 @@ void Head::start_command(std::unique_ptr<FrameStream> agent, const std::string& 
     return;
   }
   say(cat("node ", excerpt(address),
-          " is no longer connected"));  // the agent ends as for a lost node
+          " is no longer connected"));  // the agent's connection closes, as if the node were lost
 }
 
-// Prints each complaint once, since anybody can connect.
+// Prints each complaint only once, because anybody can connect.
 void Head::complain(const std::string& address, const std::string& why) {
   const std::string text = cat("refused ", address, ": ", why);
   if (complaints_.size() < kMostComplaints && complaints_.insert(text).second) say(text);
@@ -281,7 +284,7 @@ int64_t Head::count() const {
          });
 }
 
-// Returns what to print while nodes are missing; empty once all are there.
+// Returns a message about the missing nodes; empty if none is missing.
 std::string Head::missing() const {
   constexpr int kMostListed = 8;
   if (count() >= options_.count) return {};
@@ -338,7 +341,7 @@ std::vector<Head::Node> Head::nodes() const {
   // Nodes without a rank keep the order in which they have joined.
   std::ranges::stable_sort(joined, {}, [](const Member* member) { return member->hello.rank; });
   std::vector<Node> nodes = {here_};
-  if (!joined.empty()) nodes[0].address = joined[0]->head;  // MPICH tells it to the nodes
+  if (!joined.empty()) nodes[0].address = joined[0]->head;  // MPICH tells the nodes this address
   for (const Member* member : joined) {
     nodes.push_back({member->address, member->hello.gpus, member->hello.cpus});
   }

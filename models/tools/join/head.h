@@ -17,15 +17,15 @@
 
 namespace shale::models {
 
-// Head of a run over nodes that call `shale join`: listens for them, and is the remote shell with
-// which mpirun or mpiexec starts its daemons there.
+// Head of a run on nodes that call `shale join`. It waits for their connections, and replaces the
+// remote shell with which mpirun or mpiexec starts its daemons on them.
 class Head {
  public:
   struct Options {
-    int64_t count = 1;       // hosts with this one; with `processes`, processes with this one
-    bool processes = false;  // counts also those that only wait (Hello::waits)
-    std::string listen;      // "HOST:PORT" or ":PORT", which is all addresses of this host
-    double limit_s = 600;    // longest time for the nodes to join
+    int64_t count = 1;       // number of hosts, with this one; if `processes`, number of processes
+    bool processes = false;  // count processes, also those that only wait (Hello::waits)
+    std::string listen;      // "HOST:PORT", or ":PORT" for all addresses of this host
+    double limit_s = 600;    // maximum time until all nodes have joined
   };
   struct Node {
     std::string address = "localhost";
@@ -33,24 +33,24 @@ class Head {
     int64_t cpus = 0;
   };
 
-  // Listens from now on, and sets the environment variables by which Open MPI and MPICH use this
-  // head. Call it after SupervisedProcess blocked the signals, as a thread serves the nodes. Throws
+  // Starts to listen, and sets the environment variables that make Open MPI and MPICH use this
+  // head. Call it after SupervisedProcess has blocked signals, because it starts a thread. Throws
   // ConfigError without a token, UnavailableError if the port is in use.
   explicit Head(const Options& options);
-  // Tells the nodes that the run has ended with kInternal if finish() was not called.
+  // If finish() was not called, tells the nodes that the run has ended with kInternal.
   ~Head();
   Head(const Head&) = delete;
   Head& operator=(const Head&) = delete;
 
-  // Waits until all nodes are there and prints which are missing. Returns early if `process` is
-  // asked to stop. check: throws if a node that is there cannot be used. Throws UnavailableError
-  // after the limit.
+  // Waits until all nodes have joined, and prints which ones are missing. Returns early if
+  // `process` is asked to stop. check: throws if a node that has joined cannot be used. Throws
+  // UnavailableError after the limit.
   void wait_for_nodes(SupervisedProcess& process,
                       const std::function<void(const std::vector<Node>&)>& check = {});
-  // Returns the nodes that are there; this host comes first.
+  // Returns the nodes that have joined, after this host.
   std::vector<Node> nodes() const;
-  // Writes the host file for the launcher, before each of its starts. slots: ranks on each node; 0:
-  // one for each GPU, or CPU. Throws DiskError.
+  // Writes the host file of the launcher. Call it before each start of the launcher. slots: ranks
+  // on each node; 0: one per GPU or, without GPUs, per CPU. Throws DiskError.
   void write_hosts(int64_t slots);
   // Returns true if a node has left since write_hosts() was last called.
   bool has_lost_node() const;
@@ -60,7 +60,7 @@ class Head {
  private:
   struct Member;
 
-  void serve();  // body of the thread
+  void serve();  // runs in thread_
   void accept_all();
   void hear(Member& member);
   void take(Member& member, const Frame& frame);
@@ -78,19 +78,20 @@ class Head {
   std::string folder_;
   int listener_ = -1, agents_ = -1;
 
-  mutable std::mutex mutex_;  // guards what follows
+  mutable std::mutex mutex_;  // guards the members below
   std::vector<std::unique_ptr<Member>> members_;
-  std::vector<std::unique_ptr<FrameStream>> callers_;  // agents that have not named their node
+  // Agents that have not told the name of their node.
+  std::vector<std::unique_ptr<FrameStream>> callers_;
   std::set<std::string> complaints_;
   int64_t starts_ = 0;
   bool lost_ = false;
-  std::optional<int> end_;  // exit code of the run, which is over
+  std::optional<int> end_;  // exit code of the run; empty: it has not ended
   std::chrono::steady_clock::time_point ended_;
   std::thread thread_;
 };
 
-// Name of a link to `shale` in the folder of the head's socket. Launchers run it in place of ssh:
-// argv[0] is the link's path, and the host and the words of a command follow. run_agent() returns
+// Name of a link to `shale` in the folder of the head's socket. Launchers run it instead of ssh,
+// with the host and the words of a command as arguments. It then calls run_agent(), which returns
 // the exit code of the command.
 inline constexpr char kAgentName[] = "shale-agent";
 inline constexpr char kAgentSocket[] = "socket";

@@ -32,8 +32,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr double kConnect_s = 5;  // longest time to connect, and for a step of the handshake
-constexpr double kRetry_s = 1;    // between attempts to reach the head
+// Maximum duration of connecting, and of each step of the handshake.
+constexpr double kConnect_s = 5;
+constexpr double kRetry_s = 1;  // time between attempts to reach the head
 
 // Command that the launcher has started on this host, in a new process group.
 class Command {
@@ -89,13 +90,13 @@ class Command {
   int output_ = -1;
 };
 
-// One connection to the head.
+// Connection to the head.
 class Session {
  public:
   Session(FrameStream& head, SupervisedProcess& process, int signals)
       : head_(head), process_(process), signals_(signals) {}
 
-  // Returns the run's exit code; nullopt: the head is gone, and `why` says how.
+  // Returns the run's exit code; nullopt if the connection is lost, with the reason in `why`.
   std::optional<int> serve(std::string& why) {
     try {
       for (;;) {
@@ -131,7 +132,7 @@ class Session {
     const std::string number = frame.payload.substr(0, line);
     switch (frame.type) {
       case FrameType::kStart:
-        end(0);  // a command whose end the head has not awaited
+        end(0);  // ends an earlier command, for whose end the head did not wait
         command_.emplace(number, frame.payload.substr(line + 1));
         break;
       case FrameType::kClose:
@@ -143,7 +144,7 @@ class Session {
     return {};
   }
 
-  // Returns an exit code if this process shall end at once.
+  // Returns an exit code if this process must end at once.
   std::optional<int> take_signals() {
     signalfd_siginfo info{};
     if (process_.stop_requested()) return static_cast<int>(ExitCode::kInterrupted);

@@ -44,7 +44,7 @@ int open_socket(int family) {
   return made;
 }
 
-// Returns true once the socket is connected; else sets errno.
+// Returns true if the socket is connected in time; otherwise sets errno.
 bool connect_within(int socket, const addrinfo& there, double timeout_s) {
   if (connect(socket, there.ai_addr, there.ai_addrlen) == 0) return true;
   if (errno != EINPROGRESS) return false;
@@ -89,7 +89,7 @@ HostPort parse_host_port(const std::string& what, const std::string& text) {
 int listen_on(const HostPort& at) {
   std::string why = "no such address on this host";
   const Addresses found = look_up(at, /*to_listen=*/true, why);
-  // Tries IPv6 first, because its socket also takes IPv4.
+  // Tries IPv6 first, because an IPv6 socket also accepts IPv4.
   for (const int family : {AF_INET6, AF_INET}) {
     for (const addrinfo* i = found.get(); i != nullptr; i = i->ai_next) {
       const int made = i->ai_family == family ? open_socket(family) : -1;
@@ -160,7 +160,8 @@ std::vector<std::string> own_addresses() {
   const sockaddr_in anywhere{
       .sin_family = AF_INET, .sin_port = 0, .sin_addr = {htonl(0x01010101)}, .sin_zero = {}};
   const auto ip = comm::ip_address(reinterpret_cast<const sockaddr*>(&anywhere));
-  const comm::IpAddress source = comm::source_for(ip.value());  // sends nothing
+  // Only chooses a route; sends nothing.
+  const comm::IpAddress source = comm::source_for(ip.value());
   if (source != comm::IpAddress()) return {comm::ip_text(source)};
   std::vector<std::string> all;
   for_own_networks([&](const ifaddrs& network) {

@@ -17,8 +17,8 @@
 namespace shale::models {
 namespace {
 
-// In the child: redirects standard streams to the pipe, and starts a process group, so that its
-// children can be killed with it.
+// Runs in the child. Redirects standard streams to the pipe and starts a process group, so that the
+// child's own children can be killed with it.
 void become_child(int output) {
   setpgid(0, 0);
   const int nothing = open("/dev/null", O_RDONLY);
@@ -27,7 +27,8 @@ void become_child(int output) {
   dup2(output, STDERR_FILENO);
 }
 
-// Reads until the child has ended, since its own children may keep the pipe open for longer.
+// Reads until the child has ended. The end of the pipe may come later, because the child's own
+// children may keep it open.
 void read_until_end(int fd, pid_t child, double timeout_s, ChildResult& result) {
   const auto start = std::chrono::steady_clock::now();
   bool ended = false;
@@ -46,7 +47,7 @@ void read_until_end(int fd, pid_t child, double timeout_s, ChildResult& result) 
     if (waitpid(child, &status, WNOHANG) == child) {
       result.code = exit_code_of(status);
       ended = true;
-      continue;  // reads what is left in the pipe
+      continue;  // once more, to read what is left in the pipe
     }
     const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - start;
     if (waited.count() < timeout_s || result.timed_out) continue;

@@ -54,7 +54,8 @@ std::vector<LaunchHost> parse_host_list(const std::string& text) {
   return hosts;
 }
 
-// Reads lines of "name", then pairs such as "slots=4" or "max_slots = 8", and comments after '#'.
+// Reads a host file. A line has a name, then pairs such as "slots=4" or "max_slots = 8"; comments
+// begin with '#'.
 std::vector<LaunchHost> read_host_file(const std::string& path) {
   std::ifstream file(path);
   if (!file) throw MissingInputError(cat("--hostfile: ", path, " cannot be read"));
@@ -70,7 +71,7 @@ std::vector<LaunchHost> read_host_file(const std::string& path) {
       if (key == "slots" || key == "count" || key == "cpu") host.slots = number(path, value);
       if (key == "max_slots" || key == "max-slots") most = number(path, value);
     }
-    if (!host.slots) host.slots = most;  // Open MPI's default
+    if (!host.slots) host.slots = most;  // as in Open MPI
     hosts.push_back(checked(std::move(host)));
   }
   return hosts;
@@ -88,7 +89,7 @@ LaunchCommand::LaunchCommand(std::vector<std::string> arguments)
   program_ = static_cast<size_t>(program - arguments_.begin());
   const std::string first = file_name(arguments_.front());
   has_launcher_ = first.starts_with("mpirun") || first.starts_with("mpiexec") || first == "orterun";
-  static_cast<void>(hosts());  // throws for invalid host names
+  static_cast<void>(hosts());  // throws if a host name is invalid
 }
 
 std::optional<LaunchCommand::Option> LaunchCommand::find(

@@ -13,7 +13,8 @@ struct LaunchHost {
   std::string name;
   // Maximum number of ranks; empty: the number of its cores, as determined by Open MPI.
   std::optional<int64_t> slots = {};
-  std::string text = {};  // text in the command: an item of --host, or a line of the host file
+  // Text that names the host in the command (an item of --host) or in the host file (a line).
+  std::string text = {};
 };
 
 // Training command as typed by a user: "mpirun -np 4 --host a:2,b:2 train_lm --data x", or without
@@ -28,12 +29,13 @@ class LaunchCommand {
 
   const std::vector<std::string>& arguments() const { return arguments_; }
   bool has_program() const { return program_ < arguments_.size(); }
-  std::string program_name() const;  // without its folder; empty if there is none
+  // File name of the program without its folder; empty: there is none.
+  std::string program_name() const;
 
-  // Returns the training program's --out. Throws the errors of reading its --config.
+  // Returns the value of the training program's --out. Throws what reading its --config throws.
   std::string out_folder() const;
-  // Makes training resume: adds --resume auto, or replaces the present value. A --resume with a
-  // folder is replaced too, as it is meant for the first start only.
+  // Makes training resume: adds --resume auto, or replaces the value of --resume by auto. A folder
+  // as the value is meant for the first start only.
   void resume();
 
   // Returns the hosts of --host or --hostfile; empty if neither is given. Throws ConfigError,
@@ -41,14 +43,15 @@ class LaunchCommand {
   std::vector<LaunchHost> hosts() const;
   // Returns the program that starts processes on other hosts: mpirun's plm_rsh_agent, else ssh.
   std::string remote_shell() const;
-  // Restricts the command to these hosts, a subset of hosts() with slots, and reduces the number of
-  // ranks to one that the hosts can take and that divides --global-batch. A host file in the
-  // command is replaced by `host_file`, which gets the lines of these hosts. Throws
-  // UnavailableError if no number of ranks is possible, DiskError.
+  // Restricts the command to these hosts, which are a subset of hosts() and have slots. Reduces the
+  // number of ranks to one that fits on them and that divides --global-batch. Writes the lines of
+  // these hosts to `host_file`, which replaces a host file in the command. Throws UnavailableError
+  // if no number of ranks is possible, DiskError.
   void keep_hosts(const std::vector<LaunchHost>& kept, const std::string& host_file);
 
  private:
-  // Value of the last of several options in [begin, end), and its location.
+  // Value of an option that may occur several times in a range of arguments: the last value, and
+  // where it is.
   struct Option {
     size_t index = 0;   // index of the argument that contains the value
     size_t prefix = 0;  // number of characters before the value, such as those of "--out="

@@ -7,7 +7,7 @@
 
 namespace shale::models {
 
-// Chooses the hosts of a command that can run it: those that answer and have no broken GPU.
+// Chooses the hosts on which a command can run: those that respond and have no broken GPU.
 class LiveHosts {
  public:
   explicit LiveHosts(double probe_timeout_s);  // time for a host to answer
@@ -15,10 +15,10 @@ class LiveHosts {
   LiveHosts(const LiveHosts&) = delete;
   LiveHosts& operator=(const LiveHosts&) = delete;
 
-  // Remembers the hosts whose GPU failed, by the run's last message.
+  // Remembers the hosts on which GPUs failed according to `message`, the last message of the run.
   void note_broken_gpus(const std::string& message);
-  // Keeps only the hosts that can run the command, and says which ones cannot. Throws
-  // UnavailableError if there are none.
+  // Removes the hosts on which the command cannot run, and prints their names. Throws
+  // UnavailableError if no host is left.
   void drop_others(LaunchCommand& command) const;
 
  private:
@@ -28,7 +28,7 @@ class LiveHosts {
   bool answers(const LaunchCommand& command, LaunchHost& host) const;
 
   double probe_timeout_s_;
-  std::string host_file_;  // temporary, replaces the command's
+  std::string host_file_;  // temporary file that replaces the command's host file
   std::set<std::string> broken_;
 };
 

@@ -7,7 +7,8 @@
 namespace shale::models {
 
 Ending ending_of(int code) {
-  constexpr int kCannotRun = 126, kNotFound = 127;  // a shell could not start the command
+  // Exit codes of a shell that could not start a command.
+  constexpr int kCannotRun = 126, kNotFound = 127;
   switch (code) {
     case static_cast<int>(ExitCode::kOk): return Ending::kDone;
     case static_cast<int>(ExitCode::kInterrupted): return Ending::kPreempted;

@@ -9,7 +9,7 @@
 
 namespace shale::models {
 
-inline constexpr double kProgress_s = 15;  // between lines of a tool that waits
+inline constexpr double kProgress_s = 15;  // time between two lines of a tool that waits
 
 // Prints "shale run: ", or another tool's name, and the text to standard error in one write.
 inline void say(std::string_view text, std::string_view tool = "run") {

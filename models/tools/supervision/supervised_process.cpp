@@ -24,9 +24,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Seconds that ranks of a killed mpirun get to end; they usually need less than one.
+// Seconds that the ranks of a killed mpirun have to end. They usually need less than one.
 constexpr double kLeftoverPatience_s = 3;
-// Limit for an mpirun without ranks; it usually ends a second or two after them.
+// Maximum time that mpirun may run without ranks. It usually ends a second or two after them.
 constexpr std::chrono::seconds kIdleLauncher{15};
 
 sigset_t supervised_signals() {
@@ -39,7 +39,7 @@ sigset_t supervised_signals() {
 [[noreturn]] void become(const std::vector<std::string>& command) {
   // Ends the command if the supervisor is killed.
   prctl(PR_SET_PDEATHSIG, SIGTERM);
-  setpgid(0, 0);  // keeps signals of the terminal from the command; the supervisor passes them on
+  setpgid(0, 0);  // the terminal's signals then reach only the supervisor, which forwards them
   const int nothing = open("/dev/null", O_RDONLY);
   dup2(nothing, STDIN_FILENO);
   const sigset_t set = supervised_signals();
@@ -54,7 +54,8 @@ sigset_t supervised_signals() {
   _exit(kCannotStart);
 }
 
-// Returns the children of all threads of a process; for this process, adopted children too.
+// Returns the children of all threads of a process. If it is this process, they include adopted
+// processes.
 std::vector<pid_t> children(pid_t parent) {
   namespace fs = std::filesystem;
   std::vector<pid_t> list;
@@ -67,7 +68,7 @@ std::vector<pid_t> children(pid_t parent) {
 }
 
 bool is_running(const std::string& program, pid_t root) {
-  constexpr size_t kNameLength = 15;  // the kernel truncates names to this length
+  constexpr size_t kNameLength = 15;  // maximum length of a process name in the kernel
   std::string name;
   std::getline(std::ifstream(cat("/proc/", root, "/comm")), name);
   if (name == program.substr(0, kNameLength)) return true;
@@ -83,7 +84,7 @@ SupervisedProcess::SupervisedProcess() {
   if (sigprocmask(SIG_BLOCK, &set, nullptr) != 0) {
     throw InternalError(cat("sigprocmask: ", std::strerror(errno)));
   }
-  prctl(PR_SET_CHILD_SUBREAPER, 1);  // adopts leftovers; without it they end a little later
+  prctl(PR_SET_CHILD_SUBREAPER, 1);  // adopts processes that commands leave behind
 }
 
 int SupervisedProcess::signal_descriptor() {
@@ -135,13 +136,14 @@ void SupervisedProcess::end_leftovers() {
     pid_t ended = 0;
     do ended = waitpid(-1, nullptr, WNOHANG);
     while (ended > 0);
-    if (ended < 0) return;  // no children are left
+    if (ended < 0) return;  // there are no children
     const std::chrono::duration<double> waited = Clock::now() - start;
     if (waited.count() > kLeftoverPatience_s && !killed) {
       for (const pid_t child : children(getpid())) kill(child, SIGKILL);
       killed = true;
     }
-    if (waited.count() > 2 * kLeftoverPatience_s) return;  // leftover processes hang in the kernel
+    // Processes that hang in the kernel cannot be killed.
+    if (waited.count() > 2 * kLeftoverPatience_s) return;
     wait_for_signal(0.05);
   }
 }

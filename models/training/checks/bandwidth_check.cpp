@@ -21,18 +21,18 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// A group whose all-reduce is slower than this share of its memory copy rate causes a warning. Two
-// ranks on separate cores reach 2 to 3 times the copy rate without staging buffers, about the copy
-// rate with them, slightly less over MPI, and a quarter of that on machines with less memory
-// bandwidth. The share is far lower, because a false warning is worse than none.
+// A warning is logged if the all-reduce rate of a group is below this fraction of its memory copy
+// rate. On separate cores, two ranks reach 2 to 3 times the copy rate without staging buffers,
+// about the copy rate with them, slightly less over MPI, and a quarter of these values on machines
+// with less memory bandwidth. The limit is far lower, because a false warning is worse than none.
 constexpr double kPartOfCopies = 1.0 / 16;
 
 constexpr int64_t kSmall = 64 << 10, kLarge = 4 << 20;  // bytes of the all-reduced buffers
-constexpr double kBudget_s = 0.02;                      // seconds, total of the timed runs
+constexpr double kBudget_s = 0.02;                      // maximum total duration of the timed runs
 constexpr int kMostRuns = 6;
 constexpr int kMostRoots = 16;
 
-// Buffer in memory of the group's own memory provider, which the group accesses most directly.
+// Buffer from the group's own memory provider. The group accesses such memory most directly.
 class GroupBuffer {
  public:
   GroupBuffer(comm::ProcessGroup& group, int64_t bytes)
@@ -58,16 +58,16 @@ int64_t nanoseconds(Run&& run) {
   return std::chrono::nanoseconds(Clock::now() - start).count();
 }
 
-// Returns the time for which this thread was runnable without a core; a large number if the system
-// does not report it.
+// Returns how long this thread has been runnable without a core. If the system does not report it,
+// returns the time of a clock, so that every interval counts as a wait.
 int64_t coreless_ns() {
   std::ifstream file("/proc/thread-self/schedstat");
   int64_t on_core = 0, waiting = 0;
   return file >> on_core >> waiting ? waiting : Clock::now().time_since_epoch().count();
 }
 
-// Times a run on all ranks, several times. The fastest run counts, because other load can only slow
-// it down. Runs during which a rank waited for a core are ignored if any run had no such wait.
+// Times a function on all ranks, several times. The fastest run counts, because other load can only
+// slow it down. If in any run no rank waited for a core, only such runs count.
 class Timing {
  public:
   explicit Timing(comm::ProcessGroup& host) : host_(host) {}
@@ -111,7 +111,7 @@ struct Measured {
   int64_t bytes = 0;  // size of the all-reduced buffer
   double bytes_per_s = 0;
   double copy_bytes_per_s = 0;  // copy rate of the slowest rank while all ranks copy
-  bool undisturbed = false;     // no rank waited for a core
+  bool undisturbed = false;     // no rank waited for a core during the fastest run
 };
 
 Measured measure(comm::ProcessGroup& group, Context& context, const GroupBuffer& buffer) {
@@ -126,7 +126,8 @@ Measured measure(comm::ProcessGroup& group, Context& context, const GroupBuffer&
   Timing first(host), small(host), large(host), copies(host);
   first.repeat(1, 0, all_reduce(kSmall));  // sets up connections, maps other ranks' memory
   small.repeat(1, 0, all_reduce(kSmall));
-  // Chooses a buffer that fits the time budget: time grows at most in proportion to the size.
+  // Chooses a buffer size that fits the time budget. The time grows at most in proportion to the
+  // size.
   const auto times = static_cast<int64_t>(kBudget_s / kMostRuns / small.seconds());
   Measured measured{.bytes = kSmall * std::clamp<int64_t>(times, 1, kLarge / kSmall)};
   large.repeat(kMostRuns, kBudget_s, all_reduce(measured.bytes));
@@ -144,7 +145,7 @@ Measured measure(comm::ProcessGroup& group, Context& context, const GroupBuffer&
   return measured;
 }
 
-// Names the rank that takes longest to receive broadcasts, and its host. An all-reduce cannot show
+// Returns which rank, on which host, takes longest to receive broadcasts. An all-reduce cannot show
 // this rank, because all ranks finish it at the same time.
 std::string describe_slowest(comm::ProcessGroup& group, Context& context, const GroupBuffer& buffer,
                              int64_t bytes) {
@@ -161,7 +162,7 @@ std::string describe_slowest(comm::ProcessGroup& group, Context& context, const 
     });
     if (root != group.rank()) mine_ns += ns;
   }
-  std::vector<std::pair<int64_t, std::string>> ranks;  // time in ns, name of the rank
+  std::vector<std::pair<int64_t, std::string>> ranks;  // nanoseconds, name of the rank
   for (const std::string& text :
        host.all_gather_bytes(cat(mine_ns, " ", host_name()), "bandwidth")) {
     std::istringstream words(text);

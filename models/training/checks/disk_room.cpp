@@ -18,7 +18,7 @@ std::optional<DiskRoom> disk_room(const std::string& folder) {
   struct statvfs disk {};
   if (statvfs(folder.c_str(), &disk) != 0) return {};
   const auto block = static_cast<int64_t>(disk.f_frsize);
-  // A file system that does not limit the number of files reports 0 files, both in total and free.
+  // A file system without a limit on the number of files reports 0 total and 0 free files.
   return DiskRoom{.free_bytes = static_cast<int64_t>(disk.f_bavail) * block,
                   .total_bytes = static_cast<int64_t>(disk.f_blocks) * block,
                   .can_add_files = disk.f_favail > 0 || disk.f_files == 0};

@@ -13,7 +13,7 @@ namespace {
 
 double fastest_product(Context& context, DType dtype) {
   constexpr int64_t kSize = 2048;
-  constexpr int kRuns = 5;  // the first run compiles the kernel
+  constexpr int kRuns = 5;  // number of runs; the first one compiles the kernel
   const Tensor a = zeros(context, {kSize, kSize}, dtype, MemoryTag::kWorkspace);
   const Tensor b = zeros(context, {kSize, kSize}, dtype, MemoryTag::kWorkspace);
   const Tensor c = zeros(context, {kSize, kSize}, dtype, MemoryTag::kWorkspace);
@@ -32,7 +32,7 @@ double fastest_product(Context& context, DType dtype) {
 
 double measure_gemm_peak(Context& context, DType dtype) {
   const double peak = fastest_product(context, dtype);
-  // Removes the operands from the run's own memory statistics.
+  // Frees the operands, so that the memory statistics of the run exclude them.
   context.allocator().release_cached();
   context.allocator().reset_peak();
   return peak;

@@ -5,8 +5,8 @@
 
 namespace shale::models {
 
-// Measures the FLOP/s of a large square GEMM on the context's device and threads: the reference of
-// MFU for devices without a published peak. Takes about a second.
+// Measures the FLOP/s of a large square GEMM on the context's device and threads. They are the peak
+// for MFU on devices without a published peak. Takes about a second.
 double measure_gemm_peak(Context& context, DType dtype);
 
 }  // namespace shale::models

@@ -27,7 +27,8 @@ constexpr size_t round_up_4(size_t bytes) {
   return (bytes + 3) / 4 * 4;
 }
 
-// Searches a sequence of ELF notes; each has a header, the owner's name and the contents.
+// Returns the build id in a sequence of ELF notes. Each note has a header, the owner's name and the
+// contents.
 std::string find_build_id(const std::byte* notes, size_t bytes) {
   constexpr std::string_view kOwner("GNU\0", 4);
   size_t at = 0;
@@ -51,8 +52,8 @@ std::string find_build_id(const std::byte* notes, size_t bytes) {
   return "";
 }
 
-// Called for each loaded object, until the one that contains this function: the program, or
-// libshale.so.
+// Called for each loaded object, until the object that contains this function, which is the program
+// or libshale.so.
 int look_at_object(dl_phdr_info* object, size_t, void* result) {
   const auto here = reinterpret_cast<ElfW(Addr)>(&look_at_object);
   bool is_ours = false;
@@ -72,7 +73,8 @@ int look_at_object(dl_phdr_info* object, size_t, void* result) {
 
 constexpr const char* kTag = "health check";
 
-// sums: result of an all-reduce of ones, so every element must be the number of ranks.
+// Throws CommError unless each element of `sums`, the result of an all-reduce of ones, is the
+// number of ranks.
 void check_sums_of_ones(const comm::ProcessGroup& group, std::span<const float> sums) {
   const auto want = static_cast<float>(group.size());
   const auto wrong = std::find_if(sums.begin(), sums.end(), [&](float x) { return x != want; });
@@ -95,7 +97,7 @@ std::vector<std::string> lines_of(std::string_view text) {
   return lines;
 }
 
-// True if all ranks have equal lines, up to collisions of a 64-bit hash.
+// Returns true if all ranks have equal lines. Compares 64-bit hashes.
 bool have_equal_hashes(comm::ProcessGroup& group, const std::vector<std::string>& lines) {
   std::string text;
   for (const std::string& line : lines) text += line + '\n';
@@ -105,8 +107,8 @@ bool have_equal_hashes(comm::ProcessGroup& group, const std::vector<std::string>
   return largest[0] == ~largest[1];
 }
 
-// Gathers the texts, of some KB each, only if they differ. Compares them line by line, as the whole
-// text is too long for a message.
+// Compares the options of all ranks. Gathers the texts, of some KB each, only if their hashes
+// differ, and line by line, because a whole text is too long for a message.
 void check_same_options(comm::ProcessGroup& group, std::string_view config) {
   if (have_equal_hashes(group, lines_of(config))) return;
   const std::vector<std::string> all = group.all_gather_bytes(config, "options");
@@ -149,7 +151,8 @@ void check_ranks(comm::ProcessGroup& device_group, std::string_view config) {
 
 void check_device_sums(Context& context, comm::ProcessGroup& group) {
   if (group.size() == 1) return;
-  constexpr int64_t kCount = 1 << 20;  // enough for every transport of a group to take part
+  // Number of elements for which every transport of a group takes part.
+  constexpr int64_t kCount = 1 << 20;
   std::vector<float> sums;
   {
     const Tensor ones = full(context, {kCount}, DType::kF32, 1);
@@ -157,7 +160,7 @@ void check_device_sums(Context& context, comm::ProcessGroup& group) {
     sums = to_host<float>(ones);
   }
   check_sums_of_ones(group, sums);
-  // Removes this memory from the run's own statistics.
+  // Frees this memory, so that the memory statistics of the run exclude it.
   context.allocator().release_cached();
   context.allocator().reset_peak();
 }

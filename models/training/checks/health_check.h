@@ -11,7 +11,7 @@
 
 namespace shale::models {
 
-// Quick checks before training, for problems that would otherwise cause wrong numbers or late
+// Quick checks before training. They find problems that would otherwise cause wrong numbers or late
 // failures.
 
 // Checks that all ranks compute an all-reduce of ones correctly, run the same build of the same
@@ -33,14 +33,14 @@ void check_room(const std::string& folder, int64_t checkpoint_bytes, int64_t cou
 // Warns, on one rank of each node, if it has more CPU ranks than CPUs.
 void check_cores(const comm::World& world, const Device& device);
 
-// Warns, on rank 0, of a learning rate far from that of the model's preset.
+// Warns, on rank 0, if the learning rate is far from that of the model's preset.
 void check_learning_rate(const RunConfig& config, const comm::World& world);
 
 // Warns, on one rank of each node, of folders with too little space for Open MPI.
 void check_room_for_mpi(const comm::World& world);
 
-// Returns the linker's build id of the running program, or of libshale.so if that has Shale's code;
-// the program's file size if there is none.
+// Returns the linker's build id of the running program, or of libshale.so if Shale's code is in it.
+// Without a build id, returns the size of the program's file.
 std::string build_id();
 
 }  // namespace shale::models

@@ -49,7 +49,8 @@ std::optional<CheckedDevice> device_of(const Device& device) {
   }
 }
 
-// Checks the kernels, except those that failed in the `earlier` check, and stores the result.
+// Checks the kernels and stores the result. Does not run the kernels that failed in the `earlier`
+// check.
 CheckReport check(Context& context, const std::optional<CheckedDevice>& device,
                   const std::optional<StoredCheck>& earlier, double timeout_s) {
   constexpr double kLimit_s = 20;
@@ -66,7 +67,8 @@ CheckReport check(Context& context, const std::optional<CheckedDevice>& device,
     now.failed.push_back(failure.kernel);
     now.finished = false;
     if (device) kernel_check::store_check(now);
-    // Also logged here, because a GPU that hangs may keep this process from ending.
+    // Logs the failure before it is thrown, because a GPU that hangs may keep this process from
+    // ending.
     const std::string text = cat("the check of ", context.device(), " failed in ", failure.what(),
                                  device ? "; start again: the next check leaves this kernel out"
                                         : "; SHALE_KERNEL_CHECK=off starts without a check");
@@ -80,8 +82,8 @@ CheckReport check(Context& context, const std::optional<CheckedDevice>& device,
   return now.report;
 }
 
-// Returns the report of this rank's GPU; an empty one if another rank checks the same kind of GPU,
-// or none does. Collective.
+// Returns the report of this rank's GPU. It is empty if another rank checks this kind of GPU, or if
+// no rank does. Collective.
 CheckReport report_of(Context& context, comm::ProcessGroup& group, double timeout_s) {
   const bool wanted = is_wanted(context.device());
   std::optional<CheckedDevice> device;
@@ -105,7 +107,8 @@ CheckReport report_of(Context& context, comm::ProcessGroup& group, double timeou
 std::vector<std::string> choose_kernels(Context& context, comm::ProcessGroup& device_group,
                                         double timeout_s) {
   const Device& device = context.device();
-  // The setting SHALE_KERNEL_CHECK must be equal on all ranks for emulated GPUs, but not for GPUs.
+  // With emulated GPUs, SHALE_KERNEL_CHECK must be equal on all ranks, because it decides whether
+  // they take part in the exchange below.
   if (device.type == DeviceType::kCpu) return {};
   if (device.type == DeviceType::kEmu && !is_wanted(device)) return {};
   comm::ProcessGroup& group = device_group.host();

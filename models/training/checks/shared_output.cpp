@@ -16,7 +16,7 @@ namespace shale::models {
 namespace {
 
 constexpr const char* kFolderTag = "shared output";
-// Longest time until a file of another host is visible on a file system that caches names.
+// Maximum time until a file of another host is visible, on a file system that caches names.
 constexpr std::chrono::milliseconds kPatience{2000}, kPause{50};
 constexpr size_t kMostNamed = 8;
 
@@ -91,13 +91,13 @@ OutputOwners find_owners(const std::string& folder, const comm::World& world,
   for (int other = 0; other < world.size(); ++other) {
     if (states[size_t(other)].empty()) continue;
     hosts_apart.push_back(result.hosts[size_t(other)]);
-    // The lowest rank that sees a folder owns it.
+    // A folder belongs to the lowest rank that sees it.
     if (apart && other <= rank && !result.is_owner) {
       if (other == rank) result.is_owner = true;
       if (other < rank && markers.sees(other)) apart = false;
     }
   }
-  group.barrier(kFolderTag);  // the markers are removed now
+  group.barrier(kFolderTag);  // after this, ranks remove their files
   result.is_shared = hosts_apart.empty();
   if (result.is_shared || own_folders) return result;
   throw ConfigError(cat(

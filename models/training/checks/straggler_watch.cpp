@@ -8,7 +8,8 @@
 namespace shale::models {
 namespace {
 
-// Returns the median; of two middle values the lower, so that the faster of two is the reference.
+// Returns the median. For an even number of values, it is the lower of the middle two, so that of
+// two ranks the faster one is the reference.
 double lower_median(std::span<const double> values) {
   std::vector<double> sorted(values.begin(), values.end());
   const auto middle = sorted.begin() + static_cast<int64_t>((sorted.size() - 1) / 2);

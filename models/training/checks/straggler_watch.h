@@ -13,10 +13,11 @@ namespace shale::models {
 class StragglerWatch {
  public:
   struct Options {
-    double factor = 1.5;     // relative to the median of the ranks' times
-    double least_s = 0.005;  // excess over the median per step; less is noise
-    int64_t steps = 10;      // steps averaged per report, as single steps are random
-    int64_t reports = 3;     // consecutive slow reports before a warning
+    double factor = 1.5;  // minimum time of a slow rank / median of the ranks
+    // Minimum excess of a slow rank over the median, per step; less is noise.
+    double least_s = 0.005;
+    int64_t steps = 10;   // steps averaged per report, because single steps vary
+    int64_t reports = 3;  // consecutive reports of a slow rank before a warning
     // Pipeline stage of each rank. Ranks are compared only within their stage, because stages have
     // different amounts of work. Empty: a single stage.
     std::vector<int> stages = {};
@@ -25,9 +26,9 @@ class StragglerWatch {
   StragglerWatch() = default;
   explicit StragglerWatch(Options options) : options_(std::move(options)) {}
 
-  // busy_s: by rank, the time of a step without waits for other ranks. Returns warnings: a line for
-  // each rank that has been slow for `reports` times `steps` steps. A rank that stays slow, or
-  // becomes slow again, is reported again only after ten times this number of steps.
+  // busy_s: for each rank, the time of a step without waits for other ranks. Returns warnings, a
+  // line for each rank that has been slow for `reports` times `steps` steps. After that, it returns
+  // a warning for the same rank only after ten times as many steps.
   std::vector<std::string> look(std::span<const double> busy_s);
 
  private:

@@ -23,8 +23,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::chrono::seconds kRequestTime{2};         // limit from connection to end of request
-constexpr std::chrono::seconds kAnswerTime{30};         // limit for sending the answer
+constexpr std::chrono::seconds kRequestTime{2};  // maximum time from connection to end of request
+constexpr std::chrono::seconds kAnswerTime{30};  // maximum time for sending the answer
 constexpr std::chrono::milliseconds kAcceptPause{100};  // pause after accept() failed
 constexpr size_t kMostClients = 64;
 constexpr size_t kLongestRequest = 8192;
@@ -70,7 +70,7 @@ bool is_loopback_name(const std::string& host) {
   return host.empty() || host == "localhost" || inet_pton(AF_INET, host.c_str(), &address) == 1;
 }
 
-// Connected client. Never blocks: poll() says when to continue.
+// Connected client. Its methods never block; poll() tells when to call them.
 class Client {
  public:
   explicit Client(int socket) : socket_(socket), deadline_(Clock::now() + kRequestTime) {}
@@ -84,7 +84,7 @@ class Client {
             .events = static_cast<int16_t>(answer_.empty() ? POLLIN : POLLOUT),
             .revents = 0};
   }
-  // Reads or writes what is possible without blocking. `answer` is called with a complete request.
+  // Reads or writes what is possible without blocking. Calls `answer` when the request is complete.
   // Returns false if the client is done or disconnected.
   template <typename Answer>
   bool go_on(const Answer& answer) {
@@ -112,7 +112,7 @@ class Client {
   const int socket_;
   Clock::time_point deadline_;
   std::string request_, answer_;
-  size_t sent_ = 0;  // bytes of the answer
+  size_t sent_ = 0;  // bytes of the answer that have been sent
 };
 
 }  // namespace
@@ -154,14 +154,14 @@ HttpServer::~HttpServer() {
 
 void HttpServer::serve() {
   std::list<Client> clients;
-  Clock::time_point pause_ends{};  // until then no connection is accepted
+  Clock::time_point pause_ends{};  // no connection is accepted before this time
   while (true) {
     const auto now = Clock::now();
     clients.remove_if([now](const Client& client) { return client.deadline() <= now; });
     const bool pauses = now < pause_ends, takes = !pauses && clients.size() < kMostClients;
     std::vector<pollfd> ready = {
         {.fd = wake_[0], .events = POLLIN, .revents = 0},
-        {.fd = takes ? listener_ : -1, .events = POLLIN, .revents = 0}};  // -1: poll() skips it
+        {.fd = takes ? listener_ : -1, .events = POLLIN, .revents = 0}};  // poll() skips -1
     auto wakes = pauses ? pause_ends : Clock::time_point::max();
     for (const Client& client : clients) {
       ready.push_back(client.waits_for());
@@ -185,7 +185,8 @@ void HttpServer::serve() {
     if (socket >= 0) {
       clients.emplace_back(socket);
     } else if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) {
-      pause_ends = Clock::now() + kAcceptPause;  // out of file descriptors: avoid a busy loop
+      // No file descriptor is free; a pause avoids a busy loop.
+      pause_ends = Clock::now() + kAcceptPause;
     }
   }
 }

@@ -9,13 +9,13 @@
 namespace shale::models {
 
 // Serves GET and HEAD over HTTP, on a thread that sleeps between requests. A client has two seconds
-// for its request; neither other clients nor the destructor wait for it. On the loopback interface,
-// requests with a Host header other than localhost are refused, so that pages of other sites cannot
-// read the answers through a browser.
+// for its request. Other clients and the destructor do not wait for it. On the loopback interface,
+// the server refuses requests whose Host header is a name other than localhost (no header and IPv4
+// addresses are accepted), so that pages of other sites cannot read the answers through a browser.
 class HttpServer {
  public:
   struct Page {
-    std::string_view type;  // "text/html; charset=utf-8"
+    std::string_view type;  // for example "text/html; charset=utf-8"
     std::string body;
   };
   // Returns the page at a path such as "/metrics", nullopt if there is none. Called on the server's
@@ -37,7 +37,7 @@ class HttpServer {
 
   const Pages pages_;
   int listener_ = -1;
-  int wake_[2] = {-1, -1};  // pipe whose end of file ends the thread
+  int wake_[2] = {-1, -1};  // pipe; closing its write end ends the thread
   int port_ = 0;
   bool serves_loopback_ = false;
   std::thread thread_;

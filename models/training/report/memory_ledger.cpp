@@ -30,7 +30,7 @@ void MemoryLedger::allocated(const void* block, int64_t bytes, MemoryTag tag,
   until_peak_ = events_.size();
 }
 
-// Ignores blocks that were allocated before the ledger existed.
+// Records the free. Ignores blocks that were allocated before the ledger existed.
 void MemoryLedger::freed(const void* block) {
   const auto found = live_.find(block);
   if (found == live_.end()) return;
@@ -124,8 +124,8 @@ void ModulePlaces::hook_forward(Module& module) {
   });
 }
 
-// Shows the unit's name from the start of its backward until its end or the start of another unit's
-// backward: not every unit signals the end. Backward passes of units are not nested.
+// Shows the unit's name from the start of its backward until its end or until another unit's
+// backward starts, because not every unit signals the end. Backward passes of units are not nested.
 void ModulePlaces::hook_backward(Module& unit) {
   names_.push_back(std::make_unique<std::string>(unit.full_name()));
   add(unit, HookPoint::kBeforeBackward, [this, name = names_.back().get()] {

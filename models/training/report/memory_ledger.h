@@ -13,8 +13,8 @@
 
 namespace shale::models {
 
-// Record of every allocation of a context while this exists: time, lifetime, tag, and the part of
-// the model that made it.
+// Records every allocation of a context while this object exists: time, lifetime, tag, and the part
+// of the model that made it.
 class MemoryLedger final : public AllocationObserver {
  public:
   // The context must have no other observer, and must outlive this.
@@ -23,14 +23,14 @@ class MemoryLedger final : public AllocationObserver {
   MemoryLedger(const MemoryLedger&) = delete;
   MemoryLedger& operator=(const MemoryLedger&) = delete;
 
-  // Sets the place of the following allocations; empty: outside of all places.
+  // Sets the place, i.e. the module, of the following allocations; empty: outside of all modules.
   void set_place(std::string place) { place_ = name(std::move(place)); }
 
-  // Bytes in use at the peak.
+  // Bytes in use at the peak with the same tag, module and requester.
   struct Share {
     MemoryTag tag{};
     std::string place;  // full name of a module; "" outside of all modules
-    std::string what;   // requester: for flat buffers the name of their unit
+    std::string what;   // requester; for flat buffers, the name of their unit
     int64_t bytes = 0;
     int64_t blocks = 0;
   };
@@ -40,7 +40,7 @@ class MemoryLedger final : public AllocationObserver {
   // One allocation. Times are indices of allocations and frees, from 0.
   struct Allocation {
     int64_t begin = 0;
-    int64_t end = 0;  // time of the free; times(): not freed
+    int64_t end = 0;  // time at which it was freed; times() if it was not freed
     int64_t bytes = 0;
     MemoryTag tag{};
     std::string_view place, what;  // see Share; valid as long as the ledger exists
@@ -50,7 +50,7 @@ class MemoryLedger final : public AllocationObserver {
   int64_t peak_time() const { return static_cast<int64_t>(until_peak_) - 1; }  // -1: no allocations
   int64_t peak_bytes() const { return highest_; }
 
-  // Marks the current time in pictures: "step 1".
+  // Adds a mark, such as "step 1", at the current time to pictures.
   void mark(std::string text) { marks_.emplace_back(times(), std::move(text)); }
   const std::vector<std::pair<int64_t, std::string>>& marks() const { return marks_; }
 
@@ -63,7 +63,7 @@ class MemoryLedger final : public AllocationObserver {
 
   struct Event {
     const void* block;
-    int64_t bytes;  // 0: freed
+    int64_t bytes;  // 0 for a free
     MemoryTag tag;
     Name place, what;
   };
@@ -72,10 +72,10 @@ class MemoryLedger final : public AllocationObserver {
   std::map<std::string, Name> numbers_ = {{"", 0}};
   Name place_ = 0;
   std::vector<Event> events_;
-  std::map<const void*, int64_t> live_;  // bytes
+  std::map<const void*, int64_t> live_;  // bytes of each block in use
   int64_t total_ = 0, highest_ = 0;
   std::vector<std::pair<int64_t, std::string>> marks_;
-  size_t until_peak_ = 0;  // number of events up to the peak, inclusive
+  size_t until_peak_ = 0;  // number of events up to the peak, with the event that reaches it
 };
 
 // Tells a ledger which module is running: in forward the innermost one, in backward the unit.

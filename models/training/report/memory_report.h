@@ -11,13 +11,14 @@
 
 namespace shale::models {
 
-// Memory reports of a run: memory.jsonl at its end (rank_memory.h), and optionally on rank 0 a
-// profile of its first steps.
+// Memory reports of a run: memory.jsonl at the end (rank_memory.h) and, on rank 0 if requested, a
+// profile of the first steps.
 class MemoryReport {
  public:
   static constexpr int64_t kProfiledSteps = 3;
 
-  // profile: a file (memory_profile.h); empty: none. Starts recording. `context` must outlive this.
+  // Starts recording if `profile` is not empty. profile: file to write (memory_profile.h).
+  // `context` must outlive this.
   MemoryReport(Context& context, std::string profile);
   ~MemoryReport();
 
@@ -25,16 +26,16 @@ class MemoryReport {
   void watch(Module& model, const std::vector<Module*>& units);
   // Call it before a step, with the number of steps done since the start of the process.
   void begin_step(int64_t steps);
-  // Writes the profile, if not written yet; errors become warnings.
+  // Writes the profile unless it has been written. Logs errors as warnings.
   void end_profile();
 
-  // Writes memory.jsonl for all ranks into the run's folder, on rank 0. host: context of offloaded
-  // memory, or null. Throws DiskError. Collective.
+  // Writes memory.jsonl with all ranks into the run's folder, on rank 0. host: context of offloaded
+  // memory; null: nothing is offloaded. Throws DiskError. Collective.
   void write(const std::string& folder, comm::ProcessGroup& group, Context* host) const;
 
  private:
   Context& context_;
-  std::string profile_;  // empty: none, or already written
+  std::string profile_;  // empty: there is none, or it has been written
   std::optional<MemoryLedger> ledger_;
   std::optional<ModulePlaces> places_;
 };

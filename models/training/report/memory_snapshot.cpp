@@ -1,6 +1,6 @@
-// Writes a snapshot in the format of torch.cuda.memory._snapshot(), limited to what the viewer
-// uses: a trace of allocations with their stacks, and the segments, of which there is a single one.
-// Uses opcodes of pickle protocol 2 (PEP 307): containers that begin with a mark, and no memo.
+// Writes a snapshot in the format of torch.cuda.memory._snapshot(), with only what the viewer uses:
+// a trace of allocations with their stacks, and a single segment. Uses opcodes of pickle protocol 2
+// (PEP 307): containers that begin with a mark, and no memo.
 #include <algorithm>
 #include <cstdint>
 #include <map>
@@ -19,7 +19,7 @@ class Pickle {
   Pickle() : bytes_("\x80\x02", 2) {}
 
   void begin_list() { bytes_ += "]("; }
-  // Call it between the items of a long list: bounds the stack that readers need.
+  // Limits the stack that readers need. Call it between the items of a long list.
   void go_on() { bytes_ += "e("; }
   void end_list() { bytes_ += 'e'; }
   void begin_dict() { bytes_ += "}("; }
@@ -30,7 +30,7 @@ class Pickle {
     bytes_ += value;
   }
   void integer(int64_t value) {
-    bytes_ += "\x8a\x08";  // LONG1 of 8 bytes
+    bytes_ += "\x8a\x08";  // opcode LONG1 with 8 bytes
     little_endian(static_cast<uint64_t>(value), 8);
   }
   void item(std::string_view key, std::string_view value) {
@@ -116,8 +116,8 @@ void add_block(Pickle& pickle, int64_t address, int64_t bytes, const MemoryLedge
   pickle.end_dict();
 }
 
-// The viewer assumes that a block begins where the previous one ends, so free memory is a block
-// too.
+// Adds the segment with all blocks. Free memory is a block too, because the viewer assumes that a
+// block begins where the previous one ends.
 void add_segment(Pickle& pickle, const std::vector<Placed>& live, int64_t bytes) {
   int64_t in_use = 0;
   for (const Placed& placed : live) in_use += placed.of->bytes;
@@ -152,7 +152,7 @@ std::string memory_snapshot(const MemoryLedger& ledger) {
   pickle.begin_dict();
   pickle.text("device_traces");
   pickle.begin_list();
-  pickle.begin_list();  // events of device 0
+  pickle.begin_list();  // list of the events of device 0
   const auto free_until = [&](int64_t time) {
     while (!ends.empty() && ends.begin()->first < time) {
       const auto [end, placed] = *ends.begin();

@@ -15,8 +15,9 @@ namespace {
 
 // Dimensions of the drawing.
 constexpr double kLeft = 80, kTop = 48, kWidth = 880, kHeight = 360, kLine = 18;
-constexpr int64_t kColumns = 880;  // columns of the plot; each shows the peak of its time range
-constexpr size_t kShares = 12;  // rows of the table below the plot
+// Number of columns of the plot; each shows the peak of its time range.
+constexpr int64_t kColumns = 880;
+constexpr size_t kShares = 12;  // number of rows of the table below the plot
 
 // Colours of tags, in their order; distinguishable with colour blindness (Okabe and Ito, 2008).
 constexpr std::array<const char*, kMemoryTags> kColors = {
@@ -35,7 +36,7 @@ int64_t sum_of(const ByTag& bytes) {
   return sum;
 }
 
-// Returns the memory in use at the peak of each column's times.
+// Returns, for each column of the plot, the memory in use at the peak of the column's time range.
 std::vector<ByTag> columns_of(const MemoryLedger& ledger) {
   const int64_t times = std::max<int64_t>(ledger.times(), 1);
   std::vector<std::pair<int64_t, std::pair<size_t, int64_t>>> changes;
@@ -85,7 +86,7 @@ std::string line(std::string_view kind, double x1, double y1, double x2, double 
              number(y2), "\"/>\n");
 }
 
-// Maps a time to x, bytes to y.
+// Maps times to x coordinates, and bytes to y coordinates.
 struct Plane {
   double times = 1, bytes = 1;
   double x(double time) const { return kLeft + time / times * kWidth; }

@@ -38,7 +38,7 @@ std::string fixed_or_null(const std::optional<double>& value, int decimals) {
   return number_text(*value, std::chars_format::fixed, decimals);
 }
 
-// Prints counts exactly, shares with six digits.
+// Prints counts exactly, and fractions with six digits.
 std::string count_or_share(double value) {
   const bool is_count = std::abs(value) < 1e15 && value == std::floor(value);
   return is_count ? number_text(static_cast<int64_t>(value)) : significant(value, 6);
@@ -68,7 +68,7 @@ std::string columns_of(const SentBytes& sent) {
              sent.replicas ? cat(", \"sent_replicas_bytes\": ", whole(*sent.replicas)) : "");
 }
 
-// Returns further numbers as members of the JSON row; `prefix` begins their keys.
+// Returns numbers as members of a row's JSON object. Their keys begin with `prefix`.
 std::string columns_of(std::string_view prefix, const std::map<std::string, double>& numbers) {
   std::string columns;
   for (const auto& [name, value] : numbers) {

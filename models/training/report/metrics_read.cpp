@@ -32,19 +32,21 @@ class RowReader {
 
   bool has(const std::string& key) const { return row_.contains(key); }
 
-  // Returns the counted item: the word before "_per_s", "tokens" if there is no such key.
+  // Returns the name of the counted item: the word before "_per_s" in a key; "tokens" if there is
+  // no such key.
   std::string item() const {
     const std::vector<std::string> words = words_in("", "_per_s");
     return words.empty() ? "tokens" : words.front();
   }
-  // Returns the counted item of a validation: the word after "val_" that is not another key.
+  // Returns the name of the counted item of a validation: the word after "val_" in a key that has
+  // no other meaning.
   std::string evaluated_item() const {
     for (const std::string& word : words_in("val_", "")) {
       if (word != "loss" && word != "ms") return word;
     }
     return "tokens";
   }
-  // Returns the top-k accuracies, by the number after "val_top".
+  // Returns the top-k accuracies. k is the number after "val_top" in a key.
   std::map<int64_t, double> top_k() const {
     constexpr std::string_view kPrefix = "val_top";
     std::map<int64_t, double> shares;
@@ -58,7 +60,7 @@ class RowReader {
     }
     return shares;
   }
-  // Returns the figures of a validation besides its loss, items, time and top-k accuracies.
+  // Returns the results of a validation other than loss, items, time and top-k accuracies.
   std::map<std::string, double> more(const std::string& item) const {
     std::map<std::string, double> figures = numbers_with("val_");
     for (const std::string& word : {std::string("loss"), std::string("ms"), item}) {
@@ -66,7 +68,7 @@ class RowReader {
     }
     return figures;
   }
-  // Returns the known numbers whose keys begin with a prefix, by the rest of the key.
+  // Returns the known numbers whose keys begin with `prefix`. Their names are the rest of the key.
   std::map<std::string, double> numbers_with(const std::string& prefix) const {
     std::map<std::string, double> numbers;
     for (const std::string& word : words_in(prefix, "")) {
@@ -79,7 +81,7 @@ class RowReader {
     if (!value) fail(key, "a number", at(key));
     return *value;
   }
-  // Returns the traffic fields of runs with several ranks; older rows have none.
+  // Returns the bytes sent. Rows of runs with one rank, and older rows, have none.
   std::optional<SentBytes> sent() const {
     if (!has("sent_gradients_bytes")) return std::nullopt;
     SentBytes sent{.gradients = number("sent_gradients_bytes"),
@@ -96,7 +98,8 @@ class RowReader {
                          .tokens_max = number("expert_tokens_max"),
                          .dropped_share = number("dropped_share")};
   }
-  // Returns the figures of a row about all ranks, by the keys that end in "_median".
+  // Returns the values in a row about all ranks. Their names are the keys that end in "_median",
+  // without this ending.
   std::map<std::string, std::optional<Spread>> figures() const {
     std::map<std::string, std::optional<Spread>> figures;
     for (const std::string& name : words_in("", "_median")) figures[name] = spread(name);
@@ -122,7 +125,7 @@ class RowReader {
   float loss(const std::string& key) const {
     const auto value = optional_number(key);
     if (!value) return std::numeric_limits<float>::quiet_NaN();
-    // 9 digits of the largest float may round to a slightly larger number.
+    // The 9 digits of the largest float may round to a number that is slightly larger.
     const auto narrow = static_cast<float>(*value);
     if (!std::isfinite(narrow)) fail(key, "a number that fp32 can hold", at(key));
     return narrow;
@@ -247,10 +250,10 @@ void for_each_row(std::string_view text, const std::string& source,
 // Returns the last line, without its newline, of a text that ends with one.
 std::string_view last_line(std::string_view text) {
   text.remove_suffix(1);
-  return text.substr(text.rfind('\n') + 1);  // npos + 1: the whole text
+  return text.substr(text.rfind('\n') + 1);  // without '\n', npos + 1 is 0: the whole text
 }
 
-// Returns the step with which a row begins; nullopt: the line is no row.
+// Returns the step at the beginning of a row; nullopt: the line is not a row.
 std::optional<int64_t> step_of(std::string_view line) {
   constexpr std::string_view kBegin = "{\"step\": ";
   if (!line.starts_with(kBegin) || !line.ends_with('}')) return std::nullopt;
@@ -300,14 +303,14 @@ std::vector<MetricsRow> read_newest_metrics(const std::string& path, size_t byte
   return rows;
 }
 
-// Looks from the end, because the file of a long run has millions of rows before the last step.
+// Reads from the end, because the file of a long run has millions of rows before the last step.
 int64_t drop_metrics_after(const std::string& path, int64_t last_step) {
   if (!std::filesystem::exists(path)) return 0;
   const MappedFile old(path, {.allow_empty = true});
   std::string_view kept = old.text();
-  kept = kept.substr(0, kept.rfind('\n') + 1);  // npos + 1: nothing
+  kept = kept.substr(0, kept.rfind('\n') + 1);  // without '\n', npos + 1 is 0: nothing
   int64_t dropped = 0;
-  std::string_view damaged;  // the first damaged line after the rows that are kept
+  std::string_view damaged;  // first damaged line after the rows to keep
   while (!kept.empty()) {
     const std::string_view line = last_line(kept);
     const std::optional<int64_t> step = step_of(line);
@@ -317,7 +320,8 @@ int64_t drop_metrics_after(const std::string& path, int64_t last_step) {
     dropped += is_row ? 1 : 0;
     kept.remove_suffix(line.size() + 1);
   }
-  // Rows after the last step may be damaged, because they were not synced; other rows may not.
+  // Rows after the last step may be damaged, because they were not synced. Other rows must not be
+  // damaged.
   if (damaged.data() != nullptr) {
     const bool has_last = !kept.empty() && step_of(last_line(kept)) == last_step;
     const auto before = std::count(old.text().data(), damaged.data(), '\n');

@@ -12,7 +12,8 @@
 namespace shale {
 namespace {
 
-constexpr double kRedrawSeconds = 0.1;  // faster is unreadable, and slow on slow terminals
+// Minimum time between updates: more often would be unreadable, and slow on slow terminals.
+constexpr double kRedrawSeconds = 0.1;
 constexpr double kLineSeconds = 10;
 constexpr int64_t kLinesPerRun = 50;
 
@@ -28,7 +29,7 @@ std::string print(const char* format, Values... values) {
   return buffer.data();
 }
 
-// Returns "950", "45.2k", "1.31M": three digits are easy to follow.
+// Returns a text such as "950", "45.2k" or "1.31M". Three digits are easy to follow.
 std::string compact(double value) {
   static constexpr std::array kSuffixes = {"", "k", "M", "G"};
   size_t suffix = 0;
@@ -41,7 +42,7 @@ std::string compact(double value) {
   return print("%.*f%s", decimals, value, kSuffixes[suffix]);
 }
 
-// Returns "0.52", "12.5", "140", "1.4e+03".
+// Returns a text such as "0.52", "12.5", "140" or "1.4e+03".
 std::string short_number(double value) {
   return print(value < 9.995   ? "%.2f"
                : value < 99.95 ? "%.1f"
@@ -50,7 +51,7 @@ std::string short_number(double value) {
                value);
 }
 
-// Returns "2.9e-4".
+// Returns a text such as "2.9e-4".
 std::string short_exponent(double value) {
   std::string text = print("%.1e", value);
   const size_t zero = text.find_first_of("+-") + 1;
@@ -68,7 +69,8 @@ std::string step_text(const ProgressState& state, bool is_aligned = true, bool h
              has_percent ? print(" %3d%%", percent) : "");
 }
 
-// Returns the width that a status line may fill. Launchers give ranks terminals without a width.
+// Returns the width available for a status line. The terminals that launchers give ranks have no
+// width.
 size_t status_columns() {
   constexpr size_t kUsual = 80;
   winsize size{};
@@ -90,7 +92,8 @@ std::string format_duration(double seconds) {
 std::string format_progress(const ProgressState& state, std::optional<double> seconds_left,
                             size_t columns) {
   std::string line;
-  // Tries shorter lines until one fits: lower levels leave out more fields, and level 0 the bars.
+  // Tries shorter and shorter lines until one fits. Lower levels omit more fields, and level 0 also
+  // the bars.
   for (int level = 5; level >= 0; --level) {
     const char* const bar = level > 0 ? " | " : "  ";
     line = step_text(state, /*is_aligned=*/level > 0, /*has_percent=*/level > 2);

@@ -40,7 +40,7 @@ class Page {
  public:
   explicit Page(std::string_view run) : run_(cat("run=\"", escaped_label(run), "\"")) {}
 
-  // Begins a metric family; `help` says its unit.
+  // Begins a metric family. help: text with the unit.
   void family(std::string name, std::string_view type, std::string_view help) {
     name_ = std::move(name);
     head_ = cat("# HELP ", name_, " ", help, "\n# TYPE ", name_, " ", type, "\n");
@@ -63,7 +63,7 @@ class Page {
  private:
   const std::string run_;
   std::string name_;
-  std::string head_;  // header of the metric family; empty after it was written
+  std::string head_;  // header of the metric family; empty once it is written
   std::string text_;
 };
 
@@ -135,7 +135,7 @@ void PrometheusFile::update(const RunGauges& gauges, bool at_once) {
   written_ = now;
   const std::string text = prometheus_text(gauges);
   // The temporary file is not synced, because its values are useless after a crash of the machine.
-  // Its name must not end in ".prom", or the collector would read it too.
+  // Its name must not end in ".prom", because the collector reads all files with this ending.
   const std::string temporary = cat(path_, ".", getpid(), ".tmp");
   FILE* const file = std::fopen(temporary.c_str(), "we");
   bool written = file != nullptr;

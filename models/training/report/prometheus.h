@@ -24,8 +24,8 @@ struct RunGauges {
 // docs/howto/monitoring.md lists the names.
 std::string prometheus_text(const RunGauges& gauges);
 
-// File of metrics for the textfile collector of node_exporter, replaced atomically at most once
-// every `kSeconds`. A failed write gives a single warning; training continues.
+// File of metrics for the textfile collector of node_exporter. It is replaced atomically, at most
+// once every `kSeconds`. The first failed write logs a warning; training continues.
 class PrometheusFile {
  public:
   static constexpr double kSeconds = 1;
@@ -57,7 +57,7 @@ class PrometheusServer {
  private:
   std::mutex mutex_;
   RunGauges gauges_;
-  HttpServer server_;  // last: its thread uses the members above
+  HttpServer server_;  // must be the last member, because its thread uses the others
 };
 
 }  // namespace shale::models

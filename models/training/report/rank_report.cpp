@@ -45,8 +45,8 @@ std::optional<Spread> spread_of(std::span<const double> by_rank) {
                 .most_rank = static_cast<int>(most - by_rank.begin())};
 }
 
-// Measures kernels on the CPU, which are synchronous. A kernel that another kernel calls is not
-// counted again.
+// Measures the time of kernels on the CPU, where they are synchronous. Does not count a kernel
+// again that another kernel calls.
 class RankReport::KernelTime final : public kernels::CallObserver {
  public:
   explicit KernelTime(Context& context) : observation_(context, *this) {}
@@ -73,7 +73,7 @@ int64_t peak_resident_bytes() {
     int64_t kib = 0;
     if (word == "VmHWM:" && status >> kib) return kib * 1024;
   }
-  rusage usage{};  // fallback without /proc
+  rusage usage{};  // used without /proc
   getrusage(RUSAGE_SELF, &usage);
   return int64_t{usage.ru_maxrss} * 1024;
 }
@@ -121,7 +121,7 @@ std::vector<std::pair<std::string, double>> RankReport::figures(const Mark& from
       {"host_peak_bytes", static_cast<double>(peak_resident_bytes())},
       {"device_busy_share", (to.busy - from.busy) / passed}};
   if (sensors_ != nullptr || context_.device().type == DeviceType::kCuda) {
-    // Without sensors, `readings` is 0, so these figures are NaN, which means unknown.
+    // Without sensors, `readings` is 0, so the values below are NaN, which means unknown.
     const double readings = to.gpu.readings - from.gpu.readings;
     figures.back().second = (to.gpu.busy - from.gpu.busy) / readings;
     figures.emplace_back("device_watts", (to.gpu.watts - from.gpu.watts) / readings);

@@ -17,24 +17,25 @@
 
 namespace shale::models {
 
-// Returns minimum, median and maximum of the ranks' values; nullopt if any is NaN, which means
-// unknown.
+// Returns minimum, median and maximum over the ranks. Returns nullopt if a value is NaN, which
+// means unknown.
 std::optional<Spread> spread_of(std::span<const double> by_rank);
 
-// Returns the peak resident set size of this process. getrusage() would include the size of the
-// process that started it.
+// Returns the peak resident set size of this process. Does not use getrusage(), which includes the
+// size of the process that started this one.
 int64_t peak_resident_bytes();
 
 // Memory, communication and device metrics of all ranks since the last report.
 class RankReport {
  public:
-  // Group of ranks that communicate: "all", "shard", "replica". The group must outlive the report.
+  // Group of ranks that communicate, such as "all", "shard" or "replica". The group must outlive
+  // the report.
   struct Axis {
     std::string name;
     const comm::ProcessGroup* group = nullptr;
   };
-  // axes: equal on all ranks; either all ranks have GPUs or none has. sensors, nccl: of this
-  // rank's GPU; null: unknown. context and group must outlive this.
+  // axes: must be equal on all ranks. sensors, nccl: of this rank's GPU; null: unknown. Either all
+  // ranks must have GPUs, or none. `context` and `group` must outlive this.
   RankReport(Context& context, comm::ProcessGroup& group, std::vector<Axis> axes,
              std::unique_ptr<GpuSensors> sensors = nullptr,
              std::unique_ptr<NcclTime> nccl = nullptr);
@@ -44,10 +45,10 @@ class RankReport {
 
   // Starts the run's measurements; earlier work does not count.
   void begin();
-  // Returns the metrics of all ranks since begin() or the last gather(), equal on all ranks.
-  // Collective, blocking. docs/reference/metrics.md lists the figures.
+  // Returns the metrics of all ranks since begin() or the last gather(). All ranks get the same.
+  // Collective, blocking. docs/reference/metrics.md lists the values.
   RanksMetrics gather(int64_t step);
-  // Returns the metrics since begin(), regardless of gather().
+  // Returns the metrics since begin(), whether or not gather() was called since.
   RanksMetrics gather_whole_run(int64_t step);
 
  private:
@@ -68,16 +69,16 @@ class RankReport {
   std::vector<Axis> axes_;
   std::unique_ptr<GpuSensors> sensors_;
   std::unique_ptr<NcclTime> nccl_;
-  std::unique_ptr<KernelTime> kernels_;  // null: kernels are asynchronous, their time unknown
+  std::unique_ptr<KernelTime> kernels_;  // null: kernels are asynchronous, so their time is unknown
   Mark begin_, last_;
 };
 
-// Returns a table for people; empty for a single rank.
+// Returns a table as text; empty for a single rank.
 std::string rank_table(const RanksMetrics& metrics);
 
-// Returns what is wrong with the GPUs, by rank: idle for more than 10% of the time, waiting for
-// collectives for more than 20%, more than 85 degrees, memory that differs by more than 10%. Empty
-// on CPUs.
+// Returns a warning for each rank with a GPU problem: idle for more than 10% of the time, waiting
+// for collectives for more than 20%, hotter than 85 degrees, or memory use that differs by more
+// than 10%. Empty on CPUs.
 std::vector<std::string> gpu_warnings(const RanksMetrics& metrics);
 
 }  // namespace shale::models

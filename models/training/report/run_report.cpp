@@ -12,8 +12,9 @@
 namespace shale::models {
 namespace {
 
-// Returns the path of NAME.jsonl. In a resumed run, `read` must be able to read the file; a damaged
-// one is renamed, and the run continues with a new one, as the file is no part of its state.
+// Returns the path of NAME.jsonl for a new or resumed run. In a resumed run, `read` checks the
+// file. If that fails, the file is renamed and a new one is begun, because the state of the run
+// does not depend on it.
 template <typename Read>
 std::string file_of(const RunReport::Options& options, const char* name, const Read& read) {
   const std::string path = file_in(options.out, cat(name, ".jsonl"));
@@ -68,7 +69,7 @@ RunReport::RunReport(const Options& options)
   }
   // Restores the latest metrics from before the restart.
   if (options.goes_on && (prometheus_file_ || prometheus_server_ != nullptr)) {
-    constexpr size_t kNewest = 4 << 20;  // bytes: some 10,000 rows
+    constexpr size_t kNewest = 4 << 20;  // bytes, i.e. some 10,000 rows
     for (const MetricsRow& row :
          read_newest_metrics(file_in(options.out, "metrics.jsonl"), kNewest)) {
       std::visit([this](const auto& metrics) { set(gauges_, metrics); }, row);
@@ -99,7 +100,7 @@ void RunReport::write_image(int64_t step, const std::string& tag, const Image& p
 }
 
 void RunReport::end(int64_t step, bool succeeded) {
-  if (succeeded) sync();  // rows that a failing disk has not taken so far are an error now
+  if (succeeded) sync();  // throws if a failing disk has not taken all rows
   if (tensorboard_) tensorboard_->end(step, succeeded);
   if (prometheus_file_) prometheus_file_->update(gauges_, true);
 }

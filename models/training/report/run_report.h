@@ -17,8 +17,8 @@ namespace shale::models {
 class RunReport {
  public:
   struct Options {
-    std::string out;  // --out
-    // True: the run resumes in this folder, and rows after `first_step` are dropped. False: files
+    std::string out;  // folder of the run
+    // True: the run resumes in this folder, and rows after `first_step` are removed. False: files
     // of an earlier run in the folder are renamed.
     bool goes_on = false;
     int64_t first_step = 0;
@@ -27,18 +27,19 @@ class RunReport {
     int64_t parameters = 0;   // see RunStart::parameters
     OptionValues options = {};
     bool tensorboard = false;
-    std::string prometheus = {};  // a file, or an address of PrometheusServer; empty: none
+    // Value of --prometheus: a file, or an address for PrometheusServer; empty: none.
+    std::string prometheus = {};
   };
-  // Throws DiskError, and the errors of PrometheusServer.
+  // Throws DiskError, and what PrometheusServer throws.
   explicit RunReport(const Options& options);
 
   void write(const MetricsRow& row);
   // Writes a text under a tag of the form "group/name".
   void write_text(int64_t step, const std::string& tag, std::string_view text);
   void write_image(int64_t step, const std::string& tag, const Image& picture);
-  // Call it after the last step; the run has done `step` steps.
+  // Call it after the last step, when the run has done `step` steps.
   void end(int64_t step) { end(step, true); }
-  // Ends the report of a run that fails; errors of the report are only logged.
+  // Ends the report of a run that fails. Only logs errors of the report.
   void end_failed(int64_t step) noexcept;
   // Syncs earlier rows to the disk. Can be called on any thread.
   void sync();
@@ -46,7 +47,8 @@ class RunReport {
  private:
   void end(int64_t step, bool succeeded);
 
-  // Made before the files: if its address is refused, the files of an earlier run stay unchanged.
+  // Constructed before the files: if its address is refused, the files of an earlier run stay
+  // unchanged.
   std::unique_ptr<PrometheusServer> prometheus_server_;
   MetricsWriter metrics_;
   SamplesFile samples_;

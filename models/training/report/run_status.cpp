@@ -21,8 +21,8 @@ std::string status_file(const std::string& out) {
   return file_in(out, "status.json");
 }
 
-// Overwrites the file in place, if the text fits into its existing blocks. Returns false if it does
-// not. Not atomic: used only if the atomic replacement failed.
+// Overwrites the file in place if the text fits into its existing blocks. Returns false if it does
+// not. Not atomic, so it is used only after the atomic replacement has failed.
 bool overwrite(const std::string& path, const std::string& text) {
   const FileHandle file(open(path.c_str(), O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
   struct stat info {};

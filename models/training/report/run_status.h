@@ -10,8 +10,8 @@ namespace shale::models {
 // checkpoint_step, checkpoint, exit_code and message. Rank 0 replaces it atomically at the start,
 // with every checkpoint, and at the end.
 enum class RunState {
-  kRunning,  // also left by a run that was killed
-  kSaved,    // stopped on request after saving; run again to continue
+  kRunning,  // running; or killed, since a killed run does not change its status
+  kSaved,    // stopped on request after saving; to continue, run it again
   kDone,
   kFailed,
 };
@@ -28,10 +28,11 @@ struct RunStatus {
   friend bool operator==(const RunStatus&, const RunStatus&) = default;
 };
 
-// Replaces the file atomically; in place if the disk has no room for another file. Throws
-// DiskError.
+// Replaces the file atomically. If the disk has no room for another file, overwrites it in place.
+// Throws DiskError.
 void write_run_status(const std::string& out, const RunStatus& status);
-// Throws MissingInputError if there is none, DataError if it is malformed.
+// Reads the status of a run. Throws MissingInputError if there is none, DataError if it is
+// malformed.
 RunStatus read_run_status(const std::string& out);
 
 }  // namespace shale::models

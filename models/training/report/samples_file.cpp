@@ -22,7 +22,7 @@ std::string line_of(const Sample& sample) {
 SamplesFile::SamplesFile(std::string path, int64_t first_step) : path_(std::move(path)) {
   std::vector<Sample> samples = read_samples(path_);
   std::erase_if(samples, [first_step](const Sample& one) { return one.step > first_step; });
-  // Also drops a last line that a killed run left incomplete.
+  // Rewrites the file, which also drops a last line that a killed run left incomplete.
   if (std::filesystem::exists(path_)) replace(samples);
   for (Sample& sample : samples) {
     if (sample.step == first_step) newest_.push_back(std::move(sample));

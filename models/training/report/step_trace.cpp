@@ -24,7 +24,7 @@ TraceWindow window_of(const StepTrace::Options& options) {
   return {.first = std::max(window.first, options.first_step + 1), .last = window.last};
 }
 
-// Returns ", clocks within 12 us"; empty for 0.
+// Returns a text such as ", clocks within 12 us"; empty for 0 ns.
 std::string within(std::string_view what, int64_t ns) {
   if (ns == 0) return {};
   return cat(what, format_number(1e-3 * static_cast<double>(ns)), " us");
@@ -61,7 +61,7 @@ StepTrace::StepTrace(const Options& options, Timeline& timeline, Context& contex
       units_(std::move(units)) {}
 
 StepTrace::~StepTrace() {
-  timeline_.stop();  // timeline_ outlives marks_, and an error may occur while it records
+  timeline_.stop();  // timeline_ outlives marks_, so after an error it must not go on recording
   world_.record(nullptr);
   context_.set_tracer(nullptr);
   for (const HookedAt& hooked : hooks_) hooked.module->remove_hook(hooked.point, hooked.id);
@@ -133,7 +133,7 @@ TraceRecord StepTrace::take() {
 void StepTrace::write(TraceRecord record, const comm::ClockOffset& after, int64_t after_ns) {
   record.rank = group_.rank();
   record.host = host_name();
-  int64_t zero_ns = before_ns_;  // start of the trace by rank 0's clock
+  int64_t zero_ns = before_ns_;  // start of the trace, in time of rank 0's clock
   group_.host().broadcast(make_view(&zero_ns, {1}), 0, {.tag = "trace"});
   const double drift = static_cast<double>(after.ns - before_.ns) /
                        static_cast<double>(std::max<int64_t>(after_ns - before_ns_, 1));

@@ -17,7 +17,7 @@
 
 namespace shale::models {
 
-// Range of recorded steps, counted from 1 as in metrics.jsonl, both ends included.
+// Range of steps to record, counted from 1 as in metrics.jsonl. Includes both ends.
 struct TraceWindow {
   int64_t first = 0;
   int64_t last = 0;
@@ -27,11 +27,11 @@ struct TraceWindow {
 // Parses "3-5", or "7" for one step. Throws ConfigError.
 TraceWindow parse_trace_steps(std::string_view text);
 
-// Records some steps of a run on all ranks (base/timeline.h). Rank 0 writes them to one file; the
-// hosts' clocks are compared before and after. Recorded are: steps, phases, modules and kernel
-// calls; waits; data loading; checkpoints; collectives and link messages; memory. Asynchronous
-// device work appears twice: its launch on the track "host", and its execution on "device". So do
-// collectives of a backend that uses the device's streams.
+// Records some steps of a run on all ranks (base/timeline.h). Rank 0 writes them to one file. The
+// hosts' clocks are compared before and after. A trace has steps, phases, modules and kernel calls;
+// waits; data loading; checkpoints; collectives and link messages; memory. Asynchronous device work
+// appears twice: its launch on the track "host", and its execution on "device". The same is true
+// for collectives of a backend that uses the device's streams.
 class StepTrace {
  public:
   struct Options {
@@ -41,8 +41,8 @@ class StepTrace {
     int64_t first_step = 0;   // steps done before this start
     int64_t total_steps = 0;  // number of steps of the run
   };
-  // All arguments must outlive this. `timeline` is the tracer of the group. Throws ConfigError for
-  // steps that the run does not reach; steps already done are left out.
+  // timeline: tracer of the group. All arguments must outlive this. Throws ConfigError for steps
+  // that the run does not reach. Steps that are done are not recorded.
   StepTrace(const Options& options, Timeline& timeline, Context& context, comm::World& world,
             comm::ProcessGroup& group, Module& model, std::vector<Module*> units);
   ~StepTrace();
@@ -89,7 +89,7 @@ class StepTrace {
   int64_t before_ns_ = 0;
   int64_t device_error_ns_ = 0;
   int64_t last_step_ = 0;  // number of the last begun step, counted from 1
-  size_t phase_opened_ = 0;  // each *_opened_: index of Timeline::open()
+  size_t phase_opened_ = 0;  // the *_opened_ members are indices that Timeline::open() returned
   std::vector<size_t> forward_opened_;
   Module* backward_ = nullptr;  // unit whose backward is running
   size_t backward_opened_ = 0;

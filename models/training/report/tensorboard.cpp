@@ -20,8 +20,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Field numbers, by message: tensorflow/core/util/event.proto, framework/summary.proto,
-// framework/tensor.proto and tensorboard/plugins/hparams/plugin_data.proto.
+// Field numbers of protocol buffer messages: tensorflow/core/util/event.proto,
+// framework/summary.proto, framework/tensor.proto and
+// tensorboard/plugins/hparams/plugin_data.proto.
 namespace event {
 constexpr uint32_t kWallTime = 1, kStep = 2, kFileVersion = 3, kSummary = 5, kSessionLog = 7;
 }
@@ -41,12 +42,12 @@ constexpr uint32_t kRows = 1, kCols = 2, kColors = 3, kFile = 4;
 }
 namespace metadata {
 constexpr uint32_t kPluginData = 1, kDataClass = 4;
-constexpr uint32_t kPluginName = 1, kContent = 2;  // fields of kPluginData
+constexpr uint32_t kPluginName = 1, kContent = 2;  // fields of the message in kPluginData
 constexpr int64_t kTensorClass = 2;
 }  // namespace metadata
 namespace tensor {
 constexpr uint32_t kDType = 1, kShape = 2, kStrings = 8;
-constexpr uint32_t kDim = 2, kSize = 1;  // field of a shape, and field of its dimensions
+constexpr uint32_t kDim = 2, kSize = 1;  // kDim of a shape, kSize of a dimension
 constexpr int64_t kString = 7;
 }  // namespace tensor
 namespace hparams {
@@ -141,7 +142,7 @@ ProtoMessage plugin_metadata(std::string_view plugin, const ProtoMessage& conten
   return ProtoMessage().message(metadata::kPluginData, data);
 }
 
-// Returns a summary value of the hyper-parameter table, which consists of metadata only.
+// Returns a summary value for the hyper-parameter table. It has only metadata.
 ProtoMessage hparams_summary(std::string_view what, uint32_t field, const ProtoMessage& content) {
   const ProtoMessage data = ProtoMessage().message(field, content);
   return ProtoMessage().message(summary::kValue,
@@ -163,7 +164,7 @@ ProtoMessage experiment(double now, const OptionValues& options) {
   }
   for (const auto& [tag, dataset] : {std::pair{"loss/train", hparams::kTraining},
                                      std::pair{"loss/validation", hparams::kValidation}}) {
-    // Encodes a metric name: a tag, and an empty group.
+    // Encodes a metric's name, which consists of a tag and an empty group.
     const ProtoMessage name = ProtoMessage().text(hparams::kMetricTag, tag);
     all.message(hparams::kMetrics, ProtoMessage()
                                        .message(hparams::kMetricName, name)
@@ -190,8 +191,8 @@ ProtoMessage session_start(double now, const OptionValues& options) {
   return start.real(hparams::kStartTime, now);
 }
 
-// Returns the text as a Markdown code block: line breaks preserved, fixed width. Invalid UTF-8 is
-// replaced.
+// Returns the text as a Markdown code block, which keeps line breaks and has fixed width. Replaces
+// invalid UTF-8.
 std::string preformatted(std::string_view text) {
   std::string lines = "    ";
   for (const char c : text) {
@@ -212,7 +213,8 @@ void set_aside(const std::string& folder) {
   }
 }
 
-// Returns "events.out.tfevents.<time>.<host>.<process>.<n>"; readers sort files by name.
+// Returns the path of a new file "events.out.tfevents.<time>.<host>.<process>.<n>". Readers sort
+// files by name.
 std::string new_file(const std::string& folder) {
   for (int n = 0;; ++n) {
     const std::string path =
@@ -242,8 +244,8 @@ void TensorBoardWriter::start(int64_t first_step) {
                                 .real(event::kWallTime, unix_seconds())
                                 .text(event::kFileVersion, "brain.Event:2")
                                 .bytes()));
-  // TensorBoard ignores the first start event that it sees and obeys later start events, so that
-  // files of a run that never stopped need a start event too.
+  // TensorBoard ignores the first start event that it sees, and obeys later ones. So files of a run
+  // that was never resumed need a start event too.
   write_event(first_step > 0 ? first_step + 1 : 0, event::kSessionLog,
               ProtoMessage().integer(session_log::kStatus, session_log::kStart));
 }
@@ -307,7 +309,7 @@ void TensorBoardWriter::end(int64_t step, bool succeeded) {
   ProtoMessage status;
   status.integer(hparams::kEndStatus, succeeded ? hparams::kSuccess : hparams::kFailure)
       .real(hparams::kEndTime, unix_seconds());
-  // The event is at the step after the last row, so that a run resumed at any step drops it.
+  // The event has the step after the last row, so that a run resumed at any step removes it.
   write_event(step + 1, event::kSummary,
               hparams_summary("session_end_info", hparams::kSessionEnd, status));
 }

@@ -18,26 +18,26 @@ namespace shale::models {
 // Option names, with their values as JSON.
 using OptionValues = std::vector<std::pair<std::string, std::string>>;
 
-// TensorBoard output of a run: event files in the run's own folder, one per start. Each record is
-// passed to the operating system immediately; runtime/io/event_file.h has the format.
+// TensorBoard output of a run: event files in the run's folder, one per start. Each record is
+// passed to the operating system immediately. runtime/io/event_file.h describes the format.
 //
-// A run resumed after step N drops later events from the existing files, as in metrics.jsonl. Its
-// own file begins with a start event at step N + 1, so that a running TensorBoard removes dropped
-// points.
+// A run resumed after step N removes later events from the existing files, as in metrics.jsonl. Its
+// own file begins with a start event at step N + 1, so that a running TensorBoard removes these
+// points too.
 class TensorBoardWriter {
  public:
   struct Options {
-    std::string folder;  // created if missing
+    std::string folder;  // folder of the event files; created if missing
     // Steps done by a run that is resumed in this folder. 0: a new run; an existing folder is
     // renamed to "<folder>.1", or the first free number.
     int64_t first_step = 0;
-    OptionValues options = {};  // shown as hyper-parameters
+    OptionValues options = {};  // options of the run, shown as hyper-parameters
   };
   // Throws DiskError.
   explicit TensorBoardWriter(const Options& options);
 
-  // Writes scalars of all known values, with tags such as "loss/train" (docs/howto/tensorboard.md),
-  // in single precision.
+  // Writes all known values as scalars in single precision, with tags such as "loss/train"
+  // (docs/howto/tensorboard.md).
   void write(const MetricsRow& row);
   // Writes a text verbatim, with invalid UTF-8 replaced. Tags have the form "group/name".
   void write_text(int64_t step, const std::string& tag, std::string_view text);

@@ -4,7 +4,7 @@
 
 namespace shale::models {
 
-// JSON key of a slice's flow in its arguments, from which trace_read.cpp restores it.
+// JSON key of a slice's flow among its arguments. trace_read.cpp reads the flow from it.
 inline constexpr const char* kFlowKey = "flow";
 
 // Field numbers of perfetto/trace/trace_packet.proto, track_event/track_event.proto,

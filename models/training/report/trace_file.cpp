@@ -72,8 +72,8 @@ class ChromeEvents {
             ",\"dur\":", microseconds(slice.end - slice.begin),
             ",\"name\":", json_quote(record_.names[slice.name]), args));
     if (slice.about < 0 || about(slice).flow == 0) return;
-    // Viewers draw arrows forward in time: from the begin of one slice to the ends of the other
-    // slices.
+    // Viewers draw arrows forward in time, so an arrow goes from the begin of one slice to the ends
+    // of the other slices.
     const bool starts = about(slice).starts_flow;
     add(cat("\"ph\":\"", starts ? "s\"," : "f\",\"bp\":\"e\",", place,
             ",\"cat\":\"flow\",\"name\":\"flow\",\"id\":\"", hexadecimal(about(slice).flow),
@@ -163,7 +163,7 @@ class PerfettoPackets {
         .integer(perfetto::kFlags, perfetto::kNeedsState)
         .message(perfetto::kEvent, event);
   }
-  // Writes begins and ends in order; each end closes the innermost open slice.
+  // Writes begins and ends in order of time. Each end closes the innermost open slice.
   void add_slices(const std::vector<Slice>& slices, int64_t track) {
     std::vector<int64_t> ends;
     const auto end_until = [&](int64_t time) {
@@ -237,7 +237,8 @@ std::string join_traces(std::span<const std::string> ranks, TraceFormat format) 
 
 void sort_slices(TraceRecord& record) {
   for (auto& [title, slices] : record.tracks) {
-    // Reverses the order of equal slices: the inner slice was recorded first, as it ended first.
+    // Reverses the order of slices with equal times: the inner slice was recorded first, because it
+    // ended first.
     std::reverse(slices.begin(), slices.end());
     std::stable_sort(slices.begin(), slices.end(), [](const Slice& a, const Slice& b) {
       return a.begin != b.begin ? a.begin < b.begin : a.end > b.end;

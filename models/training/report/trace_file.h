@@ -11,14 +11,14 @@
 
 namespace shale::models {
 
-// File formats of trace viewers (ui.perfetto.dev, chrome://tracing). A file has all ranks, one
-// process each with the tracks and counters of its record. Arrows join slices with the same flow.
+// File formats of trace viewers (ui.perfetto.dev, chrome://tracing). Each rank is a process with
+// the tracks and counters of its record. Arrows join slices with the same flow.
 enum class TraceFormat {
-  kChrome,    // JSON: Trace Event Format
+  kChrome,    // JSON in the Trace Event Format
   kPerfetto,  // protocol buffers: perfetto/trace/trace.proto
 };
 
-// Returns the format by extension, ".json" or ".pftrace". Throws ConfigError for others.
+// Returns the format for the extension ".json" or ".pftrace". Throws ConfigError for others.
 TraceFormat trace_format(std::string_view path);
 
 // Encodes a rank's part of the file. Ranks must share one clock; times must not be negative.
@@ -26,8 +26,8 @@ std::string encode_trace(const TraceRecord& record, TraceFormat format);
 // Joins the encoded parts of all ranks to a file.
 std::string join_traces(std::span<const std::string> ranks, TraceFormat format);
 
-// Reads a trace file, with one record per rank; slices are sorted by begin, outer ones first.
-// Throws MissingInputError if the file does not exist, DataError if it is invalid.
+// Reads a trace file. Returns a record for each rank, with slices sorted by begin, outer ones
+// first. Throws MissingInputError if the file does not exist, DataError if it is invalid.
 std::vector<TraceRecord> read_trace(const std::string& path);
 std::vector<TraceRecord> parse_trace(std::string_view file, const std::string& source);
 

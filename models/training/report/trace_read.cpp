@@ -19,7 +19,7 @@ namespace {
 using Slice = TraceRecord::Slice;
 using About = TraceRecord::About;
 
-// A record while it is being read.
+// Record while it is being read.
 struct Reading {
   TraceRecord record;
   std::map<std::string, uint32_t, std::less<>> places;
@@ -29,7 +29,7 @@ struct Reading {
     if (is_new) record.names.push_back(name);
     return it->second;
   }
-  // Parses "rank 3 (host)".
+  // Sets rank and host, given a process name such as "rank 3 (host)".
   void identify(std::string_view name, const std::string& source) {
     constexpr std::string_view kRank = "rank ";
     const size_t open = name.find(" (");
@@ -172,7 +172,8 @@ class ChromeReader {
 
 // ---- Perfetto ----
 
-constexpr int64_t kLatest = 4'000'000'000'000'000'000;  // ns; differences of times cannot overflow
+// Maximum time in ns, so that differences of times cannot overflow.
+constexpr int64_t kLatest = 4'000'000'000'000'000'000;
 
 class PerfettoReader {
  public:

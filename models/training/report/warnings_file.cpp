@@ -14,10 +14,10 @@
 namespace shale::models {
 namespace {
 
-constexpr size_t kKept = 1000;  // lines kept in memory
+constexpr size_t kKept = 1000;  // maximum number of lines kept in memory
 constexpr double kAtOnce = 60;  // maximum number of warnings in a burst
 constexpr double kPerSecond = 1;
-// Limits the wait for a rank that holds the lock: a stopped rank must not block the other ranks.
+// Maximum tries to get the lock. A stopped rank that holds it must not block the other ranks.
 constexpr int kLockTries = 100;
 constexpr std::chrono::milliseconds kLockPause{1};
 
@@ -26,8 +26,8 @@ double steady_seconds() {
   return std::chrono::duration<double>(now).count();
 }
 
-// Network file systems append correctly only while the file is locked. Without locks, or if none is
-// granted in time, the line is written anyway.
+// Lock for appending. Network file systems append correctly only while the file is locked. If there
+// are no locks, or if none is granted in time, the line is written anyway.
 class FileLock {
  public:
   explicit FileLock(int fd) : fd_(fd) {
@@ -66,7 +66,7 @@ WarningsFile::~WarningsFile() {
     tell_of_withheld();
     flush();
   } catch (const std::exception&) {
-    // Ignores the error, as write() does.
+    // Ignores the error for the reason given in write().
   }
   if (fd_ >= 0) close(fd_);
 }
@@ -87,7 +87,7 @@ void WarningsFile::write(LogLevel level, std::string_view text) noexcept try {
   add(level >= LogLevel::kError ? "error" : "warning", text);
   flush();
 } catch (const std::exception&) {
-  // Ignores the error: a failed report must not end the run, and the line was already printed.
+  // Ignores the error: a failed report must not end the run, and the line has been printed.
 }
 
 void WarningsFile::add(std::string_view level, std::string_view text) {

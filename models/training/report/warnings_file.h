@@ -11,25 +11,25 @@
 
 namespace shale::models {
 
-// File with the warnings and errors of process_log() of all ranks, in the order of writing: one
-// line of JSON each, with time (UTC), host and rank. Every rank writes its own lines, so that none
-// depends on another rank. The folder must be visible to all ranks.
+// File with the warnings and errors that process_log() of all ranks logs, in the order of writing.
+// A line is JSON with time (UTC), host and rank. Each rank writes its own lines, so that no rank
+// depends on another one. The folder must be visible to all ranks.
 //
-// A rank writes one warning per second, with bursts of up to 60; a line reports the number of
-// omitted ones. Errors are always written.
+// A rank writes one warning per second on average, and up to 60 at once; a line reports how many
+// were omitted. Errors are always written.
 class WarningsFile {
  public:
   // Returns seconds since an arbitrary point in time; tests supply their own.
   using Clock = std::function<double()>;
 
-  // Starts to collect messages, and keeps them until open(). Default clock: the system's.
+  // Starts to collect messages, and keeps them until open(). The default clock is the system's.
   explicit WarningsFile(int rank, Clock clock = {});
   ~WarningsFile();
   WarningsFile(const WarningsFile&) = delete;
   WarningsFile& operator=(const WarningsFile&) = delete;
 
-  // Appends to `file` from now on. The file is created with the first line. Lines that cannot be
-  // written are kept and retried with the next line; beyond 1000 lines they are lost.
+  // Appends to `file` from now on. The first line creates the file. Lines that cannot be written
+  // are kept and retried with the next line; beyond 1000 lines they are lost.
   void open(std::string file);
   // Writes a message that is not in the log, such as the error that ends a run.
   void write(LogLevel level, std::string_view text) noexcept;
@@ -40,12 +40,12 @@ class WarningsFile {
   bool may_warn();
   void tell_of_withheld();
 
-  const std::string before_text_;  // host and rank, with which every line begins
+  const std::string before_text_;  // beginning of every line: host and rank
   const Clock clock_;
   std::mutex mutex_;
   std::string path_;
   std::vector<std::string> pending_;
-  double allowance_ = 0;  // warnings that may be written now
+  double allowance_ = 0;  // number of warnings that may be written now
   double allowed_at_s_ = 0;
   int64_t withheld_ = 0;
   int fd_ = -1;
