@@ -21,7 +21,7 @@ struct RunGauges {
 
 // Formats gauges as Prometheus text format 0.0.4
 // (prometheus.io/docs/instrumenting/exposition_formats), in base units. Omits unknown values.
-// docs/howto/monitoring.md lists the names.
+// docs/howto/watch.md lists the names.
 std::string prometheus_text(const RunGauges& gauges);
 
 // File of metrics for the textfile collector of node_exporter. It is replaced atomically, at most

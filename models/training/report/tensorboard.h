@@ -37,7 +37,7 @@ class TensorBoardWriter {
   explicit TensorBoardWriter(const Options& options);
 
   // Writes all known values as scalars in single precision, with tags such as "loss/train"
-  // (docs/howto/tensorboard.md).
+  // (docs/howto/watch.md).
   void write(const MetricsRow& row);
   // Writes a text verbatim, with invalid UTF-8 replaced. Tags have the form "group/name".
   void write_text(int64_t step, const std::string& tag, std::string_view text);

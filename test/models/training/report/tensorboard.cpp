@@ -181,7 +181,7 @@ TEST_CASE("images are PNG files of the sizes that are said", "[tensorboard]") {
     std::puts("skipped: this build has no libpng, so no image was written");
     return;
   }
-  // The limit is the time that docs/howto/tensorboard.md gives for an incompressible picture, plus
+  // The limit is the time that docs/howto/watch.md gives for an incompressible picture, plus
   // a margin.
   CHECK(seconds() - before < 0.1);
   const Seen seen = look(dir.path() / "tb");
