@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Trains a small GPT on two ranks on a bare machine: installs missing packages, builds the training
-# program, trains on the C++ standard library's headers (text that every machine with a compiler
-# has), and prints a sample of the model's text.
+# Trains a small GPT on two ranks of a bare machine. Installs missing packages, builds the training
+# program, and trains on the headers of the C++ standard library, a text that every machine with a
+# compiler has. Then prints a sample of the model's text.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
@@ -48,7 +48,7 @@ phase() {
 }
 
 # Builds only for this machine's CPU, without GPU kernels, tests and benchmarks, which take most of
-# an hour to compile (cmake --preset release).
+# an hour to compile in a full build (cmake --preset release).
 configure() { cmake --preset quick; }
 
 build() {
@@ -60,7 +60,7 @@ train() {
   local threads=$(($(nproc) / ranks)) headers
   if [[ $threads -lt 1 ]]; then threads=1; fi
 
-  # -H prints the headers that are opened; the path at depth one shows the folder.
+  # -H prints the headers that the compiler opens. The path at depth one shows their folder.
   headers=$(printf '#include <vector>\n' | g++ -x c++ -fsyntax-only -H - 2>&1 |
     sed -n 's|^\. \(/.*\)/vector$|\1|p')
   if [[ ! -d $headers ]]; then

@@ -57,7 +57,7 @@ log=$(mktemp)
 reasons=$(mktemp)
 causes=$(mktemp)
 
-# Prints the last lines however the script ends; a failed build counts as one failure.
+# Prints the summary, however the script ends. A failed build counts as one failure.
 finish() {
   local status=$?
   cat "$reasons" "$causes"
@@ -76,8 +76,8 @@ build() {
   cmake --build --preset "$preset" --parallel "$jobs" ${@:+--target "$@"}
 }
 
-# skip_reasons FILE: prints the reasons in ctest's log why tests, or parts of tests, were skipped:
-# lines of output that begin with "skipped: ".
+# skip_reasons FILE: prints from ctest's log the reasons why tests, or parts of tests, were skipped.
+# Those lines of output begin with "skipped: ".
 skip_reasons() {
   awk '
     /^[0-9]+\/[0-9]+ Test: / { test = $3 }
@@ -91,8 +91,9 @@ skip_reasons() {
   ' "$1"
 }
 
-# failure_causes FILE: prints the name of each failed test in ctest's output, and the cause: eight
-# lines from each of Catch's first three "FAILED:" on, or else the last eight lines of the output.
+# failure_causes FILE: prints, from ctest's output, the name of each failed test and the cause. The
+# cause is eight lines from each of Catch's first three "FAILED:", or else the last eight lines of
+# the output.
 failure_causes() {
   awk '
     function report(   i) {
@@ -116,7 +117,8 @@ failure_causes() {
   ' "$1"
 }
 
-# run_tests PRESET [CTEST_ARGUMENT...]: adds to the counts, the reasons and the causes.
+# run_tests PRESET [CTEST_ARGUMENT...]: runs tests, and adds to the counts, the reasons of skips and
+# the causes of failures.
 run_tests() {
   local preset=$1 counts skips
   shift
@@ -149,7 +151,7 @@ if $with_bootstrap; then
 fi
 
 if $with_quick; then
-  # Uses programs that are built; otherwise builds those of quickstart.sh.
+  # Uses the programs that are built; if none are, builds those of quickstart.sh.
   preset=quick
   if [[ -x build/release/bin/train_lm && ! -x build/quick/bin/train_lm ]]; then preset=release; fi
   build "$preset" train_lm find_race

@@ -1,15 +1,18 @@
 #!/usr/bin/env bash
-# Compares data parallelism in which one rank owns all parameters to DDP and ZeRO, on 2, 4 and 8
-# ranks of this machine, and DDP on two ranks to one rank:
+# Compares data parallelism in which one rank owns all parameters with DDP and ZeRO, on 2, 4 and 8
+# ranks of this machine. Also compares DDP on two ranks with one rank:
 #
 #   bench/data_parallel.sh [BUILD_DIR]      (default build/release; it must be built)
 #
 # Writes bench/results/data_parallel.md and .svg, and takes some minutes. Times are meaningful only
-# on an otherwise idle machine with as many cores as ranks. Variables: PAGE (output file), RANKS
-# (default "2 4 8"), COUNTED and TIMED (flags of bench_data_parallel for the tables and for the
-# times of one and two ranks; TIMED=none omits the times), ROUNDS (rounds of these times, default
-# 3), ROWS (rows of an earlier run, for the tables), ALONE (a command that runs the timed part while
-# it keeps the machine idle).
+# on an otherwise idle machine with as many cores as ranks. Variables:
+#   PAGE     output file
+#   RANKS    numbers of ranks; default "2 4 8"
+#   COUNTED  flags of bench_data_parallel for the tables
+#   TIMED    its flags for the times of one and two ranks; "none" omits the times
+#   ROUNDS   rounds of these times; default 3
+#   ROWS     rows of an earlier run, for the tables
+#   ALONE    a command that runs the timed part and keeps the machine idle meanwhile
 set -euo pipefail
 
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -29,7 +32,7 @@ run() {
   mpirun -np "$1" --oversubscribe --bind-to none "$program" --json "$work/$2" "${@:3}" >&2
 }
 
-# Runs a process with its share of the batch, first alone, then together with an independent one.
+# Runs a process with its share of the batch alone, then together with an independent process.
 run_shares() {
   run 1 alone "$@"
   run 1 beside "$@" & local other=$!

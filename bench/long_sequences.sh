@@ -7,11 +7,11 @@
 # ascending order), DENSE (longest sequence with dense attention), PATTERN, MODEL (flags of
 # train_lm; the defaults have 2 layers of 4 heads).
 #
-# The time of a dense step of T tokens is modelled as a T + b T^2. A step of as many tokens as the
-# shortest length, in sequences of 1,024, measures a; b T^2 is the rest. The bound of the gain is the
-# dense step divided by a T + b T^2 v, where v is the share of causal scores that the pattern
-# computes. "scores stored": the length at which an attention that stores its scores for backward,
-# 4 bytes each, would need the peak memory of the sparse step.
+# A dense step of T tokens is modelled as taking a T + b T^2. A step with as many tokens as the
+# shortest length, in sequences of 1,024, measures a; b T^2 is the rest. The bound of the gain is
+# the dense step divided by a T + b T^2 v, where v is the share of causal scores that the pattern
+# computes. "scores stored" is a length: at this length, an attention that stores its scores for
+# backward, 4 bytes each, would need the peak memory of the sparse step.
 set -euo pipefail
 
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -42,7 +42,8 @@ for length in "${lengths[@]}"; do
   echo "$length $both" | tee -a "$work/rows" >&2
 done
 
-# The default patterns have blocks of 128: 4 of them, half of one hidden by causality, and one global block.
+# The default patterns have blocks of 128 tokens: 4 local ones, half of one of which is causally
+# masked, and one global block.
 awk -v layers=$layers -v heads=$heads -v visible=576 -v short="${short% *}" -v shortest="${lengths[0]}" '
   { n = NR; t[n] = $1; sparse[n] = $2; bytes[n] = $3; full[n] = $4; dense_bytes[n] = $5 }
   $4 { last = n }

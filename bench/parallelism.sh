@@ -4,11 +4,14 @@
 #   bench/parallelism.sh [BUILD_DIR]      (default build/release; it must be built)
 #
 # Writes bench/results/parallelism.md, and takes some minutes on an idle machine. If there are more
-# ranks than cores, wall time reflects the cores, and processor time the axis. Planned tables need
-# a build with the emulator. Variables: RANKS (default "2 4 8"), STEPS (measured, default 5), ROWS
-# (rows of an earlier run, only to write the page), ROWS_ONLY (file for the rows, without a page),
-# PART (small, two_cores, weak or planned: with ROWS_ONLY, that part of the rows) and PAGE (output
-# file).
+# ranks than cores, wall time depends on the cores; processor time then shows the cost of an axis.
+# Planned tables need a build with the emulator. Variables:
+#   RANKS      default "2 4 8"
+#   STEPS      measured steps; default 5
+#   ROWS       rows of an earlier run, from which only the page is written
+#   ROWS_ONLY  file for the rows; no page is written
+#   PART       with ROWS_ONLY, the part of the rows: small, two_cores, weak or planned
+#   PAGE       output file
 set -euo pipefail
 
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -38,7 +41,8 @@ column() {
     awk -v skipped=$skipped '$1 > skipped { print $2 }'
 }
 mean() { awk '{ sum += $1; n++ } END { if (n > 0) printf "%.6f", sum / n; else print 0 }'; }
-# Prints the median over ranks of a share of the time, in percent, from the report of ranks.
+# share ...: prints, from the report of ranks, the median over ranks of a share of the time, in
+# percent.
 share() {
   sed -nE "s/.*\"$1_median\": ([0-9.e+-]+).*/\1/p" "$work/out/metrics.jsonl" | tail -n 1 |
     awk '{ printf "%.0f", 100 * $1 }'
@@ -48,8 +52,8 @@ seconds() {
   local TIMEFORMAT='%U %S'
   { time "$@" >"$work/log" 2>&1 || touch "$work/failed"; } 2>&1 | awk '{ print $1 + $2 }'
 }
-# later_seconds STEPS COMMAND...: prints the processor time of a run's steps after the first step;
-# leaves the run's files in $work/out.
+# later_seconds STEPS COMMAND...: prints the processor time of all steps of a run except the first.
+# Leaves the run's files in $work/out.
 later_seconds() {
   local count=$1 first all
   shift
@@ -62,7 +66,7 @@ later_seconds() {
 }
 
 # measure AXIS RANKS FLAGS...: adds a row. The processor time of a run of one step is subtracted, so
-# that starts do not count.
+# that the start of the run does not count.
 measure() {
   local axis=$1 n=$2 tokens=$((256 * batch)) later key=all flag
   shift 2
@@ -134,8 +138,8 @@ measure_weak() {
   batch=8
 }
 
-# plan GROUP CASE RANKS ARGUMENTS...: adds a row "plan|GROUP|CASE|RANKS|ITEMS|SECONDS" of a planned
-# step: its sequences' tokens or its images, and its time.
+# plan GROUP CASE RANKS ARGUMENTS...: adds a row "plan|GROUP|CASE|RANKS|ITEMS|SECONDS" for a planned
+# step. ITEMS is its number of tokens or images, SECONDS its time.
 plan() {
   local group=$1 case=$2 n=$3
   shift 3
@@ -148,8 +152,8 @@ plan() {
       { printf "%s|%s|%s\n", row, of("items"), of("step_s") }' | tee -a "$work/rows" >&2
 }
 
-# Plans a model of 1.3B parameters on H100s with the batch of one GPU (strong scaling) and with as
-# many sequences for each GPU (weak scaling), and ViT-L/16 on one and on four cards.
+# Plans a model of 1.3B parameters on H100s: with the batch of one GPU on all GPUs (strong scaling),
+# and with that batch on each GPU (weak scaling). Also plans ViT-L/16 on one and on four cards.
 measure_planned() {
   local n kind card along
   for kind in strong weak; do
@@ -170,9 +174,9 @@ measure_planned() {
   done
 }
 
-# step GROUP CASE RANKS FLAGS...: adds a row "step|GROUP|CASE|RANKS|MS|PLANNED MS" for two cores
-# that the ranks share evenly: the median step of a run, and for pipelines the step planned with
-# measured kernels.
+# step GROUP CASE RANKS FLAGS...: adds a row "step|GROUP|CASE|RANKS|MS|PLANNED MS" for ranks that
+# share two cores evenly. MS is the median step of a run. For pipelines, PLANNED MS is the step
+# planned with measured kernels.
 step() {
   local group=$1 case=$2 n=$3 planned=''
   shift 3

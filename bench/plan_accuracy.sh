@@ -4,18 +4,19 @@
 #   bench/plan_accuracy.sh [BUILD_DIR] [steps|layouts]     (default build/release, which must be
 #                                                           built, and both parts)
 #
-# steps: runs each configuration with bench_train, median of 5 steps, and plans it with `shale plan
-# --measure`, which measures the kernels and takes the collectives from CLUSTER (default
+# steps: runs each configuration with bench_train (median of 5 steps), and plans it with `shale plan
+# --measure`. That measures the kernels, and takes the collectives from CLUSTER (default
 # deploy/clusters/cpu_host.json). About 15 minutes on two cores.
 #
-# layouts: runs one model with train_lm on four and on eight ranks of one thread each, which share
-# the cores, in different layouts. Each of ROUNDS (default 3) rounds runs all layouts, so that
-# disturbances affect all of them. Compares the processor time of a step, over all ranks as the
-# kernel counts it, with the planned busy time of the cores, and the order of the layouts by each;
-# medians over all but the first two steps of a run. About ten minutes.
+# layouts: runs one model with train_lm in different layouts, on four and on eight ranks that share
+# the cores, with one thread each. Each of ROUNDS (default 3) rounds runs all layouts, so that
+# disturbances affect all of them. Compares two numbers, and the orders in which they put the
+# layouts: the processor time of a step over all ranks, as the kernel counts it, and the planned
+# busy time of the cores. Numbers are medians over all but the first two steps of a run. About ten
+# minutes.
 #
-# Both print tables for a page of results. Times of steps require an idle machine; processor time is
-# more robust.
+# Both parts print tables for a page of results. Times of steps require an idle machine; processor
+# time is less sensitive to other load.
 set -euo pipefail
 
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -135,8 +136,8 @@ RUNS
     # shellcheck disable=SC2086
     "$bin/shale" plan --cluster "$cluster" --measure --ranks "${ranks[i]}" --threads 1 $model \
       ${flags[i]} --json | tail -1 >"$work/plan.json"
-    # Cores are busy when they move exchanged data, too; only waits for other pipeline stages leave
-    # them idle.
+    # Cores are also busy while they move exchanged data. Only waiting for other pipeline stages
+    # leaves them idle.
     awk -v flags="${flags[i]//--/}" -v ranks="${ranks[i]}" -v m="$(median "$work/steps$i" 1)" \
       -v cpu="$(median "$work/steps$i" 2)" -v p="$(value step_s)" -v idle="$(value bubble_s)" \
       -v cores="$cores" \
@@ -148,9 +149,9 @@ RUNS
   order 6 "processor time"
 }
 
-# order COLUMN NAME: counts the pairs of layouts that this column orders like the measured times. On
-# shared cores a waiting rank leaves its core to others, so planned processor time predicts both
-# columns.
+# order COLUMN NAME: counts the pairs of layouts that this column orders as the measured times do.
+# On shared cores, a waiting rank leaves its core to other ranks. Planned processor time therefore
+# predicts both columns.
 order() {
   for apart in 1.03 1.1 1.2; do
     awk -F'|' -v apart=$apart -v of="$1" -v name="$2" '{ ranks[NR] = $3; m[NR] = $of; p[NR] = $7

@@ -3,11 +3,12 @@
 #
 #   bench/published_runs.sh [BUILD_DIR] [PLOT.svg]      (default build/release; `shale` must be built)
 #
-# Published are tokens per second and GPU. For Megatron-LM they follow from TFLOP/s per GPU by
-# Megatron's own formula (arXiv:2104.04473, section 5.1), with 96 instead of 72 with full
-# recomputation. Clusters are those of deploy/clusters; for other GPUs, and for programs whose step
-# differs from Shale's, those of bench/published, which describe the difference. Rows marked "set"
-# determined the shares of the peak; they ran on one GPU or one node. About three minutes.
+# Published speeds are tokens per second and GPU. For Megatron-LM, they are computed from TFLOP/s
+# per GPU by Megatron's own formula (arXiv:2104.04473, section 5.1): with its factor of 72, or 96
+# with full recomputation. Clusters are in deploy/clusters. Those in bench/published are for other
+# GPUs, and for programs whose step differs from Shale's; they describe the difference. Rows marked
+# "set" were used to set the shares of the peak; they ran on one GPU or one node. Takes about three
+# minutes.
 set -euo pipefail
 
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -30,12 +31,12 @@ row() {
   shift 6
   local planned file=$root/bench/published/$cluster.json flags="$*"
   [[ -f $file ]] || file=$root/deploy/clusters/$cluster.json
-  # With recompute "half" every other GEMM is recomputed, so the mean of two plans is taken.
+  # For recompute "half", in which every other GEMM is recomputed, takes the mean of two plans.
   for how in selective full; do
     # shellcheck disable=SC2086 # options are words
     planned+=$("$bin/shale" plan --json --cluster "$file" --ranks "$ranks" --dtype bf16 \
       --threads 1 ${flags/recompute half/recompute $how} | tail -1) ||
-      [[ $? -eq 71 ]]  # a plan holds more than a device has
+      [[ $? -eq 71 ]]  # exit code 71: the plan needs more memory than a device has
     [[ $flags == *"recompute half"* ]] || break
   done
   awk -v name="$name" -v source="$source" -v cluster="$cluster" -v ranks="$ranks" -v unit="$unit" \
@@ -61,8 +62,8 @@ row() {
              share("exposed_data_s"), share("exposed_model_s"), share("bubble_s")
     }' | tee -a "$rows"
 }
-# Megatron's collectives do not overlap GEMMs by default; the cluster file says so if a run's
-# collectives do.
+# By default, Megatron's collectives do not overlap GEMMs. If those of a run do, its cluster file
+# says so.
 gpt() { # LAYERS WIDTH HEADS TENSOR PIPELINE MICRO_BATCH GLOBAL_BATCH FLAGS...
   echo --model nano --layers "$1" --width "$2" --heads "$3" --tensor "$4" \
     $([[ $4 -gt 1 ]] && echo --tensor-pieces 1) --pipeline "$5" --micro-batch "$6" \
@@ -86,8 +87,8 @@ row "Qwen2.5 0.5B (set)" llmq rtx4090 1 tokens 39850 --model qwen2.5-0.5b $qwen 
 row "Qwen2.5 1.5B (set)" llmq rtx4090 1 tokens 14070 --model qwen2.5-1.5b $qwen 4 --loss-chunk 1024
 row "Qwen2.5 0.5B" llmq rtx4090 4 tokens 38600 --model qwen2.5-0.5b $qwen 16 --loss-chunk 8192
 row "Qwen2.5 1.5B" llmq rtx4090 4 tokens 13100 --model qwen2.5-1.5b $qwen 8 --loss-chunk 2048
-# With --offload, the optimizer's moments are offloaded; for larger models also masters and
-# gradients, with full recomputation of blocks, whose inputs are offloaded as well.
+# With --offload, the optimizer's moments are offloaded. For larger models, master weights and
+# gradients are offloaded too, and blocks are fully recomputed from inputs that are offloaded.
 host="--seq-len 1024 --optimizer adamw-bf16 --grad-dtype bf16 --global-batch 512 --loss-chunk 1024"
 q14="--model qwen2.5-1.5b --layers 48 --width 5120 --heads 40 --kv-heads 8 --hidden 13824"
 row "Qwen2.5 3B, offloaded" llmq rtx4090 1 tokens 7006 $q3 $host --micro-batch 4 \
@@ -181,8 +182,8 @@ row "177B" "$name" h100_megatron 2304 tflops 433 $(gpt 96 12288 96 8 6 1 1152) $
 row "314B" "$name" h100_megatron 3072 tflops 474 $(gpt 96 16384 128 8 8 1 1536) $core $two 4
 row "462B" "$name" h100_megatron 6144 tflops 460 $(gpt 112 18432 144 8 16 1 3072) $core $two 7
 
-# Overlap of exchanges with GEMMs is not published. FLOP per token: 6 per parameter, and 12 per
-# layer, channel and token of the sequence: 2.638e12
+# Whether exchanges overlap with GEMMs is not published. FLOP per token: 6 per parameter, plus 12
+# per layer, channel and token of the sequence, which gives 2.638e12.
 llama="--model llama3.1-70b --layers 126 --width 16384 --heads 128 --kv-heads 8 --hidden 53248"
 llama="$llama --tensor 8 --tensor-pieces 1 --pipeline 16 --micro-batch 1 --zero 1 --seq-len 8192 --global-batch 2048"
 row "Llama 3 405B" 2407.21783 h100 8192 tokens 163 $llama $two 8
@@ -192,8 +193,8 @@ awk -F'|' '!/\(set\)/ { ++all; e = $6 / $5 - 1; close_ones += e <= 0.15 && e >= 
   END { printf "\n%d of %d that were not set are within 15%%.\n", close_ones, all }' "$rows"
 
 [[ -n $plot ]] || exit 0
-# Draws planned over published speeds, one dot per row, coloured by source; the band is 15% to each
-# side.
+# Draws planned speed divided by published speed, as one dot per row, coloured by source. The band
+# is 15% to each side.
 awk -F'|' 'BEGIN { split("#4878a8 #d1605e #e7a24a #6a9f58 #8a6fb0 #a07050 #509090 #c080b0 #707070", color, " ") }
   { source = $3; gsub(/^ | $/, "", source); is_set[NR] = /\(set\)/; error[NR] = $6 / $5 - 1
     if (!(source in number)) { number[source] = ++sources; called[sources] = source }

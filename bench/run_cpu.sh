@@ -4,10 +4,10 @@
 #   bench/run_cpu.sh [BUILD_DIR]      (default build/release; it must be built)
 #
 # The page is bench/results/<date>-<cpu>.md; the rows are kept in BUILD_DIR/bench_rows. It takes
-# about 28 minutes on two cores, and requires an idle machine. For shorter trials: STEPS (measured
-# steps of a training run, default 15), MIN_TIME (seconds per kernel, default 0.3), MODEL (default
-# gpt2-124m) and PAGE (output file). Rows of other programs in PEERS_JSON, such as those of
-# bench/peers/steps_cpu.py, are added to the page.
+# about 28 minutes on two cores, and requires an idle machine. Variables, for shorter trials: STEPS
+# (measured steps of a training run, default 15), MIN_TIME (seconds per kernel, default 0.3), MODEL
+# (default gpt2-124m). PAGE is the output file. PEERS_JSON has rows of other programs, such as those
+# of bench/peers/steps_cpu.py, which are added to the page.
 set -euo pipefail
 
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -51,7 +51,7 @@ train() { # arguments: name, ranks, threads, flags...
 
 train fp32 1 $threads --dtype fp32
 train bf16 1 $threads --dtype bf16
-# Runs of one and of two ranks take turns, twice; the fastest run of each counts. One rank may
+# Runs on one and on two ranks alternate, twice, and the fastest of each counts. One rank may
 # accumulate two micro-batches or compute all sequences in one, whichever is faster.
 for round in 1 2; do
   train "fp32_ranks1_$round" 1 $threads --global-batch 8 --micro-batch 8
@@ -61,7 +61,7 @@ for round in 1 2; do
   done
 done
 train nano 1 $threads --model nano --micro-batch 8
-for dtype in fp32 bf16; do # a round of --breakdown takes the time of seven steps
+for dtype in fp32 bf16; do # a round of --breakdown takes as long as seven steps
   echo "== bench_train --breakdown --dtype $dtype"
   "$bin/bench_train" --breakdown --model "$model" --dtype "$dtype" --threads $threads \
     --steps $(((steps + 2) / 3)) --json "$rows/breakdown_$dtype.json"

@@ -54,7 +54,7 @@ python=${PYTHON:-python3}
 
 # ---- Sizes of the runs ----
 
-# The kernels of bench_kernels that a GPU is judged by; bench_report has the same list.
+# Kernels of bench_kernels that are a GPU's main results; bench_report has the same list.
 figures='^(attention_(fwd|bwd)/(hopper_)?causal/d(128/t8192|64/t1024|64/t8192)|gemm/(hopper_nt|square)/8192|gemm/((hopper|vendor)_)?ffn/.*/t8192)/bf16$'
 if [[ $device == cuda ]]; then
   min_time=${MIN_TIME:-0.3} figures_min_time=${MIN_TIME:-0.1}
@@ -93,10 +93,9 @@ steps=(doctor tests tune train checked train_graph tests_dependent
        step_resnet50 step_resnet50_own peer_resnet50 step_vit_b16 peer_vit_b16
        step_124m_graph step_124m_dependent step_124m_both step_1558m peer_1558m breakdown
        bench_kernels own_convolutions peer_kernels memcheck initcheck synccheck)
-# These are test cases for kernels on any device, not those for the emulator.
+# Selects test cases for kernels on any device, and excludes those for the emulator.
 device_cases='~[emulator]'
-# These are small test cases of every kind of kernel, for tools that make them a hundred times
-# slower.
+# Selects small test cases of every kind of kernel, for tools that make them a hundred times slower.
 small_cases='[#copy],[#dropout],[#elementwise],[#embedding],[#loss_scale],[#reduce],[#rms_norm],[#tree_sum]'
 
 # ---- Arguments ----
@@ -122,7 +121,7 @@ done
 
 capability=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | head -n 1)
 if $with_build; then
-  # Builds for this machine's GPU only, if its capability is known: this takes half the time of a
+  # If the GPU's capability is known, builds only for this machine's GPU, in half the time of a
   # build for all GPUs.
   architectures=()
   if [[ $capability =~ ^[0-9]+[.][0-9]+$ ]]; then
@@ -138,7 +137,8 @@ if [[ -z $bin_dir ]]; then
   if [[ ! -d $bin_dir ]]; then bin_dir=$root/build/release; fi
 fi
 
-# program NAME: prints its path, in a flat folder or a build folder; nothing if it is missing.
+# program NAME: prints the path of a program in a flat folder or a build folder; nothing if it is
+# missing.
 program() {
   local folder
   for folder in "$bin_dir" "$bin_dir/bin" "$bin_dir/test"; do
@@ -159,7 +159,7 @@ predictions=$bin_dir/predictions.json
 if [[ ! -f $predictions ]]; then predictions=$script_dir/predictions.json; fi
 if [[ -f $bin_dir/primitives.txt ]]; then export SHALE_TEST_FIXTURES=$bin_dir; fi
 
-# This runs a small kernel to find out whether these programs can use the GPU; exits with 69 if they
+# Runs a small kernel to find out whether the programs can use the GPU. Exits with 69 if they
 # cannot.
 message=$("$bench_kernels" --device "$device" --filter '^fill/' --min-time 0.001 2>&1)
 status=$?
@@ -175,7 +175,8 @@ page=$out/gpu.md
 
 # ---- Steps of the script ----
 
-# Each step writes its line of the page's table to steps/NAME, for the next call.
+# Each step writes its line of the page's table to steps/NAME, where the next call of the script
+# finds it.
 left() { echo $((budget - SECONDS)); }
 
 # due NAME: succeeds if the step should run now.
@@ -226,20 +227,20 @@ elif ! "$python" -c 'import torch' 2>/dev/null; then
   no_peers="$python has no torch"
 fi
 
-# GPUs for ranks, and commands in front of a run's own.
+# Number of GPUs, and commands that are put in front of a run's command.
 gpus=$(nvidia-smi --list-gpus 2>/dev/null | wc -l) launcher=() profiler=()
 if [[ $device != cuda ]]; then gpus=2; fi
 rank_flags=(--report-every 10)
 if [[ $device == cuda ]]; then rank_flags+=(--comm nccl); fi
 
-tool() {  # arguments: COMMAND: succeeds if the command is there, else skips the step
+tool() {  # arguments: COMMAND: succeeds if the command exists, otherwise skips the step
   if command -v "$1" >/dev/null; then return 0; fi
   skip "$name" "there is no $1"
   return 1
 }
 train() {  # arguments: NAME FLAG...
   if [[ -z $train_lm ]]; then skip "$1" "there is no train_lm"; return; fi
-  # The text is any few megabytes: headers, or Python's files.
+  # The training text is any few megabytes: C++ headers, or Python's files.
   if [[ ! -s $out/text.txt ]]; then
     find /usr/include /usr/lib/python3* /usr/local/cuda/include -type f \
       \( -name '*.h' -o -name '*.py' \) -print0 2>/dev/null | sort -z | head -z -n 1000 |
@@ -266,7 +267,7 @@ dependent_steps() {  # arguments: NAME FLAG...
 }
 peer() {  # arguments: NAME SCRIPT FLAG...
   if [[ -n $no_peers ]]; then skip "$1" "$no_peers"; return; fi
-  # --resume keeps the rows of an interrupted step: the script continues after them.
+  # With --resume, the script continues after the rows that an interrupted step has written.
   step "$1" "$python" "$peers/$2" "${@:3}" --json "$out/rows/$1.json" --resume
 }
 sanitizer() {  # arguments: NAME
@@ -275,7 +276,8 @@ sanitizer() {  # arguments: NAME
   elif ! command -v compute-sanitizer >/dev/null; then
     skip "$1" "there is no compute-sanitizer"
   else
-    # SHALE_TEST_POISON=0: tests do not fill new memory, otherwise no memory would be uninitialised.
+    # With SHALE_TEST_POISON=0, tests do not fill new memory. Filled memory would never count as
+    # uninitialised.
     SHALE_TEST_POISON=0 step "$1" \
       compute-sanitizer --tool "$1" --error-exitcode 1 \
       "$test_kernels" --filenames-as-tags "$small_cases"

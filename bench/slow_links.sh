@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# Measures the methods for slow links between two hosts of two ranks each. The hosts are network
-# namespaces of this machine, with a link limited by tc:
+# Measures the methods for slow links, between two hosts of two ranks each. The hosts are network
+# namespaces of this machine. tc limits the link between them:
 #
 #   bench/slow_links.sh [BUILD_DIR]      (default build/release; it must be built)
 #
 # Writes bench/results/slow_links.md and .svg, and takes some minutes. Requires root and an idle
 # machine. Variables: RATES (Mbit/s; default "100 1000 10000"), MODEL (flags of train_lm), STEPS
-# (measured, default 20), EVERY (local steps, divides STEPS; default 10), METHODS (numbers from the
-# list below, from 1; default all) and PAGE (output file).
+# (measured steps, default 20), EVERY (local steps between outer steps; must divide STEPS; default
+# 10), METHODS (numbers of methods in the list below, from 1; default all) and PAGE (output file).
 #
-# The possible gain depends on the ratio of transfer time to compute time per parameter. In an MoE
-# model a token uses few of the parameters, so this ratio is largest.
+# The possible gain depends on the ratio of transfer time to compute time per parameter. This ratio
+# is largest in an MoE model, in which a token uses few of the parameters.
 # bench/results/slow_links_mixture.md was made with
 #   MODEL="--model moe-nano --hidden 512 --experts 32 --active-experts 1" METHODS="1 2 3" RATES=1000
 set -uo pipefail
@@ -29,14 +29,15 @@ steps=${STEPS:-20}
 every=${EVERY:-10}
 page=${PAGE:-$root/bench/results/slow_links.md}
 read -ra model <<<"${MODEL:---model llama-nano --vocab 32000}"
-# First steps, which are not measured: the first builds the model; 1-bit Adam freezes after two.
+# Number of first steps that are not measured: the first step builds the model, and 1-bit Adam
+# freezes after two.
 skipped=4
 shared=("${model[@]}" --seq-len 256 --micro-batch 1 --threads 1 --dtype fp32 --steps $((skipped + steps))
   --no-save --report-every 0 --quiet)
 
 # Each method has a name, then flags. Each host is a replica, except with ZeRO-3, which shards over
-# all ranks. The first method exchanges only gradient overflow flags between hosts, which bounds the
-# speed of all methods.
+# all ranks. With the first method, hosts exchange only flags of overflowing gradients. No method
+# can be faster.
 methods=(
   "no exchange|--zero 1 --shard-ranks 2 --outer-every 1000000 --outer-start $skipped"
   "AdamW|--zero 1 --shard-ranks 2"

@@ -1,5 +1,5 @@
-# Runs when Shale is installed, with shale_root, shale_staging and shale_include_dir set: installs
-# the public headers, and the headers that they include under shale/detail/.
+# Runs when Shale is installed. Installs the public headers, and under shale/detail/ the headers
+# that they include. The variables shale_root, shale_staging and shale_include_dir must be set.
 cmake_policy(VERSION 3.25)
 include(${CMAKE_CURRENT_LIST_DIR}/ShalePublicHeaders.cmake)
 set(public ${SHALE_PUBLIC_HEADERS} ${SHALE_SIMT_HEADERS} ${SHALE_C_HEADERS})

@@ -1,6 +1,6 @@
 # cmake -DREPORT=<file> -P RunNvcc.cmake -- <command>...
 #
-# Runs nvcc. Writes what ptxas -v reports of each kernel to <file>, and prints warnings and errors.
+# Runs nvcc. Writes the report of ptxas -v on each kernel to <file>, and prints warnings and errors.
 
 set(command)
 set(found_dashes FALSE)

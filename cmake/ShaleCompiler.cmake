@@ -1,5 +1,5 @@
-# Language level, warnings, optimisation and sanitizers; also ccache and a fast linker, if they are
-# found.
+# Language level, warnings, optimisation and sanitizers. Also uses ccache and a fast linker, if they
+# are found.
 
 set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
@@ -23,9 +23,9 @@ if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "Build type" FORCE)
 endif()
 
-# The default is -O2; kernels request -O3 themselves. -ffast-math is never used, and -march=native
-# only for kernels (SHALE_THIS_MACHINE): results are compared bit by bit between runs, and one
-# binary runs on every x86-64 (SIMD code is selected at run time).
+# The default is -O2; kernels request -O3 themselves. Two options are avoided, because results are
+# compared bit by bit between runs, and one binary runs on every x86-64 (SIMD code is selected at
+# run time): -ffast-math is never used, and -march=native only for kernels (SHALE_THIS_MACHINE).
 set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")
 if(SHALE_THIS_MACHINE)  # compiles faster; kernels keep -O3
   set(CMAKE_CXX_FLAGS_RELEASE "-O1 -DNDEBUG")
@@ -34,17 +34,17 @@ set(CMAKE_CXX_FLAGS_DEBUG "-O0 -g -D_GLIBCXX_ASSERTIONS")
 # -O1 keeps sanitized tests fast enough; -g1 suffices for stack traces.
 set(CMAKE_CXX_FLAGS_SANITIZE "-O1 -g1 -fno-omit-frame-pointer -D_GLIBCXX_ASSERTIONS")
 
-# -ffp-contract=off: an FMA appears only where the code requests it; otherwise bits would depend on
-# the compiler.
+# -ffp-contract=off: an FMA is used only where the code requests it. Otherwise the bits of results
+# would depend on the compiler.
 add_compile_options(
   $<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off> $<$<COMPILE_LANGUAGE:CXX>:-fno-math-errno>)
-# Sources name the members of argument structs that they fill, and leave the defaults of others, so
-# -Wmissing-field-initializers is off.
+# -Wmissing-field-initializers is off, because sources name only the members of argument structs
+# that they set, and leave all others at their defaults.
 foreach(warning IN ITEMS -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual
                          -Wno-missing-field-initializers)
   add_compile_options($<$<COMPILE_LANGUAGE:CXX>:${warning}>)
 endforeach()
-# GCC's warnings about code that sanitizers instrument are wrong.
+# In code that sanitizers instrument, some of GCC's warnings are wrong.
 if(SHALE_WERROR AND NOT SHALE_SANITIZE)
   add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Werror>)
 endif()
@@ -63,8 +63,8 @@ if(SHALE_SANITIZE)
   endif()
 endif()
 
-# Uses ccache, unless another compiler launcher is given. ShaleKernels.cmake uses the launcher for
-# nvcc. Project paths are relative to the project, so that other clones reuse compiled objects.
+# Uses ccache, unless another compiler launcher is set. ShaleKernels.cmake uses the launcher for
+# nvcc too. Paths are relative to the project, so that other clones reuse compiled objects.
 if(SHALE_CCACHE)
   find_program(SHALE_CCACHE_PROGRAM ccache)
   mark_as_advanced(SHALE_CCACHE_PROGRAM)
@@ -78,10 +78,12 @@ if(SHALE_CCACHE)
   endforeach()
 endif()
 
-# shale_precompile_headers(<target> [<header>...] [FROM <target>]): precompiles the standard headers
-# that most sources include, and <header>..., and includes them in every source of the target; or
-# shares those of FROM, which needs the same options and no definitions that <target> lacks.
-# Sanitizer presets do not precompile headers, so that a source with a missing #include fails there.
+# shale_precompile_headers(<target> [<header>...] [FROM <target>])
+#
+# Precompiles <header>... and the standard headers that most sources include, and includes them in
+# every source of the target. With FROM, the target uses the precompiled headers of that other
+# target, which must have the same options, and no definitions that <target> lacks. Sanitizer
+# presets do not precompile headers, so that a source with a missing #include fails there.
 set(SHALE_PRECOMPILED_HEADERS
   <algorithm> <array> <atomic> <chrono> <cmath> <cstddef> <cstdint> <cstdio> <cstdlib> <cstring>
   <exception> <functional> <limits> <map> <memory> <mutex> <numeric> <optional> <set> <span> <string>

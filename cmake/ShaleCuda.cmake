@@ -1,11 +1,11 @@
-# Builds the CUDA kernels: sets SHALE_HAVE_CUDA, and adds the library shale_kernels_cuda. CUDA's
-# runtime library is linked statically, or with SHALE_SHARED copied to the build folder and
-# installed, so programs start on machines without toolkit and driver. A test reads what ptxas
-# reports of each kernel, in cuda/shale_kernels_cuda/<file>.ptxas.
+# Builds the CUDA kernels: adds the library shale_kernels_cuda and sets SHALE_HAVE_CUDA. Programs
+# must start on machines without CUDA's toolkit and driver. CUDA's runtime library is therefore
+# linked statically; with SHALE_SHARED it is copied to the build folder and installed. ptxas's
+# report on each kernel is in cuda/shale_kernels_cuda/<file>.ptxas, which a test reads.
 
 # Values: `auto`, `all` (ShaleCudaArchitectures.cmake), or names as for CMAKE_CUDA_ARCHITECTURES. If
-# all names are -virtual (90-virtual), only PTX is built, uncompressed, for tools that read or run
-# it.
+# all names end with -virtual (90-virtual), only PTX is built. It is not compressed, for tools that
+# read or run it.
 set(SHALE_CUDA_ARCHITECTURES auto CACHE STRING "GPUs to compile the CUDA kernels for")
 set(SHALE_CUDART_LIBRARY "" CACHE FILEPATH
     "A library that takes the place of CUDA's static runtime library, such as one that records calls")
@@ -40,8 +40,8 @@ set(shale_cudart CUDA::cudart_static)
 if(SHALE_CUDART_LIBRARY)
   set(shale_cudart ${SHALE_CUDART_LIBRARY})
 elseif(SHALE_SHARED)
-  # Both shared libraries need the same CUDA runtime. It is copied, because its folder has other
-  # libraries, which must not get onto the search path of programs.
+  # Both shared libraries need the same CUDA runtime. It is copied, because the other libraries in
+  # its folder must not get onto the search path of programs.
   get_target_property(file CUDA::cudart IMPORTED_LOCATION)
   file(COPY ${file} DESTINATION ${PROJECT_BINARY_DIR}/lib FOLLOW_SYMLINK_CHAIN)
   cmake_path(GET file FILENAME name)

@@ -2,10 +2,11 @@
 
 # shale_cuda_architectures(<out> <nvcc> <gpus of this machine> <architecture>...)
 #
-# `auto` becomes machine code for A100, H100 and H200, PTX for later GPUs, and machine code for GPUs
-# of this machine (such as "8.9;10.0") that belong to other families: an 8.9 runs code for 8.0, but
-# for a 10.0 the driver would have to compile PTX. `all` becomes every family that this nvcc knows,
-# and members of families that gain from separate code. Other values are unchanged.
+# `auto` becomes machine code for A100, H100 and H200, and PTX for later GPUs. It also becomes
+# machine code for GPUs of this machine (such as "8.9;10.0") of other families: a GPU of 8.9 runs
+# code for 8.0, but for one of 10.0 the driver would have to compile PTX. `all` becomes every family
+# that this nvcc knows, and those members of families that gain from separate code. Other values are
+# unchanged.
 function(shale_cuda_architectures out nvcc gpus)
   set(architectures ${ARGN})
   if(architectures STREQUAL "auto" OR architectures STREQUAL "all")
@@ -47,8 +48,8 @@ function(shale_cuda_architectures out nvcc gpus)
   set(${out} ${architectures} PARENT_SCOPE)
 endfunction()
 
-# shale_gpus_here(<out>): gets the compute capabilities of this machine's GPUs, "8.9;9.0"; empty
-# without a driver.
+# shale_gpus_here(<out>): gets the compute capabilities of this machine's GPUs, such as "8.9;9.0".
+# The list is empty without a driver.
 function(shale_gpus_here out)
   set(${out} "" PARENT_SCOPE)
   find_program(SHALE_NVIDIA_SMI nvidia-smi)

@@ -12,5 +12,5 @@ shale_add_layer(kernels_emu
   PRIVATE ${CMAKE_DL_LIBS})
 shale_kernel_files(kernel_files hopper_files ${SHALE_cuda_kernel_FOLDERS})
 shale_add_emulated_kernels(shale_kernels_emu ${kernel_files} ${hopper_files})
-# Tests run the emulated kernels for hours, so the kernels are optimised, with their checks.
+# Tests run the emulated kernels for hours, so the kernels are optimised. Their checks remain on.
 target_compile_options(shale_kernels_emu PRIVATE $<$<CONFIG:Release>:-O3>)

@@ -16,21 +16,21 @@ set(SHALE_comm_FOLDERS
 set(SHALE_models_FOLDERS
   models models/gpt2 models/language models/llama models/plan models/training
   models/training/checks models/training/report models/weights)
-# Parts of the layer `models` that train_lm does not need, each a separate library: images and
-# diffusion (vision), reports and views of runs (views), plans of step times (planning).
+# Parts of the layer `models` that train_lm does not need. Each is a library of its own: vision
+# (images and diffusion), views (reports on runs), planning (plans of step times).
 set(SHALE_vision_FOLDERS models/diffusion models/dit models/image models/resnet models/vit)
 set(SHALE_views_FOLDERS models/tools/join models/tools/supervision models/views)
 set(SHALE_planning_FOLDERS models/plan/time)
 
-# Folders whose sources are for some builds or programs only: replacements of libraries for
-# SHALE_KERNELS_ONLY; the emulator; CUDA's kernels, and their support; the tools of the program
+# Folders whose sources belong only to some builds or programs: replacements of libraries for
+# SHALE_KERNELS_ONLY, the emulator, CUDA's kernels and their support, the tools of the program
 # `shale`.
 set(SHALE_bare_FOLDERS base/bare)
 set(SHALE_emulator_FOLDERS kernels/simt/engine)
 set(SHALE_cublaslt_FOLDERS kernels/cuda/gemm/cublaslt)
 set(SHALE_nvrtc_FOLDERS kernels/cuda/nvrtc)
 set(SHALE_cuda_FOLDERS kernels/simt/cuda)
-# Loader for the shared library with CUDA's kernels.
+# Code that loads the shared library with CUDA's kernels.
 set(SHALE_cuda_loader_FOLDERS kernels/cuda/loader)
 set(SHALE_cuda_kernel_FOLDERS
   kernels/cuda kernels/cuda/attention kernels/cuda/conv kernels/cuda/elementwise
@@ -43,11 +43,12 @@ set(SHALE_tool_FOLDERS models/tools)
 # Bindings for other languages are above all layers, in a separate shared library.
 set(SHALE_bindings_FOLDERS bindings/c)
 
-# Sources of programs that are in folders of libraries.
+# Sources with a main(), which are in folders of libraries.
 set(SHALE_PROGRAMS models/train_diffusion.cpp models/train_image.cpp models/train_lm.cpp)
 
-# A unity build compiles the sources of a folder together, in these libraries, except those that use
-# the same names in unnamed namespaces as others of their folder; test/unity.cmake looks for those.
+# In these libraries, a unity build compiles all sources of a folder together. Sources that use the
+# same names in unnamed namespaces as others of their folder are excluded; test/unity.cmake looks
+# for such names.
 set(SHALE_UNITED base runtime comm models vision views planning)
 set(SHALE_ALONE
   models/llama/gguf.cpp models/plan/plan_rank.cpp models/plan/time/layout_search.cpp

@@ -12,8 +12,8 @@ find_package(nlohmann_json 3.9 REQUIRED CONFIG)
 set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
 
 include(ShaleLayers)
-# This build reads checkpoints, but does not save them: saving needs libraries that this build
-# leaves out.
+# This build can read checkpoints but not save them, because saving needs libraries that it leaves
+# out.
 set(folders ${SHALE_base_FOLDERS} runtime/data runtime/data/corpus runtime/data/jinja
             runtime/data/text runtime/data/text/tokenizer runtime/data/tokens runtime/io comm/checkpoint models/gpt2 models/llama
             models/training/report models/views)

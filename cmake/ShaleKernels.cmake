@@ -1,4 +1,4 @@
-# Compiles .cu files with kernels, for CUDA and for the emulator: Shale's own, and with
+# Compiles .cu files with kernels, for CUDA and for the emulator: Shale's own kernels, and by
 # shale_add_kernels() those of programs that embed Shale. This file is installed with the package.
 
 # shale_add_kernels(<target> <file.cu>...): adds kernels to an executable or library, for every kind
@@ -23,8 +23,8 @@ function(shale_add_kernels target)
   endif()
 endfunction()
 
-# shale_split_kernel_files(<out> <out for Hopper> <file.cu>...): separates the files with 90 after
-# the family's name. They are for Hopper only: no other GPU has their instructions.
+# shale_split_kernel_files(<out> <out for Hopper> <file.cu>...): separates the files that have 90
+# after the family's name. Only Hopper has the instructions that they use.
 function(shale_split_kernel_files out out_hopper)
   set(files ${ARGN})
   set(hopper_files ${ARGN})
@@ -39,18 +39,18 @@ endfunction()
 
 # shale_emulated_sources(<source>...)
 #
-# Compiles these sources as kernels of the emulator. -fsanitize=thread makes the compiler call a
-# function at every load and store; the race tracker provides these functions
+# Compiles these sources as kernels of the emulator. With -fsanitize=thread, the compiler calls a
+# function at every load and store. The race tracker provides these functions
 # (kernels/simt/engine/tracker_hooks.cpp), so no ThreadSanitizer library is linked. Builds with a
-# sanitizer omit the tracker, because -fsanitize=address excludes thread. -g1: reports name
-# instructions, and addr2line needs the lines of these.
+# sanitizer omit the tracker, because -fsanitize=address excludes thread. With -g1, reports can name
+# source lines: addr2line finds the line of an instruction.
 function(shale_emulated_sources)
   set(options)
   if(NOT SHALE_SANITIZE AND NOT CMAKE_CXX_FLAGS MATCHES "-fsanitize=")
     set(options -fsanitize=thread -g1 -include ${SHALE_TRACKER_NAMES})
   endif()
-  # Turns off warnings about "#pragma unroll", which only nvcc knows, and GCC's note that very old
-  # versions passed tensor maps, which are aligned to 64 bytes, in another way.
+  # Turns off warnings about "#pragma unroll", which only nvcc knows. Also turns off GCC's note that
+  # very old versions passed tensor maps, which are aligned to 64 bytes, in another way.
   list(APPEND options -Wno-unknown-pragmas -Wno-psabi)
   set_property(SOURCE ${ARGN} APPEND PROPERTY COMPILE_OPTIONS ${options})
 endfunction()
@@ -76,8 +76,8 @@ endfunction()
 # ---- Shale would have to enable it too.
 
 # shale_hopper_architectures(<out> <architecture>...): gets the architectures for Hopper's files
-# from those for other files: PTX if the other files have no machine code. Hopper's own instructions
-# exist for 90a only, and code for 90a runs on no other GPU.
+# from the architectures for other files. They are PTX if those are all PTX. Hopper's own
+# instructions exist only for 90a, and code for 90a runs on no other GPU.
 function(shale_hopper_architectures out)
   set(architectures ${ARGN})
   list(FILTER architectures EXCLUDE REGEX "-virtual$")
@@ -107,9 +107,8 @@ function(shale_gencode out)
   set(${out} ${flags} PARENT_SCOPE)
 endfunction()
 
-# shale_add_cuda_kernels(<target> ARCHITECTURES ... FILES ... [FLAGS ...]): compiles these .cu files
-# for these architectures and adds the objects to the target. Relative paths are relative to Shale's
-# tree.
+# shale_add_cuda_kernels(<target> ARCHITECTURES ... FILES ... [FLAGS ...]): compiles .cu files for
+# these architectures, and adds the objects to the target. Relative paths begin at Shale's tree.
 #
 # ptxas's report on each kernel (registers, shared memory, stack, spills) is written next to its
 # object, in cuda/<target>/<file>.ptxas.
@@ -120,12 +119,13 @@ function(shale_add_cuda_kernels target)
     -std=c++20 -O3
     -lineinfo                 # line numbers for profilers and compute-sanitizer; costs no speed
     --expt-relaxed-constexpr  # kernels may call constexpr functions of shared headers
-    -fmad=false               # no FMAs but those that the code requests, as on the CPU
+    -fmad=false               # FMAs only where the code requests them, as on the CPU
     -Xptxas=-v
     -ccbin=${CMAKE_CXX_COMPILER}
     -Xcompiler=-fPIC,-Wall,-Wextra,-ffp-contract=off)
   if(arg_ARCHITECTURES MATCHES "(^|;)75")
-    list(APPEND flags -DSHALE_TURING)  # kernels have tiles for the 64 KiB of shared memory of 7.5
+    # adds tiles for the 64 KiB of shared memory of capability 7.5
+    list(APPEND flags -DSHALE_TURING)
   endif()
   list(FILTER arg_ARCHITECTURES EXCLUDE REGEX "-virtual$")
   if(NOT arg_ARCHITECTURES)

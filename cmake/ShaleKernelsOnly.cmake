@@ -1,7 +1,7 @@
-# SHALE_KERNELS_ONLY builds the GPU kernels, for CUDA and for the emulator, their tests and
-# bench_kernels, with only a host compiler and nvcc: no MPI, oneDNN, Highway, spdlog, JSON, TOML,
-# Catch2. It is for GPU machines without these libraries. The layers keep their names, but have only
-# the sources needed. The CPU kernels, which need oneDNN and Highway, are left out: tests that need
+# SHALE_KERNELS_ONLY is for GPU machines that lack Shale's libraries: MPI, oneDNN, Highway, spdlog,
+# JSON, TOML, Catch2. It builds the GPU kernels (for CUDA and for the emulator), their tests and
+# bench_kernels, and needs only a host compiler and nvcc. The layers keep their names, but have only
+# the sources needed. The CPU kernels, which need oneDNN and Highway, are left out. Tests that need
 # them are skipped by name.
 
 find_package(Threads REQUIRED)
@@ -30,7 +30,7 @@ if(SHALE_HAVE_CUDA)
   set(definitions SHALE_HAVE_CUDA)
 endif()
 
-# From the runtime layer, devices and atomic file writes are needed.
+# Of the runtime layer, only devices and atomic writing of files are needed.
 set(sources device_backend device_cpu device_emu)
 if(SHALE_HAVE_CUDA)
   list(APPEND sources device_cuda upload_ring)

@@ -1,9 +1,9 @@
 include(${CMAKE_CURRENT_LIST_DIR}/ShaleFolders.cmake)
 include(${CMAKE_CURRENT_LIST_DIR}/ShaleKernels.cmake)
 
-# Headers are included as <shale/...>; no folder of the tree is on the include path by its own name.
-# Symbolic links in include/shale lead to the layers: shale/runtime/tensor/tensor.h is
-# runtime/tensor/tensor.h, so that compilers, editors and code search find it.
+# Headers are included as <shale/...>; no folder of the tree is on the include path under its own
+# name. Symbolic links in include/shale lead to the layers: shale/runtime/tensor/tensor.h is
+# runtime/tensor/tensor.h. Compilers, editors and code search thus find it.
 set(shale_include_dir ${PROJECT_SOURCE_DIR}/include)
 
 set(SHALE_TRACKER_NAMES ${PROJECT_SOURCE_DIR}/kernels/simt/engine/tracker_names.h
@@ -25,8 +25,8 @@ function(shale_unite target)
     return()
   endif()
   set_target_properties(${target} PROPERTIES UNITY_BUILD_MODE GROUP)
-  # In united sources a type may use another one of an unnamed namespace, and a function may be
-  # unused; these warnings are off.
+  # These warnings are wrong in united sources: a type may use a type of an unnamed namespace, and a
+  # function may be unused.
   target_compile_options(${target} PRIVATE -Wno-subobject-linkage -Wno-unused-function)
   foreach(source IN LISTS ARGN)
     cmake_path(GET source PARENT_PATH folder)

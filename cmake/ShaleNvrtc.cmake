@@ -1,5 +1,5 @@
-# shale_add_nvrtc_texts(<target>): embeds the headers of kernels that are compiled at run time, as
-# texts (kernels/cuda/nvrtc/texts.h).
+# shale_add_nvrtc_texts(<target>): embeds, as texts, the headers that kernels need when they are
+# compiled at run time (kernels/cuda/nvrtc/texts.h).
 function(shale_add_nvrtc_texts target)
   set(names
     kPrelude kernels/cuda/nvrtc/prelude.cuh

@@ -1,6 +1,6 @@
-# Generates completions for bash, zsh and fish, and manual pages, from the programs' options at
-# build time (option_files.awk), and installs them. This is skipped without awk, or if the programs
-# are built for another machine and cannot be run.
+# Generates shell completions (bash, zsh, fish) and manual pages from the programs' options at build
+# time (option_files.awk), and installs them. Skips this without awk, and if the programs are built
+# for another machine and cannot be run.
 
 include(GNUInstallDirs)
 find_program(AWK_EXECUTABLE NAMES awk gawk mawk)

@@ -1,6 +1,6 @@
 # Makes packages for Debian, by `cpack` in the build folder: shale (programs, shared libraries),
-# libshale-dev (headers, the CMake package, static libraries if any), python3-shale. Their
-# dependencies are the libraries that the programs link, found by dpkg-shlibdeps.
+# libshale-dev (headers, the CMake package, static libraries if any), python3-shale. dpkg-shlibdeps
+# finds the dependencies: the libraries that the programs link.
 
 include(GNUInstallDirs)
 set(SHALE_COMPONENTS runtime dev python)
@@ -37,8 +37,8 @@ set(CMAKE_SKIP_INSTALL_ALL_DEPENDENCY ON)
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_NAME shale)
 set(CPACK_PACKAGE_VENDOR "The Shale authors")
-# The contact of a package is whoever makes it; the domain of the default (RFC 2606) shows that
-# there is none.
+# The contact of a package is the person who makes it. The default's domain (RFC 2606) shows that
+# nobody is named yet.
 set(SHALE_PACKAGE_CONTACT "Nobody yet <nobody@shale.invalid>" CACHE STRING
     "Maintainer of Debian packages, as \"NAME <ADDRESS>\"")
 set(CPACK_PACKAGE_CONTACT "${SHALE_PACKAGE_CONTACT}")
@@ -65,8 +65,8 @@ set(CPACK_DEBIAN_RUNTIME_DESCRIPTION "${PROJECT_DESCRIPTION}
 Programs that train language models over several ranks, tools, and the
 library of the C interface.")
 
-# libshale-dev requires shale of the same version. Users of the static libraries also link the
-# libraries that these use.
+# libshale-dev requires shale of the same version. Programs that link the static libraries also link
+# the libraries that these use.
 set(same_version "shale (= ${PROJECT_VERSION}-${release})")
 set(CPACK_DEBIAN_DEV_PACKAGE_NAME libshale-dev)
 set(CPACK_DEBIAN_DEV_PACKAGE_SECTION libdevel)

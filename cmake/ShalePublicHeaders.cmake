@@ -1,5 +1,5 @@
-# Public headers are those that a program which embeds Shale includes. The install rules and the
-# tests use these lists, and a test compares include/ with them.
+# Public headers are those that embedding programs include. The install rules and the tests use
+# these lists. A test compares include/ with them.
 
 cmake_policy(VERSION 3.25)
 
@@ -12,7 +12,7 @@ set(SHALE_PUBLIC_HEADERS
 # Public headers for C, and for languages that call C; the library is in cmake/ShaleC.cmake.
 set(SHALE_C_HEADERS c.h)
 
-# Public headers that include another library's header, which their users then need.
+# Public headers that include a header of another library, which programs then need too.
 set(SHALE_MPI_HEADERS mpi.h comm/mpi_communicator.h)
 
 # Public headers for .cu files with kernels, which shale_add_kernels() compiles for CUDA and the
@@ -38,8 +38,8 @@ function(shale_included_headers out file)
   set(${out} ${lines} PARENT_SCOPE)
 endfunction()
 
-# shale_headers_brought(<out> <root> <name>...): gets these headers of the tree at <root> and all
-# headers that they include, by name.
+# shale_headers_brought(<out> <root> <name>...): gets, by name, these headers and all headers that
+# they include, directly or indirectly, in the tree at <root>.
 function(shale_headers_brought out root)
   set(found ${ARGN})
   set(queue ${ARGN})

@@ -1,5 +1,5 @@
-# shale_embed(<target> <folder> <type> <function> <header>): compiles the JSON files of a folder of
-# deploy/ into the target. function() returns them as a span of <type>: name, text.
+# shale_embed(<target> <folder> <type> <function> <header>): compiles the JSON files in a folder of
+# deploy/ into the target. <function>() returns them as a span of <type>, each with name and text.
 function(shale_embed target folder type function header)
   file(GLOB files CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/deploy/${folder}/*.json)
   set(rows)

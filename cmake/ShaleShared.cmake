@@ -1,8 +1,8 @@
-# Defines the target that programs link, `shale_code`, and the one that embedding projects link,
-# shale::shale.
+# Defines two targets: `shale_code`, which Shale's programs link, and shale::shale, which embedding
+# projects link.
 #
 # With SHALE_SHARED, programs share libshale.so, and a run on GPUs loads CUDA's kernels from
-# libshale_cuda.so: so there is one copy of the kernels, which make up most of the installed bytes.
+# libshale_cuda.so. There is thus one copy of the kernels, which are most of the installed bytes.
 # Without it, each program contains the code that it uses.
 
 if(NOT SHALE_SHARED)
@@ -18,7 +18,7 @@ else()
   endif()
   set(sources ${PROJECT_BINARY_DIR}/precompiled.cpp)  # CMake requires a source; this one is empty
   if(SHALE_HAVE_CUDA)
-    # User kernels call functions in these.
+    # User kernels call functions in these files.
     file(GLOB sources CONFIGURE_DEPENDS kernels/simt/cuda/*.cpp)
     list(APPEND sources kernels/cuda/loader/loader.cpp)
   endif()
@@ -32,13 +32,13 @@ else()
     LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib)
   target_compile_features(shale PUBLIC cxx_std_20)
   target_link_libraries(shale PUBLIC Threads::Threads
-    # The archives on which these depend are linked too.
+    # The archives that these depend on are linked too.
     PRIVATE shale_planning shale_views shale_vision
             ${shale_cudart} ${CMAKE_DL_LIBS})
   target_link_options(shale PRIVATE -Wl,-Bsymbolic-functions ${shale_rpath})
   if(SHALE_HAVE_CUDA)
-    # libshale.so is linked first, so that the kernels call its functions, not copies in the
-    # archives.
+    # libshale.so is linked before the archives, so that the kernels call its functions and not
+    # copies of them.
     add_library(shale_cuda MODULE kernels/cuda/loader/library.cpp)
     set_target_properties(shale_cuda PROPERTIES
       LINK_LIBRARY_OVERRIDE "WHOLE_ARCHIVE,shale_kernels_cuda"
@@ -51,7 +51,7 @@ add_library(shale::shale ALIAS shale)
 target_include_directories(shale INTERFACE
   $<BUILD_INTERFACE:${shale_include_dir}> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
 
-# shale::cpu is the target for programs without CUDA. Static libraries with CUDA do not offer it.
+# Programs without CUDA link shale::cpu. It does not exist for static libraries with CUDA.
 if(SHALE_SHARED OR NOT SHALE_HAVE_CUDA)
   add_library(shale_cpu INTERFACE)
   add_library(shale::cpu ALIAS shale_cpu)

@@ -1,5 +1,5 @@
-# shale_add_test_kernels(<target>): compiles the tests' own kernels. Those in sources of
-# test/kernels/simt/engine are for the emulator, those in .cu files also for a GPU.
+# shale_add_test_kernels(<target>): compiles kernels that tests define. Those in sources of
+# test/kernels/simt/engine are only for the emulator; those in .cu files are also for a GPU.
 function(shale_add_test_kernels target)
   file(GLOB files CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/test/kernels/simt/engine/*.cpp)
   shale_emulated_sources(${files})
@@ -17,8 +17,7 @@ function(shale_add_test_kernels target)
 endfunction()
 
 # shale_add_gpu_tests(<target> <stem>...): adds a test gpu.<stem> for each file, which runs the
-# file's kernel cases on this machine's GPU. These tests need a GPU, and are run only by `ctest -C
-# gpu -R "^gpu[.]"`.
+# file's kernel cases on this machine's GPU. Only `ctest -C gpu -R "^gpu[.]"` runs these tests.
 function(shale_add_gpu_tests target)
   foreach(stem IN LISTS ARGN)
     if(SHALE_HAVE_CUDA AND NOT stem MATCHES "^simt_")

@@ -3,7 +3,8 @@
 #
 #   awk -v kind=bash|zsh|fish|man -v program=train_lm -v version=0.2.0 -f option_files.awk TABLE
 #
-# For a manual page docs/reference/files.md may follow the table: its exit codes become a section.
+# For a manual page, docs/reference/files.md may follow the table. Its exit codes then become a
+# section.
 
 BEGIN { FS = "\t"; commands = 0 }
 
@@ -107,7 +108,7 @@ function bash(   c, i, command, name) {
   print "complete -F " name " " program
 }
 
-# Returns the help of an option on one line, short enough for a menu.
+# Returns an option's help on one line that is short enough for a menu.
 function brief(text) {
   sub(/ \(.*\)$/, "", text)
   sub(/[;:] .*$/, "", text)
@@ -149,7 +150,7 @@ function tools_of(command,   i, text) {
   return text
 }
 
-# Escapes brackets, colons and backslashes, which mean something in a specification of zsh's
+# Escapes brackets, colons and backslashes, which have a meaning in the specifications of zsh's
 # _arguments.
 function zsh_text(text) {
   gsub(/\\/, "\\\\", text); gsub(/\[/, "\\[", text); gsub(/\]/, "\\]", text); gsub(/:/, "\\:", text)

@@ -1,10 +1,10 @@
 # cmake -DROOT=<tree> -P adding.cmake: compares docs/contributing/adding.md with the tree. A recipe
-# is a section with a line that starts with "Example: ": values of its placeholders (x = `dropout`),
-# and a command `git grep -lwE '<names>' <folder>...`; each item of its list starts with a path. Fails,
-# naming the line, when
+# is a section of that page. One of its lines starts with "Example: " and has values of the recipe's
+# placeholders (x = `dropout`) and a command `git grep -lwE '<names>' <folder>...`. Each item of its
+# list starts with a path. Fails, naming the line, when
 #  - the numbers of a list are not 1, 2, 3, ...;
 #  - a path, with the example's values in place of the placeholders, does not exist;
-#  - a file of the list in those folders does not contain the example's names;
+#  - a file in the list and in those folders does not contain the example's names;
 #  - a file in those folders contains one of the names, but is not in the list.
 
 cmake_minimum_required(VERSION 3.25)
@@ -51,7 +51,8 @@ macro(end_recipe)
   set(recipe_keys)
 endmacro()
 
-# The text may contain the separators of CMake lists, and brackets, which group list elements.
+# The text may contain semicolons, which separate elements of CMake lists, and brackets, which group
+# them.
 file(READ ${ROOT}/${page} text)
 foreach(character IN ITEMS "[" "]" ";")
   string(REPLACE "${character}" " " text "${text}")
@@ -91,7 +92,7 @@ foreach(line IN LISTS lines)
       continue()
     endif()
     set(path "${CMAKE_MATCH_1}")
-    # Runs twice, because two neighbouring placeholders in a row share the character between them.
+    # Runs twice, because two placeholders next to each other share the character between them.
     foreach(key IN LISTS recipe_keys recipe_keys)
       string(REGEX REPLACE "(^|[/_])${key}([/_.]|$)" "\\1${value_${key}}\\2" path "${path}")
     endforeach()

@@ -48,7 +48,7 @@ if(NOT GIT OR NOT EXISTS ${ROOT}/.git)
   message("skipped: the tree is not a git clone, or there is no git")
   return()
 endif()
-# A clone without history lacks that commit; then all commits that it has are checked.
+# If the clone lacks that commit, all commits that it has are checked.
 execute_process(COMMAND ${GIT} -C ${ROOT} cat-file -e ${last_unchecked}
                 RESULT_VARIABLE missing OUTPUT_QUIET ERROR_QUIET)
 if(missing)

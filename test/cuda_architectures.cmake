@@ -1,6 +1,6 @@
 # cmake -DROOT=<tree> -DSCRATCH=<folder> -P cuda_architectures.cmake
-# Tests the conversion of SHALE_CUDA_ARCHITECTURES: auto on several machines, all with an old and a
-# new nvcc, and a list; and that an error names the oldest supported GPU.
+# Tests the conversion of SHALE_CUDA_ARCHITECTURES: `auto` on several machines, `all` with an old
+# and with a new nvcc, and a list. An error must name the oldest supported GPU.
 
 cmake_minimum_required(VERSION 3.25)
 

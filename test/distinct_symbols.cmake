@@ -1,6 +1,7 @@
 # cmake -DNM=<nm> -DFIRST=<archive> -DSECOND=<archive> -P distinct_symbols.cmake
-# Fails if both archives define the same weak symbol of Shale's kernels: the linker would use one
-# for both, and the emulator would run code compiled for CUDA, or the other way round.
+# Fails if both archives define the same weak symbol of Shale's kernels. The linker would use one
+# definition for both, so that the emulator runs code compiled for CUDA, or CUDA runs the
+# emulator's.
 
 cmake_minimum_required(VERSION 3.25)
 

@@ -1,6 +1,6 @@
-# awk -f documented.awk <header>...: fails, naming file and line, for a declaration in a namespace
-# that says nothing of itself: no comment above it or behind it, and none for the group of lines that
-# it stands in without a blank one. Goes by the layout that .clang-format gives.
+# awk -f documented.awk <header>...: fails, naming file and line, for each declaration in a
+# namespace that has no comment: none above it, none behind it, and none above the group of lines to
+# which it belongs (a group has no blank lines). Relies on the layout of .clang-format.
 
 function problem(line, text) {
   printf "%s:%d: no comment says what this is: %s\n", FILENAME, line, text
@@ -10,18 +10,19 @@ function problem(line, text) {
 # Returns true if the line begins a declaration that must have a comment.
 function declares(line) {
   if (line !~ /^[A-Za-z]/ || line ~ /^(namespace|public:|protected:|private:|friend)/) return 0
-  if (line ~ /^(class|struct|enum class) [A-Za-z0-9_]+;/) return 0  # is declared elsewhere
+  if (line ~ /^(class|struct|enum class) [A-Za-z0-9_]+;/) return 0  # declared elsewhere
   if (line ~ /^using namespace/) return 0
   if (line ~ /^static_assert/) return 0
   return 1
 }
 
-# By a comment behind it, or as a member that is defined outside its class, where it is explained.
+# Returns true if the line has a trailing comment, or defines a member outside its class, which
+# explains it.
 function explains_itself(line) {
   return line ~ /\/\/ / || line ~ /^[^(=]*[A-Za-z0-9_>]::~?[A-Za-z_]+\(/ && line !~ /^(class|struct)/
 }
 
-# What line `line` begins is unexplained so far; its last line may have the comment.
+# Notes that the declaration that begins at `line` has no comment yet. Its last line may have one.
 function await_end(line, text) {
   unexplained = line
   unexplained_text = text
@@ -41,8 +42,8 @@ FNR == 1 { group = of_template = unexplained = 0 }
 /^$/ { group = of_template = unexplained = 0; next }
 /^\/\// { group = 1; next }
 /^#/ { next }
-/^template <>/ { of_template = "explained"; next }  # elsewhere
-of_template && /^[A-Za-z]/ {                        # what a line `template` began
+/^template <>/ { of_template = "explained"; next }  # explained where the template is
+of_template && /^[A-Za-z]/ {                        # the declaration that follows a line `template`
   if (of_template == "unexplained") await_end(FNR, $0)
   of_template = 0
   next

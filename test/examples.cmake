@@ -9,7 +9,7 @@
 cmake_minimum_required(VERSION 3.25)
 set(problems)
 
-# Reads a text, replacing the separators and brackets of CMake lists.
+# Reads a text and replaces characters with a meaning in CMake lists: separators and brackets.
 function(read_text file out)
   file(READ ${file} text)
   string(REPLACE ";" "<semicolon>" text "${text}")

@@ -1,7 +1,7 @@
 # cmake -DBUILD=<build folder> -DPREFIX=<folder> -P install.cmake
-# Installs the build into PREFIX, for tests of the installation. Fails if it has a header that no
-# public header needs, if a program lacks its completions or its manual page, or if a second
-# installation rewrites a header, which would make all its users compile again.
+# Installs the build into PREFIX, for tests of the installation. Fails if it contains a header that
+# no public header needs, or if a program lacks its completions or manual page. Also fails if a
+# second installation rewrites a header, which would make all its users compile again.
 
 include(${CMAKE_CURRENT_LIST_DIR}/run.cmake)
 include(${CMAKE_CURRENT_LIST_DIR}/../cmake/ShalePublicHeaders.cmake)

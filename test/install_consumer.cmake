@@ -1,9 +1,9 @@
 # cmake -DROOT=<tree> -DPREFIX=<where Shale is installed> -DSCRATCH=<folder> -DGENERATOR=<name>
 #       -DCOMPILER=<c++> [-DFLAGS=<compiler flags>] -P install_consumer.cmake
-# Builds and runs the project in test/install against the installed package. Fails if a package of
-# shared libraries, or without CUDA, takes more than 1.0 GB, or the program of one tensor more than
-# 30 MB, stripped and with the library of Shale that it loads. Then configures that project with
-# Shale's tree as a subdirectory, and compiles what only needs its headers.
+# Builds and runs the project in test/install against the installed package. Checks two sizes: a
+# package with shared libraries, or without CUDA, takes at most 1.0 GB; the program of one tensor
+# takes at most 30 MB, stripped and with the library of Shale that it loads. Then configures that
+# project with Shale's tree as a subdirectory, and compiles sources that need only Shale's headers.
 
 include(${CMAKE_CURRENT_LIST_DIR}/run.cmake)
 
@@ -14,7 +14,7 @@ run("configure" ${configure} -B ${SCRATCH}/build -DCMAKE_PREFIX_PATH=${PREFIX})
 run("build" ${CMAKE_COMMAND} --build ${SCRATCH}/build)
 run("consumer" ${SCRATCH}/build/consumer)
 
-# size_of(<out> <file>...): bytes of these files, each file once, whatever links lead to it.
+# size_of(<out> <file>...): gets the bytes of these files. A file with several links counts once.
 function(size_of out)
   set(sum 0)
   foreach(file IN LISTS ARGN)
@@ -29,7 +29,8 @@ file(GLOB_RECURSE files ${PREFIX}/*)
 size_of(installed ${files})
 message(STATUS "install: ${installed} bytes, expected at most 1000000000")
 file(GLOB static_cuda ${PREFIX}/lib*/libshale_kernels_cuda.a ${PREFIX}/lib/*/libshale_kernels_cuda.a)
-# A sanitizer's code is larger, and without SHALE_SHARED each program contains CUDA's kernels.
+# These builds may be larger: sanitized code is, and without SHALE_SHARED each program contains
+# CUDA's kernels.
 if(installed GREATER 1000000000 AND NOT FLAGS AND NOT static_cuda)
   message(FATAL_ERROR "install: ${PREFIX} has ${installed} bytes, expected at most 1000000000")
 endif()

@@ -1,7 +1,8 @@
 # cmake -DREPORTS=<folder> -DDEMANGLE=<c++filt> -P kernel_resources.cmake
 # Prints the resources of each CUDA kernel, as reported by ptxas at compile time. Fails if a kernel
-# keeps variables in memory instead of registers: a stack frame, a spill, or one of ptxas' notes
-# C7510 to C7519, which report serialised tensor-core instructions (and then count no spill).
+# keeps variables in memory instead of registers: if it has a stack frame or spills, or if ptxas
+# prints a note from C7510 to C7519. Those notes report serialised tensor-core instructions; spills
+# are then not counted.
 
 cmake_minimum_required(VERSION 3.25)
 

@@ -1,6 +1,6 @@
 # cmake -DROOT=<tree> -DSCRATCH=<folder> -DCOMPILER=<c++> -DGENERATOR=<name> -P kernels_only.cmake
-# Shows that SHALE_KERNELS_ONLY configures when CMake finds no library, that the lowest layer builds
-# in this way, and that its own test runner fails when it should.
+# Shows that SHALE_KERNELS_ONLY can be configured when CMake finds no library, that the lowest layer
+# can then be built, and that its own test runner fails when it should.
 
 set(hidden)
 foreach(package IN ITEMS MPI spdlog nlohmann_json tomlplusplus CLI11 oneDNN Highway Catch2 benchmark)

@@ -25,7 +25,7 @@ endforeach()
 
 set(violations)
 set(includes_seen 0)
-set(edges)  # "<folder>|<its sibling>", each once; why_<edge> is the first include that makes it
+set(edges)  # "<folder>|<its sibling>", each once; why_<edge> is the first such include
 
 # layer_of(<path> <out>): index of a path's layer; -1: none.
 function(layer_of path out)
@@ -45,7 +45,8 @@ function(report source text problem)
   set(violations ${violations} "${source}:${line}: ${problem}" PARENT_SCOPE)
 endfunction()
 
-# add_edge(<source> <target> <why>): adds an edge between the sibling folders in which the two lie.
+# add_edge(<source> <target> <why>): adds an edge between the sibling folders that contain <source>
+# and <target>.
 function(add_edge source target)
   set(common "")
   while(TRUE)
@@ -83,7 +84,7 @@ foreach(source IN LISTS sources)
   if(NOT folder IN_LIST listed_folders)
     list(APPEND violations "${source}: cmake/ShaleFolders.cmake has no folder ${folder}")
   endif()
-  # Only include lines are read: semicolons of other lines would split the CMake list.
+  # Reads only include lines, because semicolons in other lines would split the CMake list.
   file(STRINGS ${ROOT}/${source} include_lines REGEX "^[ \t]*#[ \t]*include[ \t]*[\"<]")
   foreach(include_line IN LISTS include_lines)
     string(REGEX REPLACE "^[ \t]*#[ \t]*include[ \t]*[\"<]([^\">]*)[\">].*" "\\1" included

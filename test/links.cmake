@@ -42,8 +42,9 @@ function(lines_of page out)
   set(${out} "${result}" PARENT_SCOPE)
 endfunction()
 
-# Anchors of a page's headings, as GitHub makes them: lower case, spaces become '-', and of other
-# characters only letters, digits, '-' and '_' are kept; a repeated name gets "-1" appended.
+# anchors_of(<page> <out>): gets the anchors of a page's headings as GitHub makes them. Letters
+# become lower case, and spaces become '-'. Of all other characters, only digits, '-' and '_' are
+# kept. A repeated name gets "-1" appended.
 function(anchors_of page out)
   get_property(known GLOBAL PROPERTY anchors_of_${page} SET)
   if(NOT known)
@@ -71,8 +72,8 @@ function(anchors_of page out)
   set(${out} "${anchors}" PARENT_SCOPE)
 endfunction()
 
-# check_target(<page> <target> <out_problem> <out_path>): problem of a link's target (empty: none),
-# and the file that it refers to.
+# check_target(<page> <target> <out_problem> <out_path>): gets the problem of a link's target, empty
+# if there is none, and the file that it refers to.
 function(check_target page target out_problem out_path)
   set(${out_problem} "" PARENT_SCOPE)
   set(${out_path} "" PARENT_SCOPE)

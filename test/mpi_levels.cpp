@@ -1,5 +1,6 @@
-// When a World of a communicator can be made: only while MPI runs, and only if several threads may
-// use it. A program, since MPI starts once in a process.
+// Tests when a World of a communicator can be made: only while MPI is running, and only if MPI
+// allows calls from several threads. Because MPI starts once per process, this is a program of its
+// own.
 #include <cstdio>
 #include <string>
 
@@ -11,7 +12,7 @@ namespace {
 
 using namespace shale;
 
-// Returns true if making it throws an E whose message has these words.
+// Returns true if making a World throws an E whose message contains these words.
 template <typename E>
 bool refused(const char* when, const std::string& words) {
   try {

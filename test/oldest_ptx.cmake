@@ -1,7 +1,7 @@
 # cmake -DNVCC=<nvcc> -DPTXAS=<ptxas> -DCCBIN=<C++ compiler> -DINCLUDE=<folder of include paths>
 #       "-DFILES=<file.cu>;..." [-DVERSION=<PTX ISA>] -DSCRATCH=<folder> -P oldest_ptx.cmake
-# Compiles the kernels of these files to PTX and assembles it as version 8.1, that of CUDA 12.1, the
-# oldest supported: an instruction that came later is an error.
+# Compiles the kernels of these files to PTX, and assembles it as PTX ISA 8.1, which belongs to CUDA
+# 12.1, the oldest supported version. An instruction that was added later is an error.
 
 cmake_minimum_required(VERSION 3.25)
 include(${CMAKE_CURRENT_LIST_DIR}/report_problems.cmake)
@@ -26,7 +26,7 @@ foreach(file IN LISTS FILES)
   list(LENGTH entries count)
   math(EXPR kernels "${kernels} + ${count}")
   string(REGEX REPLACE "[.]version [0-9.]+" ".version ${VERSION}" ptx "${ptx}")
-  # Notes of newer compilers, which older ones do not write.
+  # Removes notes that newer compilers write and older ones do not know.
   string(REGEX REPLACE "\n[^\n]*used_bytes_mask[^\n]*" "" ptx "${ptx}")
   file(WRITE ${SCRATCH}/${stem}.ptx "${ptx}")
   execute_process(

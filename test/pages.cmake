@@ -87,7 +87,8 @@ foreach(source IN LISTS sources)
   endif()
 endforeach()
 names_in("getenv\\(\"([A-Za-z0-9_]+)\"" 1 direct ${readers})
-# Names passed to functions that call getenv: with an underscore, to exclude other strings.
+# Gets names that are passed to functions which call getenv. They contain an underscore, unlike
+# other strings.
 names_in("\"([A-Z][A-Z0-9]*_[A-Z0-9_]+|OMPI_MCA_[a-z_]+)\"" 1 handed ${readers})
 expect_in(reference/files.md "the variable" ${direct} ${handed})
 
@@ -110,7 +111,8 @@ names_in("\\\\\"([a-z]+)\\\\\": " 1 warning_keys ${report}/warnings_file.cpp)
 expect_in(reference/metrics.md "the column" ${columns} ${figures})
 expect_in(reference/metrics.md "the key" ${keys} ${warning_keys})
 names_in("\"(shale_[a-z_]*[a-z])\"" 1 gauges ${report}/prometheus.cpp)
-# The reverse: the page's names exist, with their units. Tasks choose the names of counts.
+# Conversely, the names on the page must exist, with their units. Names of counts are chosen by
+# tasks.
 file(STRINGS ${ROOT}/docs/reference/metrics.md rows REGEX "^[|] `[a-z_]+` [|]")
 foreach(row IN LISTS rows)
   string(REGEX REPLACE "^[|] `([a-z_]+)` [|].*" "\\1" name "${row}")
@@ -129,7 +131,7 @@ expect_in(reference/metrics.md "the metric" ${gauges})
 names_in("(shale_[a-z_]+)[{,]" 1 asked ${ROOT}/docs/grafana.json)
 foreach(name IN LISTS asked)
   string(REGEX REPLACE "^shale_rank_" "" figure "${name}")
-  # A task chooses the names of its counts.
+  # Names of counts are chosen by tasks, so they are not checked.
   if(NOT name IN_LIST gauges AND NOT figure IN_LIST figures AND NOT name MATCHES "^shale_tokens_")
     list(APPEND problems "docs/grafana.json: there is no metric ${name}")
   endif()

@@ -14,7 +14,7 @@ set(problems)
 set(public ${SHALE_PUBLIC_HEADERS} ${SHALE_SIMT_HEADERS} ${SHALE_C_HEADERS})
 list(SORT public)
 
-# Skips the links to the layers.
+# The links to the layers are not public headers.
 file(GLOB_RECURSE files RELATIVE ${ROOT}/include/shale ${ROOT}/include/shale/*)
 list(FILTER files EXCLUDE REGEX "^(base|bench|bindings|comm|kernels|models|runtime|test)(/|$)")
 list(SORT files)
@@ -51,7 +51,7 @@ execute_process(COMMAND ${AWK} -f ${CMAKE_CURRENT_LIST_DIR}/documented.awk ${exp
                 RESULT_VARIABLE result OUTPUT_VARIABLE output ERROR_VARIABLE output)
 if(NOT result EQUAL 0)
   string(REPLACE "${ROOT}/" "" output "${output}")
-  if(output STREQUAL "")  # the script did not even run
+  if(output STREQUAL "")  # the script failed to run
     set(output "documented.awk by '${AWK}': ${result}")
   endif()
   list(APPEND problems "${output}")

@@ -1,7 +1,7 @@
 # cmake -DPREFIX=<where Shale is installed> -DCOMPILER=<c++> -DSCRATCH=<folder>
 #       -DMPI_INCLUDE=<folders> [-DTOGETHER=ON] -P public_headers_compile.cmake
-# Compiles the installed public headers with warnings as errors: each alone, or, for a compiler used
-# only for its warnings, all together.
+# Compiles the installed public headers with warnings as errors. Each header is compiled alone. With
+# TOGETHER, for a compiler that is used only for its warnings, all are compiled together.
 
 include(${CMAKE_CURRENT_LIST_DIR}/run.cmake)
 include(${CMAKE_CURRENT_LIST_DIR}/../cmake/ShalePublicHeaders.cmake)

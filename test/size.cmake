@@ -1,11 +1,11 @@
 # cmake -DROOT=<tree> -DAWK=<awk> -P size.cmake: compares the tree with the sizes in test/size.txt.
-# Fails when a folder has more lines of code than its row, or far fewer, so that the row gets
-# lowered; and when more files include a header that is slow to compile. A commit that needs more
-# raises the row and says why.
+# Fails when a folder has more lines of code than its row says, or so many fewer that the row must
+# be lowered. Also fails when more files than before include a header that is slow to compile. A
+# commit that needs more raises the row and says why.
 
 cmake_minimum_required(VERSION 3.25)
 include(${CMAKE_CURRENT_LIST_DIR}/report_problems.cmake)
-set(slack 600)  # maximum by which a row may exceed the lines
+set(slack 600)  # by how many lines a row may exceed the lines of its folder
 set(problems)
 
 # code_of(<out> <folder>...): the code files of the folders.

@@ -1,4 +1,5 @@
-// A race that the preset tsan has to report: what a queued job writes is read before its end.
+// A race that the preset tsan must report: the program reads what a queued job writes before the
+// job has ended.
 #include "shale/comm/comm_queue.h"
 
 int main() {

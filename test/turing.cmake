@@ -1,7 +1,7 @@
 # cmake -DNVCC=<nvcc> -DCCBIN=<C++ compiler> -DROOT=<tree> -DINCLUDE=<folder of include paths>
 #       -DSCRATCH=<folder> -P turing.cmake
-# Compiles kernels for compute capability 7.5, which builds include only on request: GEMM and
-# attention, which have special instructions and tiles there, and kernels that pack elements.
+# Compiles kernels for compute capability 7.5, which builds include only on request. These are GEMM
+# and attention, which have special instructions and tiles for 7.5, and kernels that pack elements.
 
 cmake_minimum_required(VERSION 3.25)
 execute_process(COMMAND ${NVCC} --list-gpu-code OUTPUT_VARIABLE known)

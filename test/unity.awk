@@ -1,7 +1,7 @@
 # awk -f unity.awk <source>...: fails, naming both places, when two sources of a folder define the
-# same name for themselves: in an unnamed namespace, as a file-level constant or static, or as a type.
-# Overloads, and aliases of the same type, may share a name. Goes by the layout that .clang-format
-# gives: a declaration begins in the first column, its other lines do not.
+# same local name: in an unnamed namespace, as a file-level constant or static, or as a type.
+# Overloads may share a name, and so may aliases of the same type. Relies on the layout of
+# .clang-format: a declaration begins in the first column, its other lines do not.
 
 # Returns the length of the bracketed text that s begins with.
 function bracketed(s, open, close_,    i, c, depth) {
@@ -37,8 +37,8 @@ function types(parameters,    i, c, depth, one, all, skips) {
   return all
 }
 
-# kind: what may be defined twice, if it is the same: the types of a function's parameters, and an
-# alias with its value. Others have the kind "".
+# `kind` says when a name may be defined twice: if the kinds are equal. It is the types of a
+# function's parameters, an alias with its value, or "" for all others.
 function define(name, kind, is_function,    key, i, other) {
   key = folder " " space " " name
   for (i = 1; i <= count[key]; ++i) {

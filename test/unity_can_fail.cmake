@@ -3,8 +3,9 @@
 
 include(${CMAKE_CURRENT_LIST_DIR}/expect.cmake)
 
-# check(<what> <expected output, a regex, or OK> <lines of base/a.cpp> <lines of base/b.cpp> <more>):
-# the lines are in an unnamed namespace; more: content of the list of folders.
+# check(<what> <expected output, a regex, or OK> <lines of base/a.cpp> <lines of base/b.cpp>
+# <more>): runs the check on two sources with these lines in an unnamed namespace. <more> is added
+# to the list of folders.
 function(check what expected a b)
   file(REMOVE_RECURSE ${SCRATCH})
   file(WRITE ${SCRATCH}/cmake/ShaleFolders.cmake

@@ -1,6 +1,7 @@
-# cmake -DROOT=<tree> -P walk.cmake: compares the walk of docs/explanation/architecture.md, from
-# a program to a kernel, with the code. The first link of each step is its file. Fails, naming the step, when
-#  - no name in `code` of a step occurs both in its file and in the next step's (or its header);
+# cmake -DROOT=<tree> -P walk.cmake: compares the walk from a program to a kernel, in
+# docs/explanation/architecture.md, with the code. The first link of each step is the step's file.
+# Fails, naming the step, when
+#  - no name in `code` of a step occurs both in its file and in the file of the next step (or its header);
 #  - the walk does not start at train_lm, does not end in a kernel, or has more than 12 files.
 
 cmake_minimum_required(VERSION 3.25)

@@ -1,10 +1,10 @@
-# Finds the CUDA toolkit with CMake's own module of this name, and works around an error in one
-# version of it.
+# Finds the CUDA toolkit with CMake's own module of this name, and works around an error in one of
+# its versions.
 #
-# CMake 3.25 marks CUDA::nvToolsExt as deprecated where a project's minimum version is 3.25, without
-# testing whether this target exists. Toolkits since CUDA 13 have no such library, and configuring
-# stops. With a lower minimum version the module does not mark the target, and does nothing else
-# differently.
+# CMake 3.25 marks the target CUDA::nvToolsExt as deprecated without testing whether it exists, if a
+# project's minimum version is 3.25. Toolkits since CUDA 13 have no such library, so configuring
+# would stop. With a lower minimum version, the module does not mark the target; nothing else
+# changes.
 
 set(shale_minimum_version ${CMAKE_MINIMUM_REQUIRED_VERSION})
 set(CMAKE_MINIMUM_REQUIRED_VERSION 3.24)

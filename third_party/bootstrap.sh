@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs the distribution packages that Shale is built with and that this machine lacks.
+# Installs the distribution packages that Shale's build needs and that this machine lacks.
 set -euo pipefail
 
 usage() {
@@ -40,7 +40,7 @@ done
 if ! $minimal; then packages+=("${development_packages[@]}"); fi
 
 cuda_tools=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)/cuda_tools
-# lacks_disassembler: succeeds if there is an nvcc, and no disassembler next to it or in cuda_tools.
+# lacks_disassembler: succeeds if there is an nvcc, but no disassembler beside it or in cuda_tools.
 lacks_disassembler() {
   local nvcc folder
   nvcc=$(command -v nvcc || command -v /usr/local/cuda/bin/nvcc) || return 1

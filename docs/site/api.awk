@@ -1,6 +1,6 @@
-# awk -v names=<file> -f api.awk <header>...: prints the declarations of headers with their comments
-# as HTML, without private members and bodies of functions, and writes each public name and its
-# anchor to <file>. Relies on the layout of .clang-format.
+# awk -v names=<file> -f api.awk <header>...: prints the declarations of headers and their comments
+# as HTML, without private members and bodies of functions. Writes each public name and its anchor
+# to <file>. Relies on the layout of .clang-format.
 
 function escaped(text) {
   gsub(/&/, "\\&amp;", text)

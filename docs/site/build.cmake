@@ -1,7 +1,7 @@
-# cmake -DROOT=<tree> -DOUT=<folder> -DPANDOC=<pandoc> -P build.cmake: makes a site of the pages of
-# the tree and of the public headers, which works from file:// and loads nothing from the network.
-# Every x.md becomes x.html at the same path, and the tree's README.md index.html. Files and folders
-# that pages link to get listings. OUT must not exist, or be such a site.
+# cmake -DROOT=<tree> -DOUT=<folder> -DPANDOC=<pandoc> -P build.cmake: makes a site of the tree's
+# pages and of the public headers. It works from file:// and loads nothing from the network. Every
+# x.md becomes x.html at the same path, and the tree's README.md becomes index.html. Files and
+# folders that pages link to get listings. OUT must not exist, or must be such a site.
 
 cmake_minimum_required(VERSION 3.25)
 find_program(AWK awk REQUIRED)
@@ -45,7 +45,8 @@ function(page_item page title current out)
   set(${out} "<li><a href=\"${up}${target}\"${mark}>${title}</a></li>\n" PARENT_SCOPE)
 endfunction()
 
-# The pages in the order of docs/README.md, which has a section for each kind; then all others.
+# The pages in the order of docs/README.md, which has a section for each kind of page; then all
+# other pages.
 set(kinds)
 set(ordered)
 file(STRINGS ${ROOT}/docs/README.md lines REGEX "^## |^[0-9]+[.] ")
@@ -72,7 +73,8 @@ foreach(page IN LISTS pages)
   string(REGEX REPLACE "^# " "" title_of_${page} "${title_of_${page}}")
 endforeach()
 
-# Pages in the list beside each page: all but single results, which bench/results/README.md links.
+# The list beside each page has all pages except single results, which bench/results/README.md links
+# to.
 list(APPEND kinds "The tree")
 set("pages_of_The tree" ${others})
 list(FILTER "pages_of_The tree" EXCLUDE REGEX "^bench/results/[^R]")

@@ -73,7 +73,7 @@ std::string complaint(const std::vector<const char*>& arguments) {
   return message_of<ConfigError>([&] { options_of(arguments); });
 }
 
-// Returns the options from a config file with this text and from these flags.
+// Parses a config file with the content `text` and then `flags`, and returns the options.
 Options options_of_file(const std::string& text, std::vector<const char*> flags = {}) {
   const test::TempDir dir;
   const std::string path = dir.write("run.json", text);
@@ -143,7 +143,8 @@ TEST_CASE("another trainer's name of an option is answered with the option", "[c
   CHECK(contains(complaint({"--fsdp"}), "use --zero 3"));
   CHECK(file_complaint(R"({"learning_rate": 1})")
             .ends_with("run.json: unknown key \"learning_rate\"; use --lr"));
-  // The program lacks the flag that would replace this one, so the message does not suggest it.
+  // Here the message suggests no other flag, because this program lacks Shale's flag for tensor
+  // parallelism.
   CHECK(contains(complaint({"--tensor-model-parallel-size", "2"}), "train --help lists the flags"));
 }
 
@@ -321,7 +322,7 @@ TEST_CASE("a path that is empty is refused as a flag, and left alone in a file",
   spec.add("data", data, "training data", {.required = true, .is_path = true});
   spec.add("init", init, "a model", {.is_path = true});
   spec.add("out", out, "results", {.is_path = true});
-  // --print-config writes these values for fields without a value.
+  // --print-config writes "" for a path that is not set, so a config file may contain it.
   spec.read_json(R"({"data": "", "init": ""})", "file.json");
   CHECK(init.empty());
   CHECK(contains(message_of<ConfigError>([&] { parse(spec, {}); }), "--data is required"));

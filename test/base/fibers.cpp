@@ -1,4 +1,4 @@
-// Tests functions that take turns on one thread.
+// Tests fibers: functions that take turns on one thread.
 #include "shale/base/fibers.h"
 
 #include <stdexcept>
@@ -30,7 +30,7 @@ std::string error_of(Fibers& fibers, const Fibers::Body& body) {
 
 TEST_CASE("fibers take turns in the order of their numbers", "[fibers]") {
   Fibers fibers(3);
-  for (int again = 0; again < 2; ++again) {  // the second run reuses the stacks
+  for (int again = 0; again < 2; ++again) {  // The second run reuses the stacks of the first.
     std::vector<int> order;
     fibers.run([&](int i) {
       for (int turn = 0; turn <= i; ++turn) {

@@ -36,8 +36,8 @@ class Terminal {
   Terminal(const Terminal&) = delete;
   Terminal& operator=(const Terminal&) = delete;
 
-  // Reads output until it has the length of `want`: a pseudo-terminal forwards text with a delay
-  // and in pieces. Output beyond this length is left for the next call.
+  // Reads as much output as `want` has, and leaves later output for the next call. A
+  // pseudo-terminal delivers text late and in pieces, so this waits.
   std::string shown_instead_of(const std::string& want) const {
     std::string text;
     pollfd poll_master = {.fd = master_, .events = POLLIN, .revents = 0};

@@ -139,7 +139,8 @@ TEST_CASE("printable spells what is no UTF-8 and what is no character to print",
   CHECK(printable("a\r\nerror: b\t") == "a\\x0d\\x0aerror: b\\x09");
   CHECK(printable("a\n\tb\x1b", "\n\t") == "a\n\tb\\x1b");
   CHECK(printable("\u00e9\u4e2d\U0001f600\\") == "\u00e9\u4e2d\U0001f600\\");
-  // Encodings that are overlong, surrogates, beyond U+10FFFF, truncated, or without a start byte.
+  // Invalid UTF-8: an overlong encoding, a surrogate, a number above U+10FFFF, a truncated
+  // character, and a continuation byte without a start byte.
   CHECK(printable("\xc0\xaf") == "\\xc0\\xaf");
   CHECK(printable("\xed\xa0\x80") == "\\xed\\xa0\\x80");
   CHECK(printable("\xf4\x90\x80\x80") == "\\xf4\\x90\\x80\\x80");

@@ -25,7 +25,7 @@ class Sys {
  public:
   const fs::path& root() const { return folder_.path(); }
 
-  // path: from host bridge to device, such as "pci0000:00/0000:00:01.0/0000:01:00.0".
+  // `path` leads from the host bridge to the device: "pci0000:00/0000:00:01.0/0000:01:00.0".
   void add(const std::string& path, const std::string& node, const std::string& cpus,
            const Speed& speed = {}) const {
     const fs::path device = root() / "devices" / path;
@@ -48,15 +48,16 @@ class Sys {
  private:
   static void link(const fs::path& at, const Speed& speed) {
     put(at / "max_link_speed", speed.text);
-    put(at / "current_link_speed", "2.5 GT/s PCIe");  // speed of an idle link
+    // The link is idle, so its current speed is lower than its maximum.
+    put(at / "current_link_speed", "2.5 GT/s PCIe");
     put(at / "current_link_width", std::to_string(speed.width));
     put(at / "max_link_width", std::to_string(speed.possible));
   }
   test::TempDir folder_;
 };
 
-// Two sockets. On the first: a switch with two GPUs, a GPU next to it, and one on another host
-// bridge. On the second: a GPU with half of its lanes.
+// A host with two sockets. The first socket has a switch with two GPUs, a GPU beside the switch,
+// and a GPU on another host bridge. The second socket has a GPU that uses half of its lanes.
 const std::string kPort = "pci0000:16/0000:16:01.0/";
 const std::string kSwitch = kPort + "0000:17:00.0/";
 
@@ -77,7 +78,8 @@ const std::vector<std::string> kGpus = {"0000:19:00.0", "0000:1a:00.0", "0000:1d
 TEST_CASE("a GPU's place: bridges, NUMA node, CPUs, and its link at its best", "[topology]") {
   const Sys sys;
   add_machine(sys);
-  const PciPlace place = sys.read("00000000:1A:00.0");  // CUDA's form of the address
+  // CUDA writes the PCI domain with eight digits.
+  const PciPlace place = sys.read("00000000:1A:00.0");
   CHECK(place.address == "0000:1a:00.0");
   CHECK(place.path == std::vector<std::string>{"pci0000:16", "0000:16:01.0", "0000:17:00.0",
                                                "0000:18:01.0", "0000:1a:00.0"});
@@ -149,7 +151,7 @@ TEST_CASE("what is wrong below /sys is unknown", "[topology]") {
     Sys::put(device / "current_link_width", width);
     CHECK(place().links[0].width == 0);
   }
-  Sys::put(device / "local_cpulist", std::string(1 << 20, '0'));  // an endless list
+  Sys::put(device / "local_cpulist", std::string(1 << 20, '0'));  // a CPU list of 1 MiB
   CHECK(place().cpus.empty());
   fs::remove(device / "numa_node");
   fs::create_directory(device / "numa_node");

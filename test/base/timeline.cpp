@@ -16,7 +16,7 @@ std::vector<std::string> names_of(const TraceRecord& record, const std::string& 
   return names;
 }
 
-// Marks numbered from 0; a mark on a null stream has no number.
+// Numbers its marks from 0. A mark on a null stream gets no number.
 class CountedMarks final : public StreamMarks {
  public:
   size_t mark(void* stream) override { return stream == nullptr ? kNone : count_++; }
@@ -115,7 +115,7 @@ TEST_CASE("scopes are also when a device runs what was queued in them", "[timeli
   CHECK(names_of(record, "host") == names_of(record, "device"));
   const auto& slices = record.tracks.at("device");
   REQUIRE(slices.size() == 2);
-  CHECK((slices[0].begin == 1000 && slices[0].end == 2000));  // the inner scope
+  CHECK((slices[0].begin == 1000 && slices[0].end == 2000));  // slice of the inner scope
   CHECK((slices[1].begin == 0 && slices[1].end == 5000));
   const auto& gathers = record.tracks.at("collectives: all");
   REQUIRE(gathers.size() == 1);
@@ -145,7 +145,8 @@ TEST_CASE("a scope costs a microsecond at most while it is recorded, and less el
       "a scope: %.0f ns recorded, %.0f ns with a timeline that does not record, %.1f ns "
       "without\n",
       1e9 * on, 1e9 * off, 1e9 * without);
-  // A step of a 124M model opens about 1,000 scopes in at least 100 ms: 1 us each is 1%.
+  // A step of a 124M model takes at least 100 ms and opens about 1,000 scopes. With 1 us per scope,
+  // recording costs 1% of the step.
   CHECK(on < 1e-6);
   CHECK(off < 1e-6);
   CHECK(without < 5e-8);

@@ -14,7 +14,7 @@
 namespace shale::bench {
 namespace {
 
-// User functions, one per kernel, in the plainest form.
+// One user function per kernel, in its plainest form.
 constexpr const char* kFunctions = R"(
 #include <cmath>
 #include <cstdint>
@@ -133,7 +133,8 @@ FUNCTION(one_wrong) {
 }
 )";
 
-// The source file of the functions, and the cases of Shale's CPU kernels to time them against.
+// The source file of the user functions, and the benchmark cases of the CPU kernels that they are
+// compared with.
 struct Foreign {
   test::TempDir folder;
   std::string file = folder.write("it's mine.cpp", kFunctions);
@@ -197,7 +198,7 @@ TEST_CASE("a wrong result of a foreign function is an error that says where", "[
   CHECK(test::contains(wrong, "wrong result: out[0][78] is "));
   CHECK(test::contains(wrong, " within 0.001953125 of the largest, "));
 
-  // A kernel that changes its operands in place, which a second call would change again.
+  // This kernel updates its operands in place, so a second call would start from other values.
   const PreparedCase in_place = foreign.prepare("adamw/flat/fp32");
   const ForeignKernel kernel(foreign.file + ":multiply", DeviceType::kCpu);
   CHECK(test::contains(

@@ -11,7 +11,7 @@ namespace {
 
 using test::DeviceArray;
 
-// x [4, 6] · w^T for w [5, 6].
+// The GEMM y = x · w^T, with x [4, 6] and w [5, 6].
 struct Product {
   explicit Product(kernels::CallObserver* observer) { exec.observer = observer; }
 
@@ -42,7 +42,7 @@ TEST_CASE("a recorder counts calls and work by phase and slot", "[bench]") {
   const CallTotal& fill = recorder.totals().at({"backward", "fill"});
   CHECK(fill.calls == 1);
   CHECK(fill.cost.bytes() == 80);
-  CHECK(product.y.download() == std::vector<float>(20, 1.f));  // the kernel itself ran
+  CHECK(product.y.download() == std::vector<float>(20, 1.f));  // the recorder also ran the kernel
 }
 
 // For example, cuBLASLt GEMMs call a kernel for GELU.

@@ -14,7 +14,8 @@ TEST_CASE("the memory table has every combination once, all with the loss of the
   const TrainOptions base{
       .model = "nano", .layers = 1, .seq_len = 32, .micro_batch = 2, .threads = 1};
   const std::vector<MemoryCase> cases = memory_sweep(base, world);
-  // Two precisions and three recompute levels; zero 3 has one more kind of offload.
+  // Two precisions and three recompute levels. ZeRO stages 0 to 2 have four kinds of offload each,
+  // stage 3 has five.
   REQUIRE(cases.size() == 2 * 3 * (3 * 4 + 5));
   std::map<DType, std::set<float>> losses;
   for (const MemoryCase& one : cases) losses[one.options.dtype].insert(one.loss);
@@ -28,7 +29,7 @@ TEST_CASE("the memory table has every combination once, all with the loss of the
   const auto least = std::min_element(
       cases.begin(), cases.end(),
       [](const MemoryCase& a, const MemoryCase& b) { return a.device_peak < b.device_peak; });
-  CHECK(uses_host(*least));  // in any stage: a single rank cannot shard
+  CHECK(uses_host(*least));  // A single rank cannot shard, so only offload saves memory.
   CHECK(least->device_peak * 2 < cases.front().device_peak);
 
   const std::string table = memory_sweep_table(cases);

@@ -32,7 +32,8 @@ TEST_CASE("an owner's steps have the losses of DDP, and it alone has the optimiz
     INFO("step " << step);
     CHECK(sum == Approx(ddp.losses[static_cast<size_t>(step)]).epsilon(1e-5));
   }
-  // An update is far larger than the tolerance.
+  // The last update lowers the loss by far more than the tolerance above, so a missing update would
+  // be detected.
   if (owns) {
     const Batch last = micro_batch(options, options.steps - 1, 0);
     const Inference inference(context);
@@ -42,7 +43,7 @@ TEST_CASE("an owner's steps have the losses of DDP, and it alone has the optimiz
   const int64_t states =
       context.allocator().stats().current[static_cast<size_t>(MemoryTag::kOptimizer)];
   CHECK((states > 0) == owns);
-  // Star topology: rows and parameters go down, gradients go up.
+  // Star topology: the owner sends rows and parameters down, and receives gradients.
   int64_t parameters = 0;
   for (const Parameter* parameter : model->parameters()) parameters += parameter->numel();
   CHECK(owner.bytes().up >= 4. * static_cast<double>(parameters));

@@ -44,7 +44,7 @@ TEST_CASE("operands that overlap in the step overlap in the floor", "[bench]") {
   CHECK(one.memory_bytes() >= 3 * kPage);
   CHECK(one.memory_bytes() < 5 * kPage);
   const ProductFloor apart({call_of("x", p, p + (1 << 19), p + 32, 32, 32, 32)});
-  CHECK(apart.memory_bytes() < 5 * kPage);  // the gap is left out
+  CHECK(apart.memory_bytes() < 5 * kPage);  // memory between distant regions does not count
 }
 
 TEST_CASE("a product that oneDNN lacks is an error that names it", "[bench]") {

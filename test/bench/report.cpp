@@ -189,7 +189,7 @@ TEST_CASE("figures set Hopper's kernels beside the fastest rival", "[bench]") {
   dependent["rows"][0]["dependent_launch"] = true;
   CHECK(
       contains(results_page({ours, dependent}, {}), "bench_train bf16, dependent launch | 200.0"));
-  // A requested but missing measurement has a row.
+  // The page lists a requested measurement that is missing.
   CHECK(contains(page, "| training step, gpt2-1558m, T 1024, 131072 tokens |  | not measured |"));
   CHECK_FALSE(contains(results_page({peers}, {}), "Compared with other libraries"));
 }
@@ -240,7 +240,7 @@ TEST_CASE("each rival has a row, measured, failed or missing", "[bench]") {
       {"rows",
        {failed("some_library", "missing", "cannot be imported: no module"), timed("a", "fast", 8),
         timed("a", "slow", 30), timed("b", "slow", 30), failed("b", "fast", "out of memory")}}};
-  // A failure followed by a measurement is no failure.
+  // If a case fails in one run and succeeds in another, it does not count as failed.
   const Json second = {
       {"program", "peer_kernels"},
       {"rows", {timed("b", "fast", 50), failed("c", "fast", "no such head size | 96")}}};

@@ -27,7 +27,7 @@ TEST_CASE("a step has the same collectives on any number of ranks, and waits for
   };
   const comm::SimulatedCounts few = second_step(kFew), many = second_step(kMany);
   CHECK(few.calls == many.calls);
-  CHECK(many.blocking == 1);  // the gradient norm, for which the device waits
+  CHECK(many.blocking == 1);  // The device waits for one call: the sum of the gradient norm.
 }
 
 TEST_CASE("a lock is counted where it is taken") {
@@ -63,20 +63,21 @@ TEST_CASE("a checkpoint of more ranks has more files, and no longer lists of the
   test::TempDir few_dir, many_dir;
   const SimulatedCheckpoint few = write_checkpoint(job_of(kFew), few_dir.path());
   const SimulatedCheckpoint many = write_checkpoint(job_of(kMany), many_dir.path());
-  // A file is an object with three members; consecutive parts are an entry of four numbers.
+  // The manifest has three values per file. Consecutive parts of a tensor share one entry of four
+  // numbers.
   CHECK(many.manifest_values - few.manifest_values < 6 * (kMany - kFew));
   // A rank's record covers only that rank.
   CHECK(many.record_bytes / kMany <= few.record_bytes / kFew);
 
-  // Rank 0 opens all files, the others only their own.
+  // Rank 0 opens all files; every other rank opens only its own.
   CHECK(SimulatedRank(job_of(kMany), 0).resume(many.path).opens < kMany + 8);
   SimulatedRank rank(job_of(kMany), 1);
   CHECK(rank.resume(many.path).opens < 8);
-  // Without sharding, the other ranks open none.
+  // Without sharding, rank 0 reads the checkpoint, and every other rank opens no file.
   SimulatedJob whole = job_of(kMany);
   whole.stage = 0;
   CHECK(SimulatedRank(whole, 1).resume(many.path).opens == 0);
-  // While saving, a rank receives little more than the folder's name.
+  // While a rank saves, it receives little more than the folder's name.
   rank.step();
   CHECK(rank.save(many_dir.path()).traffic.received_bytes < 1024);
 }
@@ -87,19 +88,21 @@ TEST_CASE("an export moves each unit once, to one rank", "[comm]") {
     const comm::SimulatedCounts traffic = rank.export_weights().traffic;
     CHECK(traffic.calls <= 8);
     CHECK(traffic.messages <= traffic.calls);
-    // A rank sends its shard and takes part in rounds for small buffers that one rank owns.
+    // Besides the small buffers that one rank owns, a rank sends only its own shard.
     CHECK(traffic.sent_bytes < double(4 * rank.model_elements() / 16));
   }
 }
 
 TEST_CASE("a rank reads the rows of a stored model that it has a part of", "[comm]") {
   SimulatedRank rank(job_of(kMany), 1);
-  const int64_t cut = 2 * 1536;  // partial rows at the ends of its shard of a block
+  // A rank's shard of a block may begin and end in the middle of a row.
+  const int64_t cut = 2 * 1536;
   CHECK(rank.load_weights().read <= 2 * rank.model_elements() / kMany + 2 * cut);
 }
 
 TEST_CASE("what one rank has is summed to that rank, and its values come from there", "[comm]") {
-  // Models so small that no buffer is sharded. Other traffic of a step is the same for both.
+  // These models are so small that one rank owns each whole buffer. The other traffic of a step
+  // does not depend on the number of layers.
   const auto step_of = [](int layers) {
     SimulatedRank rank({.ranks = kMany, .stage = 1, .layers = layers, .width = 64}, 1);
     rank.step();

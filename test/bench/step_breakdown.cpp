@@ -82,7 +82,8 @@ TEST_CASE("a part's time is that of its calls; repeated calls count as their mea
   const PartTime& copies = part_named(parts, "copies");
   CHECK(copies.calls == 2);
   CHECK(copies.in_step_seconds == 2);
-  CHECK(copies.alone_seconds == Approx(1.0 / (runs - 4)));  // one second per group of calls
+  // The group of runs - 4 repeated calls takes one second.
+  CHECK(copies.alone_seconds == Approx(1.0 / (runs - 4)));
   CHECK(copies.floor_seconds == 2 * 5);
   CHECK(copies.cost.bytes() == 2 * 50);
 }
@@ -157,7 +158,7 @@ TEST_CASE("parts stand in the order of a step", "[bench]") {
 TEST_CASE("work and floors of parts are those of their sizes", "[bench]") {
   Peaks peaks;
   peaks.gemm[DType::kF32] = 1e9;  // FLOP/s
-  peaks.copy = 1e15;              // bytes/s: no bound
+  peaks.copy = 1e15;              // bytes/s: so high that memory is never the bottleneck
   const StepBreakdown breakdown = breakdown_of({}, peaks);
   const double T = 64, C = 128, V = 256;
   const PartTime& up = part_named(breakdown.parts, "FFN up, forward (bias gelu)");
@@ -167,7 +168,8 @@ TEST_CASE("work and floors of parts are those of their sizes", "[bench]") {
   CHECK(up.cost.bytes() == 4 * (T * C + 4 * C * C + 4 * C + 2 * T * 4 * C));
   CHECK(up.floor_seconds == Approx(up.cost.flops / 1e9));
   CHECK(part_named(breakdown.parts, "classifier, weight gradient").cost.flops == 2 * T * C * V);
-  // Two matmuls of 2 FLOP for the causally unmasked pairs of 2 sequences of 32.
+  // Attention has two GEMMs. Each does 2 FLOP per element of C for every pair of a query and a key
+  // that it sees, in 2 sequences of 32 tokens.
   CHECK(part_named(breakdown.parts, "attention, forward").cost.flops == 4 * C * 2 * 32 * 33 / 2);
   // Two norms of the block and the last one.
   CHECK(part_named(breakdown.parts, "norm, forward").calls == 3);

@@ -20,7 +20,8 @@ TEST_CASE("minimum and sum are over all runs", "[bench]") {
 }
 
 TEST_CASE("a paired ratio is not moved by a disturbance that hits both sides", "[bench]") {
-  // a always takes half of b's time; the machine was ten times slower for the third pair.
+  // `a` always takes half the time of `b`; during the third pair the machine was busy and ten times
+  // slower.
   CHECK(paired_ratio(Samples{{1, 2, 10}}, Samples{{2, 4, 20}}) == 0.5);
   CHECK_THROWS_AS(paired_ratio(Samples{{1}}, Samples{{1, 2}}), InternalError);
 }
@@ -29,7 +30,7 @@ TEST_CASE("processor time of a busy thread grows", "[bench]") {
   const double before = process_cpu_seconds();
   const Clock::time_point start = Clock::now();
   volatile double sink = 0;
-  // Until the CPU time has grown, with a limit.
+  // Spins until the CPU time has grown, but at most a minute.
   while (process_cpu_seconds() <= before && seconds_since(start) < 60) sink = sink + 1;
   CHECK(process_cpu_seconds() > before);
 }

@@ -124,7 +124,7 @@ TEST_CASE("steps on images train, and their convolutions are in the floor", "[be
   CHECK(first > 0);
   CHECK(loop.items_per_step() == 2);
   ProductFloor floor(recorder.product_calls());
-  // The first convolution, of 3 x 3 pixels and 3 channels to 64, needs no input gradient.
+  // The first convolution (3 x 3 pixels, 3 to 64 channels) computes no gradient of its input.
   const double missing = 2.0 * 2 * 16 * 16 * 64 * 3 * 3 * 3;
   CHECK(floor.flops() == loop.work().item_flops * 2 - missing);
   CHECK(floor.run() > 0);
@@ -151,7 +151,7 @@ TEST_CASE("steps of a diffusion transformer train, and their products are in the
   recorder.keep_products(false);
   CHECK(loop.items_per_step() == 4);
   ProductFloor floor(recorder.product_calls());
-  // Attention is not a product, and inputs need no gradient.
+  // `item_flops` also counts attention and input gradients, which are no recorded GEMMs.
   CHECK(floor.flops() < loop.work().item_flops * 4);
   CHECK(floor.flops() > loop.work().item_flops * 4 * 0.8);
 }
@@ -163,7 +163,8 @@ TEST_CASE("with a LoRA rank, only adapters have gradients", "[bench]") {
   const int64_t whole = TrainLoop(options, world).parameter_count();
   options.lora_rank = 4;
   TrainLoop loop(options, world);
-  // Two blocks, rank 4: QKV, the output projection, and both layers of the feed-forward block.
+  // Elements of rank-4 adapters in two blocks: QKV, the output projection, and the two layers of
+  // the feed-forward block.
   const int64_t adapters = 2 * 4 * ((128 + 384) + (128 + 128) + 2 * (128 + 512));
   CHECK(loop.parameter_count() == whole + adapters);
   const float first = loop.step(recorder).loss;

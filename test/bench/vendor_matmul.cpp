@@ -11,7 +11,7 @@ namespace {
 
 using test::rand_int;
 
-// Integers small enough that every sum is exact in any order.
+// Inputs are integers so small that every sum is exact in any order.
 std::vector<float> naive(const MatmulSpec& s, const std::vector<float>& a,
                          const std::vector<float>& b, std::vector<float> c) {
   for (int64_t i = 0; i < s.m; ++i) {

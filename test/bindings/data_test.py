@@ -21,7 +21,7 @@ class DataTest(unittest.TestCase):
         held = tempfile.TemporaryDirectory()
         self.addCleanup(held.cleanup)
         self.folder = pathlib.Path(held.name)
-        # A pyarrow that cannot be imported, and no library of Shale.
+        # pyarrow cannot be imported, and Shale's library is not available.
         (self.folder / "pyarrow.py").write_text("raise ImportError('no module')\n")
         self.environment = dict(os.environ, PYTHONPATH=f"{self.folder}:{ROOT / 'bindings/python'}",
                                 SHALE_LIBRARY=str(self.folder / "none.so"))

@@ -33,11 +33,12 @@ depends=$(dpkg-deb -f "$work"/packages/shale_*.deb Depends)
 for library in libc6 libstdc++6 libgomp1 libopenmpi3 libdnnl2; do
   grep -q "$library" <<<"$depends" || fail "shale depends on '$depends', expected $library"
 done
-if [[ -n $(find "$tree" -name libshale_base.a) ]]; then  # static libraries would need others
+# users of static libraries need the libraries that these use
+if [[ -n $(find "$tree" -name libshale_base.a) ]]; then
   dev_depends=$(dpkg-deb -f "$work"/packages/libshale-dev_*.deb Depends)
   while read -r package; do
     case $package in
-      # None of the package's own headers or libraries.
+      # Neither the headers nor the libraries of the package use these.
       nlohmann-json3-dev | libtomlplusplus-dev) continue ;;
       *-dev) ;;
       *) continue ;;

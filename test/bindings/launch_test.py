@@ -114,7 +114,8 @@ class Load(Folder):
                 model.generate("a", **{name: value})
         with self.assertRaisesRegex(shale.DataError, "the prompt has 500 tokens"):
             model.generate("a" * 500)
-        with self.assertRaises(shale.DataError):  # bytes have no markers of turns
+        # A byte-level model has no tokens that mark turns of a conversation.
+        with self.assertRaises(shale.DataError):
             model.generate([{"role": "user", "content": "hello"}])
         with self.assertRaises(ZeroDivisionError):
             model.generate("a", show=lambda text: 1 / 0)

@@ -4,7 +4,8 @@
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 
-run() {  # arguments: RANKS ARGUMENTS...: its output in $work/output, its exit code in `code`
+# arguments: RANKS ARGUMENTS...: leaves the output in $work/output and the exit code in `code`
+run() {
   local ranks=$1
   shift
   timeout 120 mpirun --oversubscribe --bind-to none -np "$ranks" "$PYTHON" "$@" \
@@ -12,7 +13,8 @@ run() {  # arguments: RANKS ARGUMENTS...: its output in $work/output, its exit c
   code=$?
 }
 
-said() {  # arguments: WORDS: how often the ranks said them; mpirun may join the lines of two ranks
+# arguments: WORDS: counts how often ranks printed them; mpirun may join lines of two ranks
+said() {
   grep -o "$1" "$work/output" | wc -l
 }
 

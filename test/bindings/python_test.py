@@ -329,8 +329,9 @@ class Dropout(unittest.TestCase):
         model = Mlp()
         model.shard(seed=1)
         optimizer = shale.Optimizer(model, "sgd")
-        # Masks differ between dropouts of a forward, forwards of a step, and steps, and are
-        # reproducible; only dropouts with the same site number agree.
+        # Dropout masks are reproducible. They differ between the dropouts of a forward, between
+        # forwards of a step, and between steps. Only dropouts with the same site number have equal
+        # masks.
         def run():
             all_masks = []
             for step in (7, 8):
@@ -400,7 +401,7 @@ def main_of_ranks(folder):
 def main_of_guest():
     """A program that has initialized MPI itself, as mpi4py does: Shale does not finalize it."""
     multiple, level, flag = 3, ctypes.c_int(), ctypes.c_int()
-    mpi = shale._c  # includes the libraries that it links to
+    mpi = shale._c  # its symbols include those of libraries that it links to, such as MPI
     assert mpi.MPI_Init_thread(None, None, multiple, ctypes.byref(level)) == 0
     for _ in range(2):
         with shale.init("cpu", timeout_s=60) as runtime:

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# symbols.sh LIBRARY HEADER: the library exports exactly the functions that the header declares, and
-# no symbols of C++ or of libraries linked into it.
+# symbols.sh LIBRARY HEADER: fails unless the library exports exactly the functions that the header
+# declares, and no symbols of C++ or of libraries linked into it.
 set -uo pipefail
 library=$1 header=$2
 

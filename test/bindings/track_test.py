@@ -122,7 +122,8 @@ class TrackTest(unittest.TestCase):
         self.write([1, 2, 2, 3, 4], "failed")  # step 2 also has a validation row
         self.run_track("--mlflow")
         self.assertEqual(MlflowClient.runs["run0"].status, "FAILED")
-        self.write([1, 2, 2, 3, 4, 5], "running", tail='{"step": 6, "lo')  # from its checkpoint
+        # The run was resumed from its checkpoint.
+        self.write([1, 2, 2, 3, 4, 5], "running", tail='{"step": 6, "lo')
         self.assertIn("sent 1 rows", self.run_track("--mlflow", "--once"))
         run = MlflowClient.runs["run0"]
         self.assertEqual((len(MlflowClient.runs), run.status), (1, "RUNNING"))

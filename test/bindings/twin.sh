@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The C example trains bit-identically to its C++ twin: on one rank and two, replicated and sharded.
-# It resumes from its checkpoints, and its metrics are readable.
+# Tests that the C example trains bit-identically to its C++ twin, on one rank and two, replicated
+# and sharded; that it resumes from its checkpoints; and that its metrics are readable.
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 
 run() {  # arguments: RANKS PROGRAM ARGUMENTS...: its output in $work/output

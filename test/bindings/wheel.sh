@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Tests the Python wheel: its contents, that equal inputs give equal bytes, that it refuses a newer
-# glibc and another MPI, and that it installs into a fresh environment without network and trains
-# there, with its programs on two ranks and from Python on one.
+# Tests the Python wheel: its contents; that equal inputs give equal bytes; that building fails if a
+# program needs a newer glibc than the wheel states; that programs refuse another MPI; and that the
+# wheel installs into a fresh environment without network. There it trains with its programs on two
+# ranks, and from Python on one.
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 
@@ -64,7 +65,8 @@ if [[ -f $package/lib/libshale_cuda.so ]]; then
   rm -r "$(dirname "$package")/nvidia"
 fi
 
-# refused NAME EXPECTED COMMAND...: exit code 69 and one line that contains EXPECTED
+# refused NAME EXPECTED COMMAND...: the command must end with exit code 69 and one line that
+# contains EXPECTED
 refused() {
   local name=$1 expected=$2
   shift 2

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Exports chat models of three families and four templates in three ways. The end-of-text tokens and
-# the chat templates in the files must be those with which transformers and llama.cpp ran such
-# models in test/oracles/chat_exports.py.
+# Exports chat models of three families and four templates in three ways. Checks the end-of-text
+# tokens and chat templates in the files: they must be those with which transformers and llama.cpp
+# ran such models in test/oracles/chat_exports.py.
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 tests=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 

@@ -87,7 +87,7 @@ expect 64 "already has a model in model.safetensors" -- ckpt export "$last" --ou
   --threads 1 --out "$work/of_dcp" --export "$work/from_dcp" >"$work/log" 2>&1 ||
   { failures=$((failures + 1)); echo "FAILED: --init of a DCP folder"; tail -n 3 "$work/log"; }
 same "$work/from_dcp/model.safetensors" "$work/exported/model.safetensors"
-# PyTorch has read the same bytes (test/oracles/dcp.py).
+# PyTorch has read a folder with the same bytes (test/oracles/dcp.py).
 mkdir "$work/tokens"
 perl -e 'print pack("v*", map { $_ % 16 } 0 .. 3999)' >"$work/tokens/train.bin"
 head -c 800 "$work/tokens/train.bin" >"$work/tokens/val.bin"
@@ -101,7 +101,7 @@ for name in llmc llmc_llama; do
       { failures=$((failures + 1)); echo "FAILED: other bytes than PyTorch has read: ${name}_dcp/$file"; }
   done
 done
-# A pickle that asks for more than tensors is refused by the name of what it asks for.
+# A pickle that asks for more than tensors is refused, and the error names what it asks for.
 expect 65 "uses torch.nn.modules.container.Sequential" \
   -- generate "$fixtures/checkpoints/module.pt" --prompt x
 

@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# Checks the commands in the code blocks of the pages. Each is parsed by its program, and run unless
-# test/fixtures/commands_not_run.txt gives a reason not to. The commands of a page run in order in
-# one folder, with shortened trainings. Output that README.md and tutorials show must be what
-# programs print, except for numbers.
+# Checks the commands in the code blocks of the pages. Each command is parsed by its program. It is
+# also run, unless test/fixtures/commands_not_run.txt gives a reason not to. The commands of a page
+# run in order in one folder, with shortened trainings. If README.md or a tutorial shows output,
+# programs must print it, except for numbers.
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 not_run=$root/test/fixtures/commands_not_run.txt
 export OMP_NUM_THREADS=1 OMPI_MCA_rmaps_base_oversubscribe=1
 
-# commands PAGE: prints the page's commands, without comments and code in other languages, one a
-# line, each after the number of its code block.
+# commands PAGE: prints the page's commands, one per line, each after the number of its code block.
+# Leaves out comments and code in other languages.
 commands() {
   awk '
     /^```/ { fenced = !fenced; is_shell = fenced && /^```(sh|bash)$/; block += is_shell; next }
@@ -69,8 +69,8 @@ is_parsed() {
   esac
 }
 
-# reason PAGE COMMAND: prints why the command is not run, or nothing if it is run. Records which
-# lines of the list were used.
+# reason PAGE COMMAND: prints why the command is not run, or nothing if it is run. Notes which lines
+# of the list were used.
 reason() {
   awk -F ' [|] ' -v page="$1" -v command="$2" -v used="$work/used" '
     !/^#/ && $1 == page && index(command, $2) == 1 { print $3; print >>used; exit }' "$not_run"
@@ -111,14 +111,15 @@ SHIM
 PATH=$work/bin:$PATH
 prepare
 
-# shape FILE...: prints their lines with N instead of numbers, and without units that depend on them.
+# shape FILE...: prints the lines of the files with N instead of numbers, and without units that
+# depend on the numbers.
 shape() {
   sed -E 's/[0-9]+([.][0-9]+)?[kM]?/N/g; s/N [KMG]iB/N B/g; s/Nm Ns/Ns/g; s/, by a hash.*|, the end of.*//
     s/ +/ /g; s/(layer|head|file|rank|class|image)(es|s)?\b/\1/g; s/saved in .*/saved/' "$@"
 }
 
-# shows_output PAGE: checks that the page's commands have printed each line of output that the page
-# shows, except for numbers.
+# shows_output PAGE: checks each line of output on the page. The page's commands must have printed
+# it, except for numbers.
 shows_output() {
   local line lines=0
   shape "$work/printed" | sort -u >"$work/shapes"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Tests shale config import: how options of DeepSpeed, torchtitan and transformers are translated.
-# An option without a counterpart is an error unless it is waived by name.
+# Tests shale config import, which translates options of DeepSpeed, torchtitan and transformers. An
+# option without a counterpart is an error unless it is waived by name.
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 
 import() {  # arguments: FILE FLAG...
@@ -39,7 +39,7 @@ notes 'gradient_accumulation_steps: left out; the command that starts the run se
 grep -q '"micro_batch": 4' "$work/output" || fail 'train_lm reads other options'
 
 
-# 1-bit optimizers: every rank is a replica.
+# With 1-bit optimizers, every rank is a replica.
 bits() {  # arguments: TYPE PARAMS
   cat >"$work/bits.json" <<JSON
 {"train_micro_batch_size_per_gpu": 4, "bf16": {"enabled": true}, "gradient_clipping": 1.0,
@@ -83,7 +83,7 @@ has '"quantize_reductions": "4"'
 import "$work/ds.json" --waive nothing
 [[ $? == 64 ]] || fail '--waive of no key: expected exit code 64'
 
-# transformers' documentation uses "auto" for a value that is also set by its arguments.
+# transformers' documentation uses "auto" for values that transformers' own arguments set too.
 cat >"$work/auto.json" <<'JSON'
 {"bf16": {"enabled": "auto"}, "fp16": {"enabled": "auto", "loss_scale": 0, "hysteresis": 2},
  "optimizer": {"type": "AdamW", "params": {"lr": "auto", "betas": "auto", "eps": "auto",
@@ -106,7 +106,7 @@ has '"zero": 3'
 grep -q '"lr"\|"micro_batch"\|"clip"\|"dtype"\|"beta' "$work/options" && fail 'auto: an option all the same'
 
 cat >"$work/titan.toml" <<'TOML'
-# torchtitan, 2025
+# A file as torchtitan had them in 2025.
 [job]
 dump_folder = "./outputs"
 [model]
@@ -216,8 +216,7 @@ for option in '"global_batch": 128' '"steps": 500' '"warmup_steps": 15' '"schedu
     '"dtype": "bf16"'; do
   has "$option"
 done
-# A key that affects results is either translated or an error that names it. Numbers may be given as
-# strings.
+# A key that affects results is translated, or an error names it. Numbers may be written as strings.
 with() {  # arguments: MEMBERS: of transformers' arguments
   echo "{\"per_device_train_batch_size\": \"2\", \"max_steps\": \"100\", $1}" >"$work/with.json"
   import "$work/with.json" --ranks 1
@@ -336,7 +335,8 @@ import "$work/unknown.json"
 [[ $? == 64 ]] || fail 'nobody'"'"'s options: expected exit code 64'
 notes 'use --from'
 
-# A key with control characters cannot start a new line of output or send terminal escapes.
+# Control characters in a key must neither start a new line of output nor send escape sequences to a
+# terminal.
 printf '{"train_batch_size": 4, "a\\nerror: b\\u001b[31m": 1}' >"$work/forged.json"
 import "$work/forged.json" --from deepspeed
 [[ $? == 64 ]] || fail 'a key of two lines: expected exit code 64'

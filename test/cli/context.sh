@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # Tests context parallelism. Losses match those of one rank up to rounding. Validations, checkpoints
-# and exported weights do not depend on it. Errors name values that would work.
+# and exported weights do not depend on context parallelism. Errors name values that would work.
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 shown=("$work/stdout" "$work/stderr")
 
 for i in $(seq 2000); do echo "line $i of a text that is long enough"; done >"$work/text.txt"
-# A sequence of 61 tokens, so that chunks need padding.
+# Sequences have 61 tokens, so that chunks need padding.
 common=(--data "$work/text.txt" --layers 2 --width 32 --heads 4 --seq-len 61 --global-batch 4
   --micro-batch 1 --device cpu --threads 1 --steps 6 --keep 0 --eval-every 3 --eval-samples 5)
 

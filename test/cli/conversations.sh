@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Tests conversations: how keys of messages and lines affect training and shale generate, and how a
-# tokenizer's beginning-of-text token enters training, answers and scores.
+# Tests conversations: how keys of messages and of lines affect training and shale generate; and
+# where a tokenizer's beginning-of-text token is added in training, answers and scores.
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 shown=("$work/stderr" "$work/output")
 
@@ -9,7 +9,7 @@ cd "$work" || exit 1
 perl -e 'srand(7); print "[user]some words ", int(rand(100)), "(f) [assistant]<r>\n" for 1 .. 200' >text.txt
 "$shale" tokenizer train text.txt --vocab 300 --out plain.json \
   --special "<|endoftext|>,<s>,<|im_end|>" >output 2>&1 || { fail "no tokenizer"; finish; }
-# A copy of the tokenizer whose post-processor puts <s> before a text.
+# Makes a copy of the tokenizer whose post-processor puts <s> before a text.
 perl -pe 's/"post_processor":(null|\{[^{}]*\})/"post_processor":{"type":"TemplateProcessing",
   "single":[{"SpecialToken":{"id":"<s>","type_id":0}},{"Sequence":{"id":"A","type_id":0}}],
   "pair":[{"Sequence":{"id":"A","type_id":0}},{"Sequence":{"id":"B","type_id":1}}],

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Tests --cuda-graph. Losses are bit-identical to those without it, also with evaluation, saving,
-# resuming and loss scaling. Operations that cannot be captured are errors.
+# Tests --cuda-graph. Losses are bit-identical with and without it, including runs with evaluation,
+# saving, resuming and loss scaling. Operations that cannot be captured are errors.
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 
 text="$work/text.txt"
@@ -25,8 +25,8 @@ fail() {
 # losses NAME: prints losses of steps and validations.
 losses() { grep -oE '"(loss_bits|val_loss)": [^,}]*' "$work/$1/metrics.jsonl"; }
 
-# same NAME FLAGS...: runs without and with graphs and compares; there are 6 training losses and 3
-# validation losses.
+# same NAME FLAGS...: runs without and with graphs, and compares the losses. There are 6 training
+# losses and 3 validation losses.
 same() {
   local name=$1
   shift
@@ -39,13 +39,14 @@ same() {
 
 same plain --dropout 0.1 --save-every 4
 same zero3 --zero 3 --dtype bf16 --recompute full --device emu:90
-# Values computed from a weight in the first micro-batch of a step are reused in the others.
+# With fp8, the first micro-batch of a step quantizes the weights, and the other micro-batches use
+# the result.
 same fp8 --dtype fp8 --fp8-kept-blocks 0 --device emu:90
-# Steps whose gradients overflow are skipped.
+# With this loss scale, gradients of the first steps overflow, and the steps are skipped.
 same scaled --dtype fp16 --loss-scale 16777216
 grep -q 'the step was skipped' "$work/scaled.graph.output" || fail "no step was skipped" scaled.graph
 
-# Resumes a checkpoint of a run with graphs, without and with graphs.
+# Resumes from a checkpoint of a run with graphs: once without graphs, once with graphs.
 for flags in "" "--cuda-graph"; do
   name="resumed$flags"
   run "$name" --dropout 0.1 --resume "$work/plain.graph/checkpoints/step_00000004" $flags

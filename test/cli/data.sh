@@ -43,7 +43,7 @@ grep -qF "50% of the sequences" output || fail "the log does not say the shares"
 grep -qF "epochs" output || fail "the log does not say the epochs"
 run 2 two --data all.mix.json --steps 8 --reproducible
 same_bits one two
-# Resumes halfway with another number of ranks and another micro-batch: the samples are the same,
+# Resumes halfway with another number of ranks and another micro-batch. The samples are the same,
 # and losses match up to rounding.
 run 2 rest --data all.mix.json --steps 8 --resume one/checkpoints/step_00000004 --micro-batch 2
 val() { sed -nE 's/^\{"step": 8, "loss": ([0-9.]+).*/\1/p' "$1/metrics.jsonl"; }
@@ -88,7 +88,7 @@ run 1 context1 "${documents[@]}" --document-mask --context 2
 run 2 context2 "${documents[@]}" --document-mask --context 2
 same_bits context1 context2
 
-# A corpus, compressed or not, on one or two ranks, is tokenized once.
+# A corpus is tokenized once, compressed or not, on one or two ranks.
 run 2 corpus1 --data packed.jsonl.gz --data-field body --data-cache cache --steps 4 --reproducible
 [[ $(ls cache | wc -l) -eq 1 ]] || fail "the cache has $(ls cache)"
 touch -r cache/packed-*/tokenize.json before
@@ -117,8 +117,8 @@ refused 65 "broken.jsonl.gz" --data broken.jsonl.gz
 refused 64 "--packing none" --data text.txt --packing none
 refused 64 "--document-token" --data raw.npy --data-format u16 --document-mask --tokenizer none
 
-# Files in a folder are split by name, and files left out are reported. JSON files are never read as
-# plain text.
+# Files in a folder are split by name, and a note names files that are left out. JSON files are
+# never read as plain text.
 says() {
   local word
   timeout 60 "$train" "${common[@]}" --steps 0 --no-save --out said "${@:2}" >output 2>&1 ||
@@ -144,7 +144,7 @@ refused 65 "no text or jsonl in this folder; skipped 1 JSON not in lines" --data
 refused 64 "jsonl and compressed text need a tokenizer" --data array --tokenizer none
 refused 65 "0.parquet: expected text or jsonl, found a Parquet file" --data hub/data/0.parquet
 
-# Data sets of other tools are refused with the command that reads them.
+# Data sets of other tools are refused with an error that gives the command to read them.
 command="; read it with python3 -m shale.data"
 for file in text.parquet:Parquet file.arrow:Arrow chats/data-00000-of-00001.arrow:Arrow text.tar:tar; do
   path=$sets/${file%:*}
@@ -160,7 +160,7 @@ refused 66 "fetch it: hf download HuggingFaceFW/fineweb --repo-type dataset" --d
 refused 64 "texts/dev.txt: its name says that it is for validation" --data texts/train.txt,texts/dev.txt
 # ---- Standard input and pipes ----
 
-# pipes NAME PROCESSES FLAGS...: run, with the lines of JSON of `lines` on standard input.
+# pipes NAME PROCESSES FLAGS...: calls run with the JSON lines of the file $lines on standard input.
 lines=$work/corpus/a.jsonl
 pipes() { run "$2" "$1" --data-field body --steps 6 --reproducible "${@:3}" <"$lines"; }
 pipes file 1 --data corpus/a.jsonl --data-cache cache1
@@ -169,7 +169,7 @@ same_bits file piped
 cmp -s piped/stdin corpus/a.jsonl || fail "piped/stdin differs from standard input"
 run 1 fifo --data-field body --steps 6 --reproducible --data <(cat corpus/a.jsonl)
 same_bits file fifo
-# A resumed run reads its copy, on two ranks, whatever is on standard input.
+# A resumed run reads its own copy of the data, on both ranks, whatever is on standard input.
 lines=/dev/null
 cp -r piped rest_of_pipe && rm -r rest_of_pipe/checkpoints/step_00000006
 pipes rest_of_pipe 2 --data - --resume auto

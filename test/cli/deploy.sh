@@ -15,8 +15,8 @@ tables=("$root"/test/fixtures/kubernetes/*.txt)
 for manifest in kubernetes/*.yaml; do
   "$MANIFEST_CHECK" "$manifest" "${tables[@]}" >"$work/output" || fail "$manifest"
 done
-# The exit code of a run that was asked to stop causes a restart; codes of errors that would repeat
-# do not.
+# A run that was asked to stop has an exit code that causes a restart. Exit codes of errors that
+# would occur again do not.
 for manifest in kubernetes/jobset.yaml kubernetes/trainjob.yaml; do
   grep -A 1 'action: Ignore' $manifest | grep -q 'values: \[75\]' ||
     fail "$manifest: 75 is no reason to go on"
@@ -72,8 +72,7 @@ for file in containers/*; do
   done < <("$root/third_party/bootstrap.sh" --minimal --list)
 done
 
-# Runs vcpkg's port with vcpkg's functions stubbed out; it must name a source tree that can be
-# built.
+# Runs vcpkg's port with stubs of vcpkg's functions. It must name a source tree that can be built.
 "$JSON_VALUE" vcpkg/shale/vcpkg.json /name >"$work/output" || fail 'vcpkg.json is no JSON'
 cat >"$work/port.cmake" <<'CMAKE'
 function(vcpkg_cmake_configure)

@@ -25,7 +25,7 @@ has '"can_train": true' '"name": "memory"' '"state": "ok"'
 grep -q 'ranks start' "$work/out" && fail '--quick starts ranks'
 [[ $("$JSON_VALUE" "$work/out" /can_train) == true ]] || fail 'not JSON, or without can_train'
 
-# Runs benchmarks: each line must have a verdict, even those of rank axes.
+# Runs benchmarks. Each line must have a verdict, even the lines on axes of ranks.
 run 0 doctor --quick --bench --ranks 2 --tensor 2 --folder "$work"
 for line in 'memory' 'GEMM fp32' 'GEMM bf16' 'disk' 'axis tensor'; do
   grep -qE "^  (ok|warning) +$line .*[0-9]" "$work/out" || fail "no figure and verdict: $line"
@@ -52,7 +52,7 @@ variables=()
   exit "$failures"
 ) || failures=$((failures + 1))
 
-# Finds files that were left behind by ranks that were killed together with their mpirun.
+# Finds files left behind by ranks that were killed together with their mpirun.
 left=/dev/shm/vader_segment.$(hostname).shale-doctor-test.$$
 trap 'rm -rf "$work" "$left"' EXIT
 head -c 8192 /dev/zero >"$left"
@@ -79,8 +79,8 @@ has '4, which SHALE_MACHINE simulates' \
   'refuses peer access between all GPUs (NVIDIA GeForce RTX 4090): data goes through host memory' \
   'at 15.7 GB/s each way at most: an all-reduce of 1 GB takes 63 ms or more' \
   'reduces inside each of 2 NUMA nodes first, then once between them'
-# Simulates GPUs with peer access only behind a switch; three GPUs cannot be split equally between
-# two nodes.
+# Simulates three GPUs that can access each other's memory only behind a switch. They cannot be
+# split equally between two nodes.
 add_gpu "$work/switch" pci0000:16/0000:16:01.0/0000:17:00.0/0000:18:00.0/0000:19:00.0 0 0-3 16 1 \
   L40S
 add_gpu "$work/switch" pci0000:16/0000:16:01.0/0000:17:00.0/0000:18:01.0/0000:1a:00.0 0 0-3 16 0 \

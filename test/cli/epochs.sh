@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Tests what ends a run: --epochs, alone and with --steps, and --patience. Both end a resumed run
-# where they end one that never stopped, on any number of ranks.
+# Tests what ends a run: --epochs, alone and with --steps, and --patience. A resumed run ends at the
+# same step as a run that never stopped, on any number of ranks.
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 shown=("$work/stdout" "$work/stderr")
 
@@ -64,8 +64,9 @@ trains ended 1 "${patient[@]}" --patience 5 --resume auto
 run_training 1 none --patience 3
 [[ $code -eq 64 ]] && grep -q -- '--eval-every' "$work/stderr" || fail "without validations: $code"
 
-# On a terminal every line fits, and while it trains has the time that is left. A log gets it whole.
-screen() {  # COLUMNS COMMAND...: what a terminal of that width shows, as lines
+# On a terminal, every line fits the width. Lines printed during training have the time that is
+# left. A log gets whole lines.
+screen() {  # COLUMNS COMMAND...: prints what a terminal of that width shows
   local columns=$1
   shift
   COLUMNS='' script -qec "stty cols $columns; exec $*" /dev/null </dev/null 2>&1 |

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Tests expert parallelism. Losses match those of ranks that hold all experts, up to rounding.
-# Checkpoints and exported weights do not depend on it. Errors name values that would work.
+# Checkpoints and exported weights do not depend on expert parallelism. Errors name values that
+# would work.
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 shown=("$work/stdout" "$work/stderr")
 
@@ -56,7 +57,7 @@ run_training 4 folder --expert 4 --tensor 2 --steps 0 --init "$work/hf_all" --ex
 cmp -s "$work/hf_all/model.safetensors" "$work/hf_folder/model.safetensors" ||
   fail "weights changed on their way through ranks that share layers"
 
-# Each token is counted once, however many ranks hold it.
+# Each token is counted once, even if several ranks have it.
 tokens() { grep -o '"expert_tokens_mean": [0-9.]*' "$work/$1/metrics.jsonl" | sort -u; }
 for name in layers tokens stages both; do
   [[ -n $(tokens all) && $(tokens "$name") == $(tokens all) ]] ||

@@ -45,8 +45,8 @@ near() { awk -v a="$1" -v b="$2" 'BEGIN { exit !(a > 0 && (a / b - 1) ^ 2 < 1e-1
 lora=(--task sft --data chats.jsonl --lora-rank 4 --lora-dropout 0.1)
 run 1 sft --task sft --data chats.jsonl --steps 12 --eval-every 6
 falls sft
-# Ranks have different numbers of target tokens, and ZeRO stages shard memory differently; losses
-# must still be bit-identical.
+# Ranks have different numbers of target tokens, and ZeRO stages shard memory differently. Losses
+# must be bit-identical nevertheless.
 run 1 lora1 "${lora[@]}" --steps 12 --reproducible --save-every 6
 falls lora1
 run 2 lora2 "${lora[@]}" --steps 12 --reproducible --zero 3
@@ -97,8 +97,8 @@ for axis in context pipeline; do
     fail "--$axis 2: the last loss is $(last "$axis"), expected $(last whole)"
 done
 
-# Quantized frozen weights: bit-identical results wherever they are stored, after a resume, and when
-# exported.
+# Quantized frozen weights give bit-identical results: for every memory placement, after a resume,
+# and after an export.
 "$train" --data text.txt --tokenizer tokenizer.json --model llama-nano --layers 2 --width 64 \
   --heads 2 --kv-heads 1 --hidden 128 --seq-len 48 --steps 3 --threads 1 --out wide \
   --export wide_hf >output 2>&1 || fail "no wider model"
@@ -131,8 +131,8 @@ run 2 dpo2 --task dpo --data pairs.jsonl --steps 12 --reproducible --zero 3 --lr
 same_bits dpo1 dpo2
 run 1 dpo3 --task dpo --data pairs.jsonl --steps 12 --reproducible --lr 1e-3 --eval-every 12 \
   --resume dpo1/checkpoints/step_00000006
-# Accuracy, reward of the chosen answers, margin and reward of the rejected answers in the last
-# validation.
+# Prints figures of the last validation: accuracy, reward of the chosen answers, margin, reward of
+# the rejected answers.
 figures() {
   grep -oE '"val_(accuracy|margin|chosen_reward|rejected_reward)": [^,}]+' "$1/metrics.jsonl" |
     tail -n 4 | sed 's/.*: //' | tr '\n' ' '

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Tests --dtype fp8. GEMMs of the middle blocks are quantized, and training converges as in bf16.
-# ZeRO, recomputation, ranks, pipelines and resuming change no bit. Models without such GEMMs are
-# refused.
+# ZeRO, recomputation, ranks, pipelines and resuming change no bit. A model is refused if none of
+# its GEMMs can be quantized.
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 
 for i in $(seq 2000); do echo "line $i of a text that is long enough"; done >"$work/text.txt"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A model exported to a Hugging Face folder and imported again is unchanged: as one file or several,
-# from one rank or from two that hold half each.
+# Tests that a model is unchanged after it is exported to a Hugging Face folder and imported again:
+# as one file or several, and from one rank or from two that hold half each.
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 
 train="$BIN_DIR/train_lm"
@@ -28,13 +28,13 @@ run parts "${two[@]}" -- --steps 2 --zero 3 --export "$work/parts" --export-shar
 parts=("$work"/parts/model-*-of-*.safetensors)
 [[ ${#parts[@]} -gt 2 && ! -e $work/parts/model.safetensors ]] || fail "a limit makes several files"
 for part in "${parts[@]}"; do
-  # No parameter of this model exceeds 256 KiB, so a file exceeds the limit by its header at most.
+  # No parameter of this model exceeds 256 KiB, so a file exceeds the limit by at most its header.
   [[ $(stat -c %s "$part") -le $((300 * 1024 + 4096)) ]] || fail "$part is above the limit"
 done
 grep -q '"total_size"' "$work/parts/model.safetensors.index.json" || fail "the index has a size"
 
-# Two ranks add gradients in a different order than one, so their models differ; each must equal its
-# own re-export.
+# Two ranks add gradients in another order than one rank, so their models differ. Each model must
+# equal its own re-export.
 run again -- --steps 0 --init "$work/parts" --export "$work/again"
 run back "${two[@]}" -- --steps 0 --zero 3 --init "$work/again" --export "$work/back" --export-shard-size 300KiB
 for file in "$work"/parts/*; do

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Tests tensor and pipeline parallelism of vision and diffusion transformers. Losses, validations,
-# samples, checkpoints and weights are those of one rank; errors name values that would work.
+# samples, checkpoints and weights equal those of one rank. Errors name values that would work.
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 root=$work
 
@@ -15,7 +15,7 @@ rows() {
 }
 losses() { sed -nE 's/^\{"step": [0-9]+, "loss": ([0-9.e-]+).*/\1/p' "$work/$1/metrics.jsonl"; }
 
-# same NAME REFERENCE [FROM]: the runs' rows are equal, from a step on.
+# same NAME REFERENCE [FROM]: the two runs have equal rows after step FROM.
 same() {
   [[ -n $(rows "$1" "${3:-0}") && $(rows "$1" "${3:-0}") == $(rows "$2" "${3:-0}") ]] ||
     fail "$1: other losses or validations than $2"

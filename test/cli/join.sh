@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Tests shale join: a run over two hosts without sshd, which are network namespaces of this machine.
-# They share its name, and bridges of containers, which lead nowhere. Skips (code 4) if namespaces cannot be made.
+# Tests shale join, which runs over two hosts without sshd. The hosts are network namespaces of this
+# machine. Both have the machine's name, and interfaces like those of container bridges, which lead
+# nowhere. Skips (code 4) if namespaces cannot be made.
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 source "$(dirname "${BASH_SOURCE[0]}")/../support/two_hosts.sh"
 trap 'remove_hosts; rm -rf "$work"' EXIT
@@ -14,7 +15,7 @@ export SHALE_TOKEN=a-secret-of-this-test OMPI_MCA_btl_vader_single_copy_mechanis
 yes 'a line of text to learn from' | head -n 300 >"$work/text.txt"
 flags=(--data "$work/text.txt" --layers 1 --width 32 --heads 2 --seq-len 16 --micro-batch 1
   --threads 1 --reproducible)
-# The right host does not see the folder for temporary files of the left one.
+# The hosts have different folders for temporary files.
 mkdir "$work/tmp"
 on_left() {
   exec nsenter "--net=/run/netns/$left" env "TMPDIR=$work/tmp" timeout -k 5 300 "$@"

@@ -7,7 +7,8 @@ shown=("$work/output")
 export SHALE_KERNEL_CHECK=on XDG_CACHE_HOME=$work/cache
 for i in $(seq 500); do echo "line $i of a text that is long enough"; done >"$work/text.txt"
 
-# run CODE FLAGS...: the check may take half of --timeout.
+# run CODE FLAGS...: trains, and expects this exit code. The check of kernels may take half of
+# --timeout.
 run() {
   local want=$1
   shift
@@ -31,7 +32,7 @@ lacks 'checked the kernels'
 doctor
 has 'cases of kernels compared with the CPU on emu:90, driver emulator' 'no time for'
 
-# Kernels that were found wrong are not used; a resumed run says so, or refuses.
+# Kernels that gave wrong results are not used. A resumed run prints this, or refuses to start.
 sed -i 's|"left_out": \[\]|"left_out": [{"kernel": "gemm/fused", "reason": "wrong: a test"}]|' \
   "${files[0]}"
 run 64 --steps 4 --reproducible --resume auto
@@ -43,7 +44,7 @@ lacks 'were none in'
 doctor
 has 'gemm/fused are not used: wrong: a test' 'fix: report this' "rm ${files[0]}"
 
-# A check in which a kernel made the GPU fail is repeated without this kernel.
+# If a kernel makes the GPU fail during the check, the check is repeated without this kernel.
 cp "${files[0]}" "$work/right.json"
 sed -i 's|"finished": true|"finished": false|; s|"failed": \[\]|"failed": [{"slot": "gemm", "without": 0}]|' \
   "${files[0]}"
@@ -55,7 +56,7 @@ run 0 --steps 1 --out "$work/failed_again"
 lacks 'checked the kernels'
 cp "$work/right.json" "${files[0]}"
 
-# Nothing replaces a wrong layer norm.
+# There is no other kernel for layer norm, so a wrong one is an error.
 sed -i 's|gemm/fused|layer_norm_fwd/all|' "${files[0]}"
 run 69 --steps 1 --out "$work/third"
 has 'layer_norm_fwd: its kernel gave wrong results' 'shale doctor'

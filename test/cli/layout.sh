@@ -48,7 +48,7 @@ run_training 4 given --steps 4 "${model[@]}" $flags
 run_training 4 filed --steps 4 --config "$work/layout.json" --resume auto
 [[ $code -eq 0 ]] || fail "resume: exit code $code"
 
-# A search that stops early gives the best layout so far, and says so.
+# A search that stops early prints the best layout so far, and that it has stopped.
 plan 2 --cluster "$clusters/cpu_host.json" --search-nodes 2
 [[ $code -eq 0 && -e $work/layout.json ]] || fail "2 plans: exit code $code, or no layout"
 grep -q 'were not evaluated' "$work/stdout" || fail "2 plans: no word of what is left"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Tests gradients that are not finite. An f32 run ends and names ranks and parameter. An f16 run
-# skips the step, and ends once the loss scale cannot be lowered further.
+# Tests gradients that are not finite. In f32, the run ends and names the ranks and the parameter.
+# In f16, it skips the step, and ends once the loss scale cannot be lowered further.
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 
 yes 'a line of text to learn from' | head -n 200 >"$work/text.txt"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# A rank that is stopped, or killed unnoticed by the launcher, is named by all others, with its
-# coordinate on each axis; ranks that merely wait for it are not named. A rank that only starts late
-# is not reported as lost. REPEAT=20 repeats everything 20 times.
+# Tests ranks that are lost: stopped, or killed without the launcher noticing. All other ranks name
+# the lost rank, with its coordinate on each axis. They do not name ranks that merely wait for it,
+# nor a rank that only starts late. REPEAT=20 repeats everything 20 times.
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 shown=("$work/stderr")
 
@@ -10,8 +10,8 @@ timeout_s=4
 small=(--data "$work/text.txt" --layers 2 --width 32 --heads 4 --seq-len 32 --global-batch 8
   --micro-batch 1 --device cpu --threads 1 --no-save)
 
-# A launcher ends a job when its own child process dies. This script runs in between and hides the
-# death.
+# A launcher ends a job when one of its child processes dies. This script runs between launcher and
+# rank, and hides the rank's death.
 cat >"$work/unseen" <<'END'
 #!/usr/bin/env bash
 "$@" &
@@ -23,8 +23,8 @@ exit $code
 END
 chmod +x "$work/unseen"
 
-# process_of RANK: finds the process of a rank of this run, by the rank in its environment and $work
-# in its command.
+# process_of RANK: prints the process of a rank of this run. It finds the rank in the process's
+# environment, and $work in its command.
 process_of() {
   local pid
   for pid in $(pgrep -f -- "^$BIN_DIR/train_lm .*--out $work/run"); do
@@ -61,7 +61,7 @@ loses() {
     grep -qF "[rank $rank] no heartbeat from rank $lost$place for " "$work/run"/failure/*.txt ||
       fail "$signal $*: rank $rank does not name rank $lost$place"
   done
-  # Standard error has few lines, of any number of ranks, and the cause is the last of them.
+  # For any number of ranks, standard error has few lines, and the last one is the cause.
   local lines
   lines=$(grep -cE '^(\[rank|error:)' "$work/stderr")
   ((lines <= 5)) || fail "$signal $*: $lines lines of ranks on standard error, expected at most 5"
@@ -98,8 +98,8 @@ starts_late 0.1
 grep -q 'not all ranks have joined 1 s after the start' "$work/stderr" ||
   fail "a late rank: no word of the start"
 
-# A rank that is asked to end while another one is silent ends after 10 s, and not only after the
-# silence that is allowed otherwise: srun asks so when a rank is gone, and kills after 30 s.
+# A rank is asked to end while another rank is silent. It ends after 10 s, although more silence is
+# allowed otherwise: if a rank is gone, srun asks the others to end, and kills them after 30 s.
 rm -rf "$work/run"
 timeout -k 5 120 mpirun --oversubscribe --bind-to none -np 2 "$work/unseen" "$BIN_DIR/train_lm" \
   "${small[@]}" --steps 1000000 --out "$work/run" >"$work/stdout" 2>"$work/stderr" &

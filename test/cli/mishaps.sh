@@ -9,8 +9,8 @@ cd "$work" || exit 1
 yes 'a line of text to learn from' | head -n 2000 >text.txt
 small=(--layers 1 --width 32 --heads 2 --seq-len 16 --micro-batch 1 --threads 1)
 mpi=(mpirun --oversubscribe --bind-to none)
-# run CODE WORDS -- COMMAND...: checks the exit code, and that the only error line has the words (no
-# error line for code 0).
+# run CODE WORDS -- COMMAND...: checks the exit code, and that the only error line contains the
+# words. With code 0 there must be no error line.
 run() {
   local want=$1 words=$2
   shift 3
@@ -79,7 +79,7 @@ mkdir both/checkpoints/step_00000001.tmp-0123456789abcdef
 run 64 'has checkpoints' -- "$train" "${small[@]}" --data text.txt --out both --steps 30
 run 64 '--seed was' -- "$train" "${small[@]}" --data text.txt --out both --steps 1000000 --seed 7 \
   --resume auto
-# Its warnings are not added to those of the run.
+# Warnings of the refused start are not added to those of the run.
 run 64 '--lr was' -- "$train" "${small[@]}" --data text.txt --out both --steps 1000000 --lr 0.5 \
   --resume auto
 grep -q 'warning: .*--lr 0.5 is far from' output || fail 'a refused start: no warning'
@@ -97,7 +97,7 @@ cp other/text.txt rank1/text.txt
 run 76 'training data checksum: rank 0 has' -- "${mpi[@]}" -np 2 ./as_rank "$train" "${small[@]}" \
   --data text.txt --out "$work/ranks" --steps 2
 
-# Images and latents: names, sizes and labels stay the same, one byte changes.
+# In images and latents, one byte changes. Names, sizes and labels stay the same.
 mkdir -p images/a images/b latents
 for i in 1 2 3 4; do
   for class in a b; do printf "${png_pixel}x" >images/$class/$i.png; done
@@ -198,7 +198,7 @@ status early saved 75
 ) || failures=$((failures + 1))
 status large failed 74
 mkfifo silent
-exec 8<>silent  # a pipe that is open and brings nothing
+exec 8<>silent  # a pipe that is open and never gets data
 timeout -k 5 60 "$train" "${small[@]}" --data - --out reading <silent >output 2>&1 &
 job=$!
 for _ in $(seq 200); do
@@ -233,10 +233,10 @@ done
 for ((i = 0; i < ${#stops[@]}; i += 2)); do
   wait "${stops[i]}"
   code=$?
-  # The stopped rank is resumed so that it can be ended, and may then report that the other rank is
+  # The stopped rank is resumed, so that it can be ended. It may then report that the other rank is
   # gone.
   sed '/^error:.*(rank 1 of 2)$/d' "output.${stops[i + 1]}" >output
-  # On a busy machine Open MPI's own abort sometimes hangs, after an error of Open MPI.
+  # On a busy machine, Open MPI's own abort sometimes hangs after an error of Open MPI.
   [[ $code -ge 124 ]] && grep -q 'PMIX ERROR' output && code=76
   ended $code 76 'rank 1' "a rank that is stopped after ${stops[i + 1]} s"
 done
@@ -262,8 +262,8 @@ cp -r mine renamed
 mv renamed/checkpoints/step_0000000{2,9}
 run 65 'step_00000009: manifest.json has step 2' -- "$train" "${small[@]}" --data text.txt \
   --out renamed --steps 2 --resume auto
-# Requests more threads than the system allows, in little more memory than the program itself needs
-# in this build; with much less memory oneDNN crashes.
+# Requests more threads than the system allows. The memory limit is little more than the program
+# needs in this build; with much less, oneDNN crashes.
 loaded=60000
 { until (ulimit -v $loaded && "$train" --version); do loaded=$((loaded + 2000)); done; } \
   >output 2>&1
@@ -283,7 +283,7 @@ mv moved elsewhere
 touch moved  # a regular file, in which no folder can be created
 kill -CONT $job
 until grep -q 'training goes on' output || ! kill -0 $job 2>/dev/null; do sleep 0.02; done
-rm moved  # from now on the folder can be made again
+rm moved  # from here on, the folder can be created again
 until [[ -e moved/checkpoints/latest ]] || ! kill -0 $job 2>/dev/null; do sleep 0.02; done
 kill -TERM $job
 wait $job

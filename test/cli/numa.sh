@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs train_lm on emulated GPUs of a machine with two sockets: hierarchical sums (within each NUMA
-# node, then across) give the losses of flat sums over all ranks.
+# Runs train_lm on emulated GPUs of a machine with two sockets. Hierarchical sums, within each NUMA
+# node and then across nodes, give the losses of flat sums over all ranks.
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 shown=("$work/stdout" "$work/stderr")
 

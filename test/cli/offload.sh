@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Tests offload: a model that does not fit in device memory trains with losses bit-identical to
-# those where it fits. What cannot be offloaded is an error before training.
+# Tests offload. A model that does not fit in device memory trains with losses bit-identical to a
+# run in which it fits. Options that cannot be combined with offload are errors before training.
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 
 train="$BIN_DIR/train_lm"
@@ -51,7 +51,7 @@ same on_disk --zero 3 --offload "nvme:$work/disk"
 same disk_recomputed --zero 3 --offload "nvme:$work/disk" --recompute full
 [[ -z $(ls -A "$work/disk") ]] || fail "files were left on the disk" on_disk
 
-# A tied table has two gradients, which are added on disk.
+# The tied table has two gradients, which are added on the disk.
 reference=reproducible
 run reproducible --zero 3 --reproducible
 same disk_reproducible --zero 3 --reproducible --offload "nvme:$work/disk"

@@ -39,7 +39,7 @@ for tool in doctor report watch metrics run; do has_all shale $tool; done
 for action in inspect verify diff reshard export; do has_all shale ckpt $action; done
 has_all shale trace report
 
-# --help is short and names the groups; in --help all each flag starts a line of its own.
+# --help is short and names the groups of options. In --help all, each flag starts a line.
 for program in train_lm train_image train_diffusion; do
   "$BIN_DIR/$program" --help >"$work/output" || fail "$program --help: exit code $?"
   [[ $(wc -l <"$work/output") -le 60 ]] || fail "$program --help: more than 60 lines"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # A run that exceeds its memory budget prints what was allocated, by tag, and which options would
-# have sufficed. The test then verifies that they do.
+# have been enough. The test then runs with these options.
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 
 shown=("$work/stderr")
@@ -25,7 +25,7 @@ mapfile -t remedies < <(sed -n 's/^  \(--.*\) ([0-9.]* [KM]iB).*/\1/p' "$work/st
 [[ ${#remedies[@]} -ge 2 ]] || fail "only ${#remedies[@]} options"
 for remedy in "${remedies[@]}"; do try "$remedy"; done
 
-# A smaller budget, for which no single option suffices.
+# With a smaller budget, no single option is enough.
 budget=12MiB
 run_training 2 smaller --device-memory $budget
 remedy=$(sed -n 's/.*these options together are enough: \(.*\) ([0-9.]* MiB).*/\1/p' \

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Tests pipeline parallelism of train_lm. Losses are those of one rank for every schedule;
-# checkpoints, weights and validations are those of any other layout; incompatible options are
+# Tests pipeline parallelism of train_lm. For every schedule, losses equal those of one rank, and
+# checkpoints, weights and validations equal those of any other layout. Incompatible options are
 # refused with an alternative.
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 shown=("$work/stdout" "$work/stderr")

@@ -36,11 +36,12 @@ plan --model gpt2-1558m --seq-len 1024 --micro-batch 4 --ranks 1024 --zero 3 --e
 says '1557686400 parameters'  # counts rows that pad the vocabulary
 says 'rank 0 (shard 0): '
 says 'planned 1 of 1024 ranks'
-says 'host, for saves: 17.'  # MiB: about 12 bytes of each parameter, of which some have one owner
+# MiB: about 12 bytes per parameter; some parameters are on one rank only
+says 'host, for saves: 17.'
 plan --model llama-nano --ranks 8 --pipeline 4 --micro-batch 1 --global-batch 8 --layers 4 --threads 1 --json
 [[ $code -eq 0 ]] || fail "pipeline: exit code $code"
 [[ $(grep -c '^{"rank": ' "$work/stdout") -eq 4 ]] || fail "pipeline: expected a line for each stage"
-# A deep pipeline: 4,096 micro-batches on each of 16 stages, of which few are run.
+# A deep pipeline: each of 16 stages has 4,096 micro-batches, of which the plan runs only a few.
 plan --model nano --layers 96 --width 12288 --heads 96 --vocab 51200 --seq-len 2048 --micro-batch 1 \
   --global-batch 4096 --zero 1 --tensor 8 --pipeline 16 --pipeline-chunks 6 --ranks 128 --dtype bf16 \
   --threads 1 --cluster h100
@@ -99,7 +100,7 @@ plan --model nano --threads 1 --cluster "$work/deep.json"
 [[ $code -eq 64 ]] || fail "nested machines: exit code $code, expected 64"
 grep -qF 'JSON is nested deeper than 64 levels' "$work/stderr" || fail 'no word of nested machines'
 
-# Prices: 700 W, and 2 per GPU hour. At r tokens/s, 1e9 tokens take 1e9 / r / 3600 hours.
+# Prices: 700 W, and 2 per hour of a GPU. At r tokens/s, 1e9 tokens take 1e9 / r / 3600 hours.
 sed 's/"power_w": 700/"power_w": 700, "price_per_hour": 2/' "$clusters/h100.json" \
   >"$work/cluster.json"
 plan --model gpt2-124m --ranks 8 --zero 1 --threads 1 --cluster "$work/cluster.json"
@@ -137,8 +138,8 @@ plan --model nano --ranks 2 --global-batch 4 --threads 1 --device-memory 1MiB --
 grep -qE 'none of [0-9]+ layouts fits in 1.0 MiB' "$work/stderr" ||
   fail "layouts that do not fit: no word of it"
 
-# A short search finds a layout that fits, although most of those with the best time bounds do not
-# fit, and finds it again.
+# Most layouts with the best time bounds do not fit. A short search nevertheless finds one that
+# fits, the same in both runs.
 for times in 1 2; do
   plan --model llama3.1-70b --seq-len 8192 --ranks 256 --threads 1 --layouts --search-nodes 8 \
     --cluster h100
@@ -172,12 +173,13 @@ for share in 1e-300 0 1.5; do
     fail "product_share $share: no word of its range"
 done
 
-# All-to-all of a balanced MoE: each of 4096 tokens goes to 8 of 128 experts, 7/8 of them on other
-# ranks, and back, in 48 layers; backward does so too and repeats forward. At 360 GB/s this takes 94
-# ms.
+# All-to-all of a balanced MoE in 48 layers: each of 4096 tokens goes to 8 of 128 experts and back,
+# and 7/8 of the experts are on other ranks. Backward does the same, and repeats forward. At 360
+# GB/s this takes 94 ms.
 plan --model qwen3-30b-a3b --seq-len 4096 --micro-batch 1 --recompute full --dtype bf16 \
   --device cuda --ranks 8 --expert 8 --threads 1 --cluster "$clusters/h100.json"
-[[ $code -eq 71 ]] || fail "experts on 8 ranks: exit code $code, expected 71"  # 90 GiB a GPU
+# needs 90 GiB per GPU
+[[ $code -eq 71 ]] || fail "experts on 8 ranks: exit code $code, expected 71"
 awk '/waiting for other tensor/ { ms = $1 } END { exit !(ms >= 94 && ms <= 130) }' "$work/stdout" ||
   fail "experts on 8 ranks: $(grep 'waiting for other tensor' "$work/stdout"), expected 94 to 130 ms"
 plan --model moe-nano --ranks 2 --expert 2 --capacity-factor 0.5 --threads 1

@@ -132,10 +132,11 @@ HEAD = ["| option | with | because | which | use |", "|---|---|---|---|---|"]
 SIDE = r"`--([a-z0-9-]+)(?: ([a-z0-9+-]+(?:, [a-z0-9+-]+)*))?`"
 ROW = re.compile(rf"\| {SIDE} \| {SIDE} \| ([^|]+) \| (?:cannot be|not built) \| ([^|]+) \|")
 Row = collections.namedtuple("Row", "sides because use")
-Side = collections.namedtuple("Side", "flag values")  # values: empty means all but that of UNUSED
+# values: the values listed in the row; empty means every value that is not in UNUSED.
+Side = collections.namedtuple("Side", "flag values")
 UNUSED = {"offload": "none", "ranks-per-process": "1"}  # values with which an option is not in use
-# Values with which an option of a row is tried alone, if the row lists no values; and other options
-# that it needs.
+# For a row of the table that lists no values: the flags with which an option is tried, including
+# other flags that it needs.
 ALONE = {
     "attention-pattern": "--attention-pattern local", "batch-ramp": "--batch-ramp 8:2",
     "context": "--context 2", "context-kind": "--context 2", "cuda-graph": "--cuda-graph",
@@ -149,7 +150,7 @@ ALONE = {
     "reshard-ranks": "--reshard-ranks 2", "sample-tokens": "--sample-tokens 5",
     "skip-outliers": "--skip-outliers 6", "tensor": "--tensor 2",
 }
-LEFT_OUT = "cuda-graph"  # refused with --device cpu in any case
+LEFT_OUT = "cuda-graph"  # --device cpu refuses it in any case
 STEPS, GLOBAL_BATCH = 4, 16
 COMMON = ("--layers 2 --width 64 --heads 4 --seq-len 32 --warmup-steps 0 --lr 5e-3 "
           f"--steps {STEPS} --global-batch {GLOBAL_BATCH} --device cpu --threads 1 --no-save "
@@ -255,8 +256,8 @@ def has_bits_of_one_process(flags):
     is_one = data_ranks(flags) == 1 and "pipeline" not in flags
     if flags.get("optimizer") == "adafactor" and not (is_one and "context" not in flags):
         return False
-    # These models tie the output layer to the embedding, so several ranks give the bits of one only
-    # with --reproducible.
+    # All drawn models tie the output layer to the embedding. Several ranks therefore give the bits
+    # of one rank only with --reproducible.
     return is_one or "reproducible" in flags
 
 
@@ -273,7 +274,8 @@ def has_bits_of_all_kept(flags):
 
 def without(flags, dropped):
     left = {flag: value for flag, value in flags.items() if flag not in dropped}
-    if left.get("optimizer") == "1bit-adam":  # equals AdamW, bit for bit, until --freeze-step
+    # Until --freeze-step, 1bit-adam equals AdamW bit for bit.
+    if left.get("optimizer") == "1bit-adam":
         del left["optimizer"], left["freeze-step"]
     return left
 

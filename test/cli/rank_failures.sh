@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# However a rank fails, the job ends within seconds, mpirun returns the exit code of the first
-# failure, and exactly one line says what happened.
+# Tests that a job ends within seconds, however a rank fails. mpirun returns the exit code of the
+# first failure, and exactly one line says what happened.
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 
 program=$BIN_DIR/../test/test_mpi
@@ -17,7 +17,7 @@ run() {
   elapsed=$(($(milliseconds) - start))
 }
 
-# Measures the time to start and end a job on this machine now, which the limit below takes into
+# Measures the time to start and end a job on this machine now. The limit below takes it into
 # account.
 run 3 none
 [[ $code -eq 0 ]] || fail "none: exit code $code, expected 0"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Tests a recipe with Muon, weight averaging, outlier skipping and a batch-size ramp. Losses and
-# states are the same when it is resumed elsewhere, and the average that is exported is the one that
-# was evaluated.
+# Tests a recipe with Muon, weight averaging, outlier skipping and a batch-size ramp. Resuming on
+# another layout gives the same losses and states. The exported average is the one that was
+# evaluated.
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 shown=("$work/stdout" "$work/stderr")
 

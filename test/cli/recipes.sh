@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Tests the recipes: each is read by its program at both scales, its small scale trains, and flags
-# override it; the mixture-of-experts recipe has the same losses on eight ranks as on one; plans of
-# recipes; classes of pictures and accuracies of a trained classifier.
+# Tests the recipes. Each recipe is read by its program at both scales, its small scale trains, and
+# flags override it. The mixture-of-experts recipe has the same losses on eight ranks as on one.
+# Also tests plans of recipes, and the classes and accuracies of a trained image classifier.
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 shown=("$work/output")
 shale="$BIN_DIR/shale"
@@ -25,7 +25,7 @@ settings() {
       print $2, $3 == "" ? "-" : $3, $4 == "" ? "-" : $4
     }'
 }
-# differing COLUMN: prints the rows of `table` that are not the options in the output.
+# differing COLUMN: prints the rows of `table` whose COLUMN differs from the options in the output.
 differing() {
   local name full small shown
   while read -r name full small; do
@@ -87,7 +87,8 @@ run "$BIN_DIR/train_lm" --model qwen3-0.6b --layers 2 --width 64 --heads 4 --kv-
 run "${train[@]}" --recipe qwen3-0.6b-lora --data chats.jsonl --init qwen3 "${short[@]}" --out tuned
 run "$shale" ckpt export tuned --out tuned.gguf --to gguf --dtype q8_0
 
-# Eight ranks, two of each of the axes for experts, for sequences and for ZeRO, and one rank.
+# Compares one rank with eight ranks: two along each of the axes for experts, for sequences and for
+# ZeRO.
 moe=("$BIN_DIR/train_lm" --recipe qwen3-30b-a3b-sft --scale small --data chats.jsonl --vocab 400
   --tokenizer tokenizer.json --threads 1 "${short[@]}" --no-save --global-batch 4)
 launch 8 "${moe[@]}" --out moe8 >output 2>&1 || fail "eight ranks of a mixture: exit code $?"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Tests options that reduce traffic between replicas, combined with model axes inside a replica.
-# Runs match those with unsharded models, and resume with the same bits, also on another layout.
+# Losses match runs with unsharded models. Runs resume with the same bits, even on another layout.
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 shown=("$work/stdout" "$work/stderr")
 
@@ -17,7 +17,7 @@ losses() { sed -nE 's/^\{"step": [0-9]+, "loss": ([0-9.]+).*/\1/p' "$work/$1/met
 # ranks.
 check() {
   local name=$1 axis=$3 shards=$4 model slack=2e-3
-  # Sign quantization works in blocks that start at parameters; sharded experts shift these blocks.
+  # Sign quantization uses blocks that start at parameters. Sharding the experts moves these blocks.
   [[ $name == one_bit_expert ]] && slack=5e-2
   read -ra model <<<"$2"
   shift 4

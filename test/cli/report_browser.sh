@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Opens the page of shale report and of shale watch --web in a real browser, in light and dark mode:
-# the charts and their values are right, the first screen holds all charts, nothing is wider than
-# the page at any width, no texts overlap, and the browser logs no errors. Also takes screenshots at
-# two widths and prints the page.
+# Opens the page of shale report and of shale watch --web in a real browser, in light and dark mode.
+# Checks that the charts and their values are right, that the first screen shows all charts, that
+# nothing is wider than the page at any width, that no texts overlap, and that the browser logs no
+# errors. Also takes screenshots at two widths and prints the page.
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 
 browser=$(command -v chromium || command -v chromium-browser || command -v google-chrome)
@@ -70,7 +70,7 @@ for scheme in 0 1; do  # dark, light
   grep CONSOLE browser.log >output && fail "console, scheme $scheme"
 done
 
-# probe PAGE FLAG...: opens the page and prints, a line each: the titles of its charts; what the
+# probe PAGE FLAG...: opens the page and prints, one per line: the titles of its charts; what the
 # first chart shows at its right end, by pointer and by key; where the last chart ends.
 probe() {
   local page=$1
@@ -118,7 +118,7 @@ expect '|failed, exit code 76|1200 of 1200|'
 expect 'a-run-with-a-name-of-some-length: rank 7 of 1024 on node-0123456789.cluster'
 expect '|5.774 GiB|87 %, 612.5 W, 61 C|70.55G|1024, cuda 9.0|16m 19s|'
 
-# One run, without what only some have.
+# One run that lacks everything that only some runs have.
 mkdir short && head -n 40 a-run-with-a-name-of-some-length/metrics.jsonl >short/metrics.jsonl
 "$BIN_DIR/shale" report short -o short.html >/dev/null || fail "report: exit code $?"
 probe short.html >output
@@ -126,7 +126,7 @@ expect 'step 40, in nats per token; training 2.3951'
 expect 'step 39, in nats per token; training 2.4'
 expect 'true'
 
-# One rank shows its GPU, but no spread over ranks.
+# A run of one rank shows its GPU, but no spread over ranks.
 mkdir gpu && cp short/metrics.jsonl gpu/
 printf '{"step": 40, "ranks": 1, "device_busy_share_median": 0.93, "host_peak_bytes_median": 9, %s}\n' \
   '"device_watts_median": 612.5, "device_celsius_median": 61, "device_celsius_max": 61' \
@@ -137,7 +137,7 @@ expect '|Device busy|Device temperature, C|Device power, W'
 expect '|93 %, 612.5 W, 61 C|'
 grep -q 'Host memory' output && fail 'a chart of all ranks of one'
 
-# A run of no step, of one step, of losses that are not finite, and one whose texts are HTML.
+# Runs without a step, with one step, with losses that are not finite, and with texts that are HTML.
 mkdir empty one nan && : >empty/metrics.jsonl
 head -n 1 short/metrics.jsonl >one/metrics.jsonl
 cp one/metrics.jsonl nan/metrics.jsonl
@@ -161,7 +161,7 @@ for name in empty one nan "h2/${hostile//\//:}"; do
   esac
 done
 
-# The live page: shows rows as they come, and says when nobody answers.
+# The live page shows new rows at once, and says so if the server does not answer.
 mkdir live && cp short/metrics.jsonl live/
 "$BIN_DIR/shale" watch live --web --every 0.2 >web.log 2>&1 &
 server=$!

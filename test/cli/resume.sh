@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A run resumed from a checkpoint has bit-identical losses and final state to one that never
-# stopped, whichever permitted options change in between. Other changes are refused.
+# Tests that a resumed run has the same losses and final state, bit for bit, as a run that never
+# stopped, even if permitted options change in between. Other changes are refused.
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 shown=("$work/stdout" "$work/stderr")
 
@@ -92,7 +92,8 @@ grep -q 'resumed from .*step_00000008' "$work/stdout" || fail "damaged: not from
 same_end damaged plain || fail "damaged: another state at the end"
 
 # ---- Another run with the optimizer states ----
-# All samples are equal, so that a run that begins its data anew has the samples of one that goes on.
+# All samples are equal. A run that starts its data again therefore has the same samples as one that
+# continues.
 yes 'a line of 32 characters, no more' | tr -d '\n' | head -c 65536 >"$work/equal.txt"
 equal=(--data "$work/equal.txt" --micro-batch 4 --schedule constant --warmup-steps 0 --lr 1e-3)
 from=(--init "$work/whole/checkpoints/step_00000004" --steps 8)

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Sliding-window attention with global columns can recall what only the first block of a sequence
-# says, as dense attention can; a window alone cannot. Examples are --task sft conversations of
-# three blocks of 128 tokens: a letter and a digit, then dots, then the letter again, for which the
-# answer is the digit. So only long-range retrieval can be learned.
+# Tests that sliding-window attention with global columns can recall what only the first block of a
+# sequence says, as dense attention can, while a window alone cannot. Examples are --task sft
+# conversations of three blocks of 128 tokens: a letter and a digit, then dots, then the letter
+# again. The answer is the digit, so only long-range retrieval helps.
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 
 awk 'BEGIN {
@@ -20,8 +20,8 @@ echo 'A line of text.' >"$work/text"
 "$BIN_DIR/shale" tokenizer train "$work/text" --vocab 259 --out "$work/tokens.json" \
   --special '<|endoftext|>,<|im_start|>,<|im_end|>' >"$work/output" 2>&1 || fail 'no tokenizer'
 
-# check NAME LEAST MOST FLAG...: checks the validation loss, in nats per answer token. An answer has
-# two tokens, the digit and the end.
+# check NAME LEAST MOST FLAG...: checks that the validation loss, in nats per answer token, is
+# between LEAST and MOST. An answer has two tokens, the digit and the end.
 check() {
   local name=$1 least=$2 most=$3 loss
   shift 3
@@ -39,7 +39,7 @@ check dense 0 0.7
 echo '{"pattern": "longformer", "local": 1}' >"$work/longformer.json"
 echo '{"pattern": "local", "local": 1}' >"$work/window.json"
 check longformer 0 0.7 --attention-pattern "$work/longformer.json"
-# Guessing the digit gives half of log(10), 1.15.
+# Guessing the digit gives half of log(10), which is 1.15.
 check window 1.05 1.3 --attention-pattern "$work/window.json"
 
 finish

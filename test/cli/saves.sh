@@ -22,7 +22,8 @@ run_training 1 none --keep-best
 
 # ---- Commands ----
 
-# The command is slower than a step; the newest checkpoint counts. It can start a program of ranks.
+# The command is slower than a step, so it is called only for the newest checkpoint. It may start a
+# program with several ranks.
 after='echo "$SHALE_STEP $SHALE_HOST $(basename $SHALE_CHECKPOINT)" >>'$work/after'; sleep 0.3;'
 after+=" $BIN_DIR/shale ckpt inspect \$SHALE_CHECKPOINT && $BIN_DIR/train_lm --data $work/text.txt"
 after+=" --layers 1 --width 32 --heads 2 --seq-len 16 --steps 1 --no-save --out $work/inner"
@@ -43,7 +44,7 @@ run_training 1 alone --before-resume true
 
 # ---- Memory ----
 
-# Without memory for saves a run ends before its first step. The limits are those of mappings.
+# If memory for saves is lacking, a run ends before its first step. The limits are on mapped memory.
 large=(--layers 4 --width 256 --heads 2 --steps 1)
 run_training 1 fits "${large[@]}"
 limited() { (ulimit -v "$1" && shift && run_training 1 "$@"; exit "$code"); }
@@ -51,7 +52,7 @@ for ((kib = 60000; kib < 4000000; kib += kib / 40)); do
   limited $kib limited "${large[@]}" --no-save && break
 done
 rm -rf "$work/limited"
-((kib += 12000))  # the stack of the thread that writes, but not the copy of the states
+((kib += 12000))  # enough for the stack of the thread that writes, but not for a copy of the states
 limited $kib limited "${large[@]}"
 [[ $? -eq 71 ]] || fail "exit code with ulimit -v $kib and saves"
 grep -q 'error: .* MiB' "$work/stderr" || fail 'no bytes in the error'

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Tests the site generated from the pages: every link leads to an existing file and anchor, nothing
-# is loaded from other hosts, and in a browser search works from file://, at every width, without
-# errors.
+# Tests the site generated from the pages. Every link leads to an existing file and anchor, and
+# nothing is loaded from other hosts. In a browser, search works from file://, at every width,
+# without errors.
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)

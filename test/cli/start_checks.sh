@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Tests the checks that ranks make before training: different options or builds, a slow connection,
-# and disk space for checkpoints and for MPI's files. Also: comparing replicas' parameters during
-# training finds no difference.
+# and disk space for checkpoints and for MPI's files. Also tests that comparing the parameters of
+# replicas during training finds no difference.
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 
 yes 'a line of text to learn from' | head -n 200 >"$work/text.txt"
@@ -81,8 +81,8 @@ for program in train_image train_diffusion; do
   expect 71 'memory: this run needs' '--micro-batch' -- -np 1 "$BIN_DIR/$program" --data shapes \
     --made-images 8 --pixels 32 --micro-batch 4194304 --out "$work/out"
 done
-# A control group's limit counts like the host's memory, and the suggested micro-batch fits it.
-# Version 2 of control groups, else version 1.
+# A control group's limit counts like the host's memory, and the suggested micro-batch fits it. Uses
+# version 2 of control groups, or else version 1.
 group=/sys/fs/cgroup/shale_test_$$ limit=memory.max
 [[ -e /sys/fs/cgroup/cgroup.controllers ]] ||
   group=/sys/fs/cgroup/memory/shale_test_$$ limit=memory.limit_in_bytes
@@ -107,15 +107,14 @@ on_disk() {
 }
 mkdir "$work/disk"
 if unshare -m mount -t tmpfs tmpfs "$work/disk" 2>/dev/null; then
-  # The model has a million bytes of parameters, so a checkpoint with AdamW's moments has three
-  # million.
+  # The model has a million bytes of parameters. A checkpoint has three million, with AdamW's two
+  # moments.
   wide=("${flags[@]}" --width 128 --threads 1 --out "$work/disk/out")
   on_disk 2m
   expect 74 'disk/out has 2.0 MiB free, expected 2.' 'MiB for a checkpoint' -- -np 2 "$train" "${wide[@]}"
   expect 0 'step 6/6' -- -np 2 "$train" "${wide[@]}" --no-save
   expect 0 'step 6/6' -- -np 2 "$train" "${wide[@]}" --optimizer sgd --momentum 0
-  # There is space for one checkpoint, but two will exist at a time: training starts after a
-  # warning.
+  # The disk has space for one checkpoint, but two exist at a time: training starts after a warning.
   on_disk 4m
   expect 74 'expected 5.' 'for 2 checkpoints' 'saved step 3' 'checkpoint of step 6' -- \
     -np 2 "$train" "${wide[@]}" --save-every 3 --keep 1

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Tests shale run: what it restarts and what it does not, how it forwards stop requests, and that a
-# run whose ranks are killed finishes with every step once.
+# Tests shale run: what it restarts and what not, how it forwards stop requests, and that a run
+# whose ranks are killed finishes with every step once.
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 
 shale=$BIN_DIR/shale
@@ -29,11 +29,11 @@ check 0 1 'exit 0'
 check 76 3 'exit 76'
 has 'exit code 76 (ranks disagree, or one was lost)' '2 restarts brought no progress; giving up'
 check 137 3 'kill -9 $$'
-check 9 3 'exit 9'  # as MPICH's mpiexec returns a death by SIGKILL
+check 9 3 'exit 9'  # MPICH's mpiexec returns 9 if SIGKILL ends a rank
 check 143 3 'kill -15 $$'
 check 64 1 'exit 64'
 check 75 1 'exit 75'
-check 77 2 'exit 77'  # once, because it may be faulty hardware
+check 77 2 'exit 77'  # restarted once, because faulty hardware may be the cause
 
 : >"$work/starts"
 run --max-restarts 1 --delay 0.05 -- sh -c "$(script 'exit 74')"  # a disk may recover
@@ -41,7 +41,7 @@ code_is 74
 has 'disk error' 'starting again in 0.4 s' '4 restarts brought no progress'
 [[ $(starts) -eq 5 ]] || fail "a disk error was started $(starts) times, expected 5"
 
-# status.json decides if the launcher returns a code of its own, unless it is of an earlier start.
+# If the launcher returns a code of its own, status.json decides, unless an earlier start wrote it.
 cat >"$work/train_fake" <<'END'
 #!/bin/sh
 echo start >>"$3"
@@ -61,7 +61,8 @@ for of in 'new 65 1' 'stale 9 2'; do
   [[ $(starts) -eq $times ]] || fail "a $word status: $(starts) starts, expected $times"
 done
 
-# A death for want of memory is said. Needs a memory control group that can be made here.
+# If a process is killed for lack of memory, the log says so. Needs a memory control group that can
+# be made here.
 group=/sys/fs/cgroup/memory$(sed -n 's/^[0-9]*:memory://p' /proc/self/cgroup)/shale-$$
 [[ -d /sys/fs/cgroup/memory ]] || group=/sys/fs/cgroup$(sed -n 's/^0:://p' /proc/self/cgroup)/shale-$$
 limit=memory.limit_in_bytes
@@ -104,7 +105,7 @@ run --elastic -- "$work/mpirun" --mca plm_rsh_agent "$work/remote_shell" -np 4 \
   --host there:2,gone:2 train_lm --data x
 code_is 0
 has 'host gone does not answer' "launched: --mca plm_rsh_agent $work/remote_shell -np 2 --host there:2 train_lm"
-# A host whose GPU has failed is left out, by the run's last message.
+# If the run's last message says that a host's GPU has failed, that host is left out.
 cat >"$work/mpirun" <<END
 #!/bin/sh
 echo "launched: \$*"
@@ -223,8 +224,7 @@ wait_for_rows() {  # arguments: FOLDER COUNT
   done
   fail "$1 never had $2 rows"
 }
-# Ranks are found as child processes of the launcher, because they write their process numbers
-# nowhere.
+# Ranks write their process numbers nowhere, so they are found as child processes of the launcher.
 ranks_of() { pgrep -P "$(pgrep -P "$1" -x mpirun)" -x train_lm; }
 
 # Every step appears once, in order, with the losses of an undisturbed run.
@@ -245,7 +245,7 @@ losses() { grep -o '"step": [0-9]*, "loss": [^,]*, "loss_bits": "[^"]*"' "$1/met
 cmp -s <(losses "$work/plain") <(losses "$work/killed") || fail 'the rows differ from the plain run'
 [[ $(losses "$work/killed" | wc -l) -eq $steps ]] || fail "not $steps rows"
 
-# The host file is read again at each start: what was added meanwhile is used.
+# The host file is read again at each start, so hosts that were added meanwhile are used.
 echo 'localhost slots=1' >"$work/hosts"
 grown=(mpirun --bind-to none --hostfile "$work/hosts" "${train[@]:6}" --global-batch 4 --reproducible
   --steps 600)

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Tests tensor parallelism. Losses match one rank up to rounding, and are bit-identical for any
-# number of processes. Checkpoints and exported weights do not depend on it. Errors name values that
-# would work.
+# number of processes. Checkpoints and exported weights do not depend on tensor parallelism. Errors
+# name values that would work.
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 shown=("$work/stdout" "$work/stderr")
 
@@ -155,7 +155,7 @@ for zero in 0 1 2; do
 done
 run_training 4 codes3 "${codes_tree[@]}" --ranks-per-process 2 --zero 3 --save-every 4
 same codes3 codes 0
-# Scales and codes of any layout resume on any other.
+# A checkpoint with the scales and codes of any layout can be resumed on any other.
 run_training 4 codes4 "${codes_tree[@]}" --resume "$work/codes3/checkpoints/step_00000004"
 same codes4 codes 4
 run_training 1 codes_back "${codes_tree[@]}" --resume "$work/codes2/checkpoints/step_00000004"

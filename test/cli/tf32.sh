@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Tests --dtype tf32. Operands of fp32 GEMMs are rounded, and training converges as well. ZeRO,
-# ranks and processes change no bit, and GPU kernels agree. GPUs without TF32 and plans of its time
-# are refused.
+# Tests --dtype tf32. Operands of fp32 GEMMs are rounded, and training converges as well as in fp32.
+# ZeRO, ranks and processes change no bit, and GPU kernels agree. GPUs without TF32 are refused, and
+# so are plans of its time.
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 
 for i in $(seq 2000); do echo "line $i of a text that is long enough"; done >"$work/text.txt"

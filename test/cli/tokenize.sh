@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Tests tokenizers: shale tokenizer train, shale tokenize, and train_lm on text and on shards made
-# by them. Wrong input is refused and leaves no partial output.
+# Tests tokenizers: shale tokenizer train, shale tokenize, and train_lm on texts and on shards that
+# they made. Wrong input is refused and leaves no partial output.
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 
 train="$BIN_DIR/train_lm"
@@ -115,7 +115,7 @@ same of_pipe.json of_file.json
 expect 64 "of_pipe already exists" -- "${piped[@]}" --out of_pipe <corpus/a.jsonl
 expect 64 "must be the only input, found 2 inputs" -- "$shale" tokenize - corpus "${piped[@]:3}" --out none
 expect 65 "standard input: expected text or jsonl, found gzip; pipe the decompressed text" -- "${piped[@]}" --out none <corpus/a.jsonl.gz
-# A program that waits for its input can be stopped; a stopped job begins anew.
+# A program that waits for its input can be stopped. A stopped job starts again from the beginning.
 mkfifo fifo
 "$shale" tokenize fifo "${piped[@]:3}" --out stopped >stopped.log 2>&1 &
 pid=$!
@@ -132,7 +132,7 @@ if command -v python3 >/dev/null; then
     < <(python3 "$data" corpus/a.jsonl --column body 2>/dev/null)
   expect 0 "3 documents" -- "${in_stream[@]}" --out tars \
     < <(python3 "$data" "$root/test/fixtures/data_sets/text.tar" 2>/dev/null)
-  # A program that fails after some lines is no shorter data set.
+  # If a program on the pipe fails after some lines, the rest is not taken as a shorter data set.
   expect 65 "standard input: ends after 100 lines without the last line of shale.data" -- \
     "${in_stream[@]}" --out none < <(python3 "$data" corpus/a.jsonl --column body 2>/dev/null | head -n 100)
   printf '{"text": "a"}\n{"te' >broken.jsonl

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A trace of two ranks in both formats: shale trace report reads what train_lm writes.
+# Tests traces of two ranks in both formats: shale trace report reads what train_lm writes.
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 
 yes 'a line of text to learn from' | head -n 200 >"$work/text.txt"
@@ -32,7 +32,7 @@ done
 "$BIN_DIR/shale" trace draw "$work/trace.json" --step 9 --out "$work/none.svg" >"$work/output" 2>&1
 [[ $? -eq 64 ]] && grep -qF 'no step 9, expected one of 3, 4, 5' "$work/output" || fail "step 9 is drawn"
 
-# Compares Shale's reader of traces with another one, if Python is there.
+# Compares Shale's reader of traces with another reader, if Python is installed.
 if command -v python3 >/dev/null; then
   for format in json pftrace; do
     python3 "$(dirname "${BASH_SOURCE[0]}")/../fixtures/check_trace.py" "$work/trace.$format" 2 \

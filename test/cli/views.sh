@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Tests the outputs of a stopped and resumed run: event files and metrics.jsonl have each step once,
-# the Prometheus file has the newest, and shale report, watch and metrics read them.
+# Tests the outputs of a stopped and resumed run. Event files and metrics.jsonl have each step once,
+# the Prometheus file has the newest step, and shale report, watch and metrics read the run.
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 
 yes 'a line of text to learn from' | head -n 200 >"$work/text.txt"
@@ -25,7 +25,7 @@ train --steps 12 --resume auto  # has nothing to train, but writes samples again
 
 shown=("$work/output" "$out/metrics.jsonl")
 [[ $(grep -c '"loss"' "$out/metrics.jsonl") == 12 ]] || fail 'metrics.jsonl: not 12 steps'
-# The table of hyper-parameters contains the name of the loss once more.
+# The name of the loss occurs once more, in the table of hyper-parameters.
 [[ $(events loss/train) == 13 ]] || fail "event files: loss/train $(events loss/train) times"
 [[ $(events loss/validation) == 4 ]] || fail "loss/validation $(events loss/validation) times"
 [[ $(events _hparams_/session_start_info) == 1 ]] || fail 'options more than once'
@@ -39,7 +39,7 @@ starts=$(sed -E 's/^[{]"step": ([0-9]+), "ranks": 1, "time": "[0-9TZ:.-]+", "dev
 [[ $starts == '0 4 8 12' ]] || fail "starts.jsonl: has $starts, expected 0 4 8 12"
 grep -q '^shale_step{run=".*"} 12$' "$work/shale.prom" || fail 'Prometheus: not step 12'
 
-# Reads them with TensorBoard itself, if python3 in this shell has it.
+# Reads the event files with TensorBoard itself, if python3 has it.
 if python3 -c 'import tensorboard' 2>/dev/null; then
   python3 "$(dirname "${BASH_SOURCE[0]}")/../fixtures/check_tensorboard.py" "$out" \
     >"$work/output" 2>&1 || fail 'TensorBoard reads something else'
@@ -80,7 +80,7 @@ grep -q $'\e' "$work/output" && fail 'watch: drives a terminal that is none'
 [[ $(head -n 1 "$work/metrics.csv") == step,loss,loss_bits,* ]] || fail 'CSV: another header'
 [[ $(wc -l <"$work/metrics.csv") == $(($(wc -l <"$out/metrics.jsonl") + 1)) ]] || fail 'CSV: rows'
 
-# A run that is killed is told from one that trains, and so is what is asked too early.
+# The tools distinguish a killed run from one that trains, and from one that has not started yet.
 out=$work/killed
 mkdir "$out"
 "$BIN_DIR/shale" watch "$out" >"$work/output" 2>&1
@@ -96,7 +96,7 @@ done
 grep -q 'killed: running' "$work/output" || fail 'watch: the run trains'
 grep -q 'of 1000000, 0%' "$work/output" || fail 'watch: not how many steps are left'
 
-# ask REQUEST: what the live page's server answers.
+# ask REQUEST: prints the answer of the live page's server.
 "$BIN_DIR/shale" watch "$out" --web --every 0.2 >"$work/web" 2>&1 &
 server=$!
 for ((i = 0; i < 100; ++i)); do grep -q open "$work/web" && break; sleep 0.1; done

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Tests wrong input to train_lm: each kind ends with its exit code and one clear line, before any
-# training, on every number of ranks, and without a hang.
+# Tests wrong input to train_lm. Each kind ends with its exit code and one clear line, before any
+# training, on every number of ranks, without a hang.
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 
 train="$BIN_DIR/train_lm"

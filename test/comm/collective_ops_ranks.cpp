@@ -22,8 +22,8 @@ std::vector<float> values(int what, int rank, int64_t count) {
   return result;
 }
 
-// Result for the loss sum(w * op(x * x)) with x and w of each rank. The square before the
-// collective makes its incoming gradient depend on x.
+// Result and gradient of the loss sum(w * op(x * x)); every rank has its own x and w. Because of
+// the square, the gradient depends on x.
 struct Result {
   std::vector<float> y;
   std::vector<float> gradient;
@@ -58,7 +58,7 @@ TEST_CASE("gradients go back through all_gather") {
     CHECK(got.y[static_cast<size_t>(i)] == square(static_cast<int>(i / count), i % count));
   }
   for (int64_t i = 0; i < count; ++i) {
-    // Every rank's loss includes this rank's slice, with a different weight on each rank.
+    // The losses of all ranks include this rank's slice, each with its own weight.
     float weight = 0;
     for (int r = 0; r < ranks; ++r) weight += value(1, r, me * count + i);
     CHECK(got.gradient[static_cast<size_t>(i)] == 2 * value(0, me, i) * weight);
@@ -124,7 +124,8 @@ TEST_CASE("a loss over the rows of all ranks has the gradient that central diffe
       std::vector<float> above = x, below = x;
       if (rank == changed) above[i] += 0.5f, below[i] -= 0.5f;
       const double difference = loss_of(above, false).first - loss_of(below, false).first;
-      // For a cubic with 2h = 1, the central difference is exactly 3x^2 n + h^2 n.
+      // The loss is cubic in x. With h = 1/2, its central difference is exactly the gradient plus
+      // h^2 n, for n ranks.
       if (rank == changed) CHECK(gradient[i] == difference - 0.25 * group->size());
     }
   }

@@ -44,7 +44,7 @@ TEST_CASE("collectives in flight finish in the order in which they were given") 
         CHECK(works.back().done());
       }
     }
-    // Waits in another order than that of the calls, and twice for each call.
+    // Waits for the calls in reverse order, and twice for each call.
     for (auto work = works.rbegin(); work != works.rend(); ++work) work->wait();
     for (const comm::Work& work : works) {
       CHECK(work.done());
@@ -103,7 +103,7 @@ TEST_CASE("a lane does not wait for what is queued in another") {
       const auto queue = [&] {
         work = data->all_reduce_sum(make_view(queued.data(), {9000}), {.async = true});
       };
-      // Rank 0 queues its sum in one lane first; other ranks first queue one in another lane.
+      // Rank 0 first queues its sum in one lane. The other ranks first queue a sum in another lane.
       if (data->rank() == 0) queue();
       model->all_reduce_sum(make_view(&one, {1}));
       parts->all_reduce_sum(make_view(&part, {1}));

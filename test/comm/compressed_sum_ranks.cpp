@@ -1,4 +1,4 @@
-// Tests means over ranks with one bit per element: results, error feedback, traffic.
+// Tests averaging over ranks with one bit per element: results, error feedback and traffic.
 #include "shale/comm/sums/compressed_sum.h"
 
 #include <cmath>
@@ -17,7 +17,7 @@ using comm::Traffic;
 using kernels::kSignBlock;
 using kernels::kSignWords;
 
-// Lengths: less than a block, one block, empty, ragged, more blocks than ranks.
+// Numbers of elements: less than a block, one block, none, ragged, more blocks than ranks.
 const std::vector<int64_t> kLengths = {700, 1024, 0, 3000, 7168};
 constexpr double kBlockBytes = 4 * kSignWords;
 
@@ -27,7 +27,7 @@ int64_t blocks_of(const std::vector<int64_t>& lengths) {
   return blocks;
 }
 
-// Vectors whose mean over ranks is computed repeatedly.
+// Vectors that are averaged over the ranks in several rounds.
 class Means {
  public:
   Means(comm::ProcessGroup& group, Context& context, std::vector<int64_t> lengths)
@@ -48,12 +48,12 @@ class Means {
     for (size_t i = 0; i < mask.size(); i += 7) mask[i] = 0;
     return mask;
   }
-  // Returns the input of rank r in round `round`.
+  // Returns rank `rank`'s input of length n for a round.
   static std::vector<float> given(int rank, int round, size_t vector, int64_t n) {
     return randn<float>(n, uint64_t(1000 * round + 10 * rank) + vector);
   }
 
-  // Averages all vectors over the ranks in a round.
+  // Averages all vectors over the ranks and returns the results.
   std::vector<std::vector<float>> mean(int round) {
     for (size_t i = 0; i < vectors_.size(); ++i) {
       const auto values = given(group_.rank(), round, i, lengths_[i]);
@@ -66,7 +66,8 @@ class Means {
     return means;
   }
 
-  // Error feedback of each element over all ranks: the mean over the ranks' plus the owner's.
+  // Returns, for each element, the mean of all ranks' error feedback plus the error feedback of the
+  // rank that owns the element.
   std::vector<double> owed(size_t i) {
     const auto n = size_t(lengths_[i]);
     const std::vector<float> mine = to_host<float>(vectors_[i].owed);
@@ -147,7 +148,7 @@ TEST_CASE("means are the same on all ranks, and with what is owed they are the e
     const std::vector<float> mask = Means::mask(kLengths[i]);
     for (size_t k = 0; k < owed.size(); ++k) {
       CAPTURE(i, k);
-      // Five roundings per round of numbers below 16. Masked elements have no mean and no error.
+      // Each round has five roundings of numbers below 16. Masked elements are 0 and have no error.
       const double want = mask[k] == 0 ? 0 : exact[i][k];
       REQUIRE(std::abs(told[i][k] + owed[k] - want) <= kRounds * 5 * 16 * 0x1p-24);
       if (mask[k] == 0) REQUIRE(told[i][k] == 0);

@@ -13,7 +13,7 @@ GpuList sees(const Ids& ids) {
   return {.ids = ids, .why_none = ids.empty() ? "CUDA_VISIBLE_DEVICES is empty" : ""};
 }
 
-// Returns the chosen GPU index of every rank; -1: the CPU.
+// Returns the index of the GPU that each rank uses, or -1 for the CPU.
 std::vector<int> chosen(const std::vector<RankGpus>& ranks, const DeviceWish& wish = {}) {
   std::vector<int> indices;
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
@@ -49,7 +49,7 @@ TEST_CASE("hosts that share a name, as clones of an image do, are told apart", "
 
 TEST_CASE("a launcher that shows every rank its own GPU is followed", "[comm]") {
   CHECK(chosen({{"a", sees({"17:00"})}, {"a", sees({"3d:00"})}}) == std::vector<int>{0, 0});
-  // Two ranks see two GPUs each, in a different order.
+  // Two ranks see two GPUs each. Both see GPU 17:00.
   CHECK(chosen({{"a", sees({"17:00", "3d:00"})}, {"a", sees({"17:00", "60:00"})}}) ==
         std::vector<int>{0, 1});
 }

@@ -1,4 +1,5 @@
-// Tests the link use of a device group, with a simulated device whose copies take a known time.
+// Tests how a device group uses the links for copies, with a simulated device whose copies take a
+// known time.
 #include "shale/comm/groups/group_staged.h"
 
 #include <algorithm>
@@ -28,7 +29,7 @@ class TimedDevice final : public DeviceBackend {
  public:
   explicit TimedDevice(Clock& clock, MemoryProvider& memory) : clock_(clock), memory_(memory) {}
 
-  // Declares this buffer to be device memory: a copy from it is one to the host.
+  // Treats this buffer as device memory, so a copy from it counts as a copy to the host.
   void own(const View& buffer) { own_ = buffer; }
 
   Device device() const override { return {.type = DeviceType::kEmu, .arch = 86}; }
@@ -71,7 +72,7 @@ class TimedDevice final : public DeviceBackend {
   TimedStream default_;
 };
 
-// One of two ranks; the other one, simulated, contributes the same values after a delay.
+// One rank of two. The other rank is simulated: it contributes the same values after a delay.
 class TimedHost final : public HostGroup {
  public:
   TimedHost(std::shared_ptr<WorldContext> context, const GroupOptions& options, Clock& clock,
@@ -97,19 +98,19 @@ class TimedHost final : public HostGroup {
  private:
   std::shared_ptr<WorldContext> context_;
   Clock& clock_;
-  double share_;  // reduction time as a share of the copy time
+  double share_;  // duration of a reduction / duration of a copy
 };
 
 }  // namespace
 
 TEST_CASE("staging keeps both directions of the link busy", "[staged]") {
-  // Relative to copies, reductions take no time, half as long, nearly as long, or longer.
+  // `share` is the duration of a reduction, divided by that of a copy.
   for (const double share : {0.0, 0.5, 0.9, 1.5}) {
     CAPTURE(share);
     const auto context = std::make_shared<WorldContext>();
     Clock clock;
     TimedDevice device(clock, context->memory);
-    const GroupOptions options{.staging_bytes = 1 << 10};  // makes chunks of 8 KiB
+    const GroupOptions options{.staging_bytes = 1 << 10};  // gives chunks of 8 KiB
     StagedGroup group(context, std::make_unique<TimedHost>(context, options, clock, share), device);
     constexpr int64_t kChunks = 64, kCount = kChunks * (8 << 10) / 4;
     std::vector<float> values(kCount, 3);

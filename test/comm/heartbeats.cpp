@@ -10,7 +10,7 @@ TEST_CASE("waits take longer until the start is over") {
   signs.set_starting(60);
   CHECK(signs.limit(4) == 60);
   CHECK(signs.limit(100) == 100);
-  CHECK(signs.limit(0) == 0);  // a group without a limit stays without one
+  CHECK(signs.limit(0) == 0);  // 0 is "no limit", also during the start
   signs.set_starting(0);
   CHECK(signs.limit(4) == 0);
   signs.set_started();

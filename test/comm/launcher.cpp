@@ -37,7 +37,7 @@ bool accepts(const Variables& variables, int mpi_ranks) {
 }  // namespace
 
 TEST_CASE("ranks are started by the MPI library that the build uses", "[comm]") {
-  // As MPI_Get_library_version() begins in Open MPI 4.1 and in MPICH 4.0.
+  // MPI_Get_library_version() begins with these words in Open MPI 4.1 and MPICH 4.0.
   CHECK(rank_starter("Open MPI v4.1.4").program == "mpirun");
   CHECK(rank_starter("MPICH Version:\t4.0.2").program == "mpiexec.hydra");
   CHECK(test::contains(test::message_of<UnavailableError>([] { rank_starter("LAM/MPI 7.1"); }),

@@ -33,7 +33,7 @@ TEST_CASE("the groups of a mesh join the ranks along one axis", "[mesh]") {
     CHECK(&everyone == group.get());
     CHECK(everyone.rank() == me);
     CHECK(mesh.flatten({}).size() == 1);
-    // The group of all axes is the group of all ranks, and is not made again.
+    // flatten() of all axes returns the group of all ranks that the mesh was made from.
     CHECK(&mesh.flatten({"tp", "dp"}) == &everyone);
     CHECK(&mesh.flatten({"tp"}) == &mesh.group("tp"));
     CHECK_THROWS_AS(mesh.group("pp"), ConfigError);

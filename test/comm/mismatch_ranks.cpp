@@ -1,5 +1,5 @@
-// Tests every way in which one rank's collective may differ from that of the other ranks: all ranks
-// must report it immediately.
+// Tests every way in which a rank's collective may differ from the collectives of other ranks. All
+// ranks must report it immediately.
 #include <chrono>
 
 #include "shale/test/support/ranks/harness.h"

@@ -1,5 +1,5 @@
-// Tests collectives in host memory that add inside NUMA nodes first: bits are those of one tree,
-// and traffic between nodes is low.
+// Tests collectives in host memory that add inside NUMA nodes first. Results have the bits of a sum
+// over one tree, and traffic between nodes is low.
 
 #include "shale/test/support/ranks/harness.h"
 
@@ -53,7 +53,8 @@ TEMPLATE_TEST_CASE("sums over NUMA nodes have the bits of one tree", "[many_rank
 
 TEMPLATE_TEST_CASE("a chunk crosses between NUMA nodes once", "[many_ranks][numa]", float, bf16) {
   using T = TestType;
-  constexpr int64_t kSum = 4, kResult = sizeof(T);  // bytes per element; sums are sent as f32
+  // Bytes per element of a partial sum (f32) and of a result.
+  constexpr int64_t kSum = 4, kResult = sizeof(T);
   const int ranks = world().size();
   const int64_t nodes = ranks / 2, slice = 50001, count = slice * ranks;
   if (ranks < 4 || ranks % 2 != 0) return;  // nodes of two ranks are impossible
@@ -64,7 +65,8 @@ TEMPLATE_TEST_CASE("a chunk crosses between NUMA nodes once", "[many_ranks][numa
   const View all = make_view(whole.data(), {count}), own = make_view(part.data(), {slice});
   const comm::CollectiveOptions options{.traffic = comm::Traffic::kGradients};
 
-  // Each node sends partial sums to the node of the reducing rank, and results to all other nodes.
+  // Each node sends its partial sums to the node that reduces them, which sends the results to all
+  // other nodes.
   group->all_reduce_sum(all, options);
   CHECK(crossed(*group) == static_cast<double>((nodes - 1) * count * (kSum + kResult)));
   group->reset_traffic();

@@ -1,4 +1,5 @@
-// Tests links between two ranks: values, order, capacity, and errors when the ends disagree.
+// Tests links between two ranks: values, order, capacity, and errors when sender and receiver
+// disagree.
 #include <chrono>
 
 #include "shale/comm/link/pipe_link.h"
@@ -46,7 +47,8 @@ void fill(const Buffer& buffer, const PipeLink& link, int micro_batch, int64_t c
   }
 }
 
-// Sends messages of several lengths over all links of this rank, all sends before the receives.
+// Sends messages of several lengths over all links of this rank. All sends start before the first
+// receive.
 void pass_all(const Setup& setup, const Links& links, int slots) {
   const int64_t counts[] = {kCount, 0, 1, 77};
   for (int first = 0; first < 8; first += slots) {
@@ -80,7 +82,7 @@ void pass_all(const Setup& setup, const Links& links, int slots) {
   }
 }
 
-// Returns the error message of a failing send or receive in host memory.
+// Sends or receives in host memory, which must fail, and returns the error message.
 std::string failure_of(PipeLink& link, float* values, int64_t count, const MessageId& id) {
   const View view = make_view(values, {count});
   return message_of<CommError>(
@@ -147,11 +149,12 @@ TEST_CASE("a sender is ahead by the slots and no further", "[link]") {
         for (int k = 0; k < slots; ++k) {
           CHECK(works[static_cast<size_t>(k)].done());
           works[static_cast<size_t>(k)].wait();
-          values[static_cast<size_t>(k)].assign(kCount, -1.f);  // may be overwritten after wait()
+          // The buffer may be overwritten after wait().
+          values[static_cast<size_t>(k)].assign(kCount, -1.f);
         }
         CHECK_FALSE(works.back().done());
       }
-      group->barrier();  // so far, the receiver has not called anything
+      group->barrier();  // Until here the receiver has called nothing.
       if (group->rank() == 0) works.back().wait();
       if (group->rank() == 1) {
         for (int k = 0; k <= slots; ++k) {
@@ -177,7 +180,7 @@ TEST_CASE("links do not order each other, and receives may come first", "[link]"
     const Links links = group->make_links(specs);
     float values[] = {10, 11};
     if (group->rank() == 0) {
-      group->barrier();  // all receives have been started
+      group->barrier();  // By now all receives have been started.
       for (const size_t k : {1, 0}) {
         links[k]->send(make_view(values + k, {1}), id_of(*links[k], 0)).wait();
       }
@@ -209,7 +212,8 @@ TEST_CASE("a message that is not the expected one is named with both ends, on bo
       std::string message;
       if (group->rank() == 0) {
         links[0]->send(make_view(floats, {64}), id_of(*links[0], 7)).wait();
-        // The first send succeeds, whatever the receiver expects, because the link has a free slot.
+        // The link has a free slot, so the first send succeeds even if the receiver expects another
+        // message.
         message = failure_of(*links[0], floats, 64, id_of(*links[0], 8));
       } else if (group->rank() == 1) {
         MessageId id = id_of(*links[0], change == 0 ? 8 : 7);

@@ -1,4 +1,4 @@
-// Tests what only device groups have: streams.
+// Tests streams, which only groups in device memory have.
 #include "shale/comm/link/device_resources.h"
 #include "shale/test/support/ranks/devices.h"
 #include "shale/test/support/ranks/harness.h"
@@ -6,7 +6,7 @@
 namespace shale::test {
 namespace {
 
-// Returns true if a sum over ranks sees values copied to the device just before it.
+// Returns true if a sum over ranks sees values that were copied to the device just before it.
 bool sum_is_right(DeviceBackend& device) {
   const comm::DeviceStream stream(device);
   const comm::GroupOptions options{.timeout_s = 60, .staging_bytes = 1 << 10};
@@ -25,7 +25,7 @@ bool sum_is_right(DeviceBackend& device) {
 }  // namespace
 
 TEST_CASE("a device that ignores waits between streams gives wrong sums", "[staged]") {
-  // All ranks reorder streams by the same policy, but each rank in a different sequence.
+  // All ranks reorder their streams by the same policy, each with another seed.
   int wrong = 0;
   for (const emulator::Options& order : {emulator::Options{.order = emulator::Order::kLifo},
                                          {.order = emulator::Order::kRandom, .seed = 7}}) {
@@ -82,7 +82,7 @@ TEST_CASE("collectives of a device follow each other and the caller's stream", "
     std::fill_n(other.as<int32_t>(), count, group.rank());
     chain.give();
     other.give();
-    // Each sum needs the previous sum; the host waits only at the end.
+    // Each sum reads the result of the previous one. The host waits only at the end.
     std::vector<comm::Work> works;
     for (int k = 0; k < 4; ++k) {
       works.push_back(group.all_reduce_sum(chain.view<int32_t>(count),
@@ -93,7 +93,7 @@ TEST_CASE("collectives of a device follow each other and the caller's stream", "
     group.barrier("takes its turn");
     for (const comm::Work& work : works) work.wait();
     for (const comm::Work& work : works) CHECK(work.done());
-    // Work that is queued after wait() sees the results.
+    // Work that is queued after wait() reads the results.
     setup.device->copy(copy.view<int32_t>(count).data, chain.view<int32_t>(count).data, count * 4,
                        setup.stream);
     copy.take();
@@ -149,7 +149,8 @@ TEST_CASE("groups of a device split, talk and count like others", "[staged]") {
     const auto texts = reversed->all_gather_bytes(std::to_string(group.rank()));
     for (int r = 0; r < n; ++r) CHECK(texts[size_t(r)] == std::to_string(n - 1 - r));
 
-    // Chunks and control data that the host group moves do not count as calls.
+    // A device group sends its data and checks through a host group, in chunks. Only the device
+    // group's own calls count.
     const auto same = group.split(0, group.rank(), "same");
     const int64_t count = 60'000;
     const Buffer large(setup, count * 4);

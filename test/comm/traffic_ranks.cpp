@@ -60,7 +60,8 @@ TEST_CASE("time in which several collectives are in flight counts once, here and
   parent->begin_flight();
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
   meter.end_flight();
-  CHECK(meter.in_flight_seconds() >= 0.02);  // a collective in flight counts up to now
+  // The time includes a collective that is still in flight.
+  CHECK(meter.in_flight_seconds() >= 0.02);
   meter.end_flight();
   const double flown = meter.in_flight_seconds();
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
@@ -107,7 +108,7 @@ TEST_CASE("data parallelism sends 2 psi (N-1)/N gradients a step, however it acc
   config.context = 8;
   const auto model = models::make_language_model(config);
   comm::DataParallel parallel(*model, model->blocks(), context, *group, {.seed = 3});
-  double psi = 0;  // number of elements, with padding of flat buffers
+  double psi = 0;  // number of elements in flat buffers, including padding
   for (const OptimShard& shard : parallel.shards()) psi += double(shard.grad.numel());
 
   const std::vector<int32_t> ids(8, 1);

@@ -158,7 +158,8 @@ TEST_CASE("communicators that a World cannot be a guest of are errors with a sen
 
   const int last = world().size() - 1;
   if (last == 0) return;
-  const bool is_in = world().rank() < last;  // as the ranks of a simulation without its server
+  // Like the ranks of a simulation, without the rank that serves it.
+  const bool is_in = world().rank() < last;
   MPI_Comm most = MPI_COMM_NULL;
   MPI_Comm_split(MPI_COMM_WORLD, is_in ? 0 : MPI_UNDEFINED, 0, &most);
   if (is_in) {
@@ -171,7 +172,8 @@ TEST_CASE("communicators that a World cannot be a guest of are errors with a sen
     refused(most, "this process is not in it; expected an intracommunicator, on its members only");
   }
 
-  const Part part(world().rank() % 2);  // rank 0 of the part is the highest World rank
+  // The part has reverse order: its rank 0 is its highest World rank.
+  const Part part(world().rank() % 2);
   const int leader_of_others = world().rank() % 2 == last % 2 ? last - 1 : last;
   MPI_Comm between = MPI_COMM_NULL;
   MPI_Intercomm_create(part.comm, 0, MPI_COMM_WORLD, leader_of_others, 7, &between);

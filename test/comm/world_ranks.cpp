@@ -27,7 +27,8 @@ TEST_CASE("comm::run has told the log its rank") {
 
 TEST_CASE("memory that is freed and made again is reached again") {
   const auto group = world().group({.timeout_s = 60});
-  // Larger and larger segments use the same slot: a stale mapping would show wrong memory.
+  // The segments grow, but all use the same slot. If a rank kept the mapping of a freed segment, it
+  // would read wrong memory.
   for (int64_t count = 20'000; count < 400'000; count *= 2) {
     const Buffer buffer(*group, Place::kGroup, count * 4);
     for (int64_t i = 0; i < count; ++i) buffer.as<int32_t>()[i] = static_cast<int32_t>(i + count);
@@ -48,7 +49,7 @@ TEST_CASE("freed memory is given back") {
   }
   group->barrier();
   CHECK(memory.allocated_bytes() == before);
-  // Mappings of peers' freed segments are replaced and do not accumulate.
+  // A new mapping of a peer's segment replaces the old one, so mappings do not accumulate.
   CHECK(memory.mapped_segments() <= 8 * world().size());
 }
 

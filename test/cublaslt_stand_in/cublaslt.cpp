@@ -1,9 +1,9 @@
-// A libcublasLt for machines without GPUs. It refuses what the library's header and manual forbid,
-// says why, and computes GEMMs in f64 in host memory. The manual's rules for fp8
+// A libcublasLt for machines without GPUs. It computes GEMMs in f64 in host memory. It refuses what
+// the library's header and manual forbid, and says why. The manual's rules for fp8
 // (cublasLtMatmul()): sums and scales in f32, the first operand transposed and the second not,
 // pointers and lines of matrices at multiples of 16 bytes, at most one operand in E5M2, and a bias
-// in bf16. Error texts of version 13.1 add that m and k have a divisor, and that scales of blocks
-// need a pointer when an algorithm is requested.
+// in bf16. Error texts of version 13.1 imply two more rules: m and k must be multiples of some
+// number, and block scales need a pointer before an algorithm is requested.
 #include <array>
 #include <bit>
 #include <cstring>
@@ -140,7 +140,7 @@ void check_fp8(const Desc& desc, const LtGemm& gemm, const Matrices& in) {
   }
 }
 
-// Checks a GEMM and returns its parts.
+// Checks a GEMM against the rules and returns its operands.
 LtGemm checked(const Desc& desc, const Matrices& in) {
   LtGemm gemm = {.a = in.a.type, .b = in.b.type, .d = in.d.type};
   gemm.a_operation = desc.get(CUBLASLT_MATMUL_DESC_TRANSA, CUBLAS_OP_N);
@@ -171,7 +171,8 @@ LtGemm checked(const Desc& desc, const Matrices& in) {
   return gemm;
 }
 
-// Identifies the problem for which an algorithm was chosen.
+// Returns an algorithm that contains a hash of the problem. A later call checks with it that the
+// algorithm fits.
 cublasLtMatmulAlgo_t algorithm_for(const LtGemm& gemm, const Matrices& in) {
   const std::array<int64_t, 16> parts = {
       gemm.a_operation, gemm.b_operation, gemm.epilogue, gemm.sms, gemm.a_scale_mode,

@@ -39,7 +39,7 @@ LtState& state() {
   void* const handle = dlopen(std::getenv("SHALE_CUBLASLT"), RTLD_NOW | RTLD_LOCAL);
   REQUIRE(handle != nullptr);
   auto* const get = reinterpret_cast<LtState* (*)()>(dlsym(handle, "shale_test_cublaslt_state"));
-  REQUIRE(get != nullptr);  // otherwise SHALE_CUBLASLT names a real cuBLASLt
+  REQUIRE(get != nullptr);  // without this function, SHALE_CUBLASLT names a real cuBLASLt
   return *get();
 }
 
@@ -54,7 +54,7 @@ Exec gpu(int arch = 89) {
   return exec;
 }
 
-// A matrix of small integers, which fp8 has exactly, as an operand.
+// A GEMM operand with small integers, which fp8 represents exactly.
 class Operand {
  public:
   Operand(int64_t lines, int64_t length, uint64_t seed, Fp8Format format = Fp8Format::kE4M3,
@@ -116,7 +116,7 @@ TEST_CASE("fp8 GEMMs by cuBLASLt have the CPU's results on 8.9, 10.0 and 12.0", 
   const Exec exec = gpu(arch);
   const int before = state().gemms;
   for (const Fp8Format format : {Fp8Format::kE4M3, Fp8Format::kE5M2}) {
-    // Rows of a and lengths of lines need not be multiples of 16.
+    // The number of a's rows and the length of lines need not be multiples of 16.
     for (const Size& size : {Size{1, 16, 16}, {150, 160, 144}, {7, 48, 150}, {16, 32, 2}}) {
       check_product<bf16>(exec, size, format, /*added=*/false, /*accumulate=*/false);
       check_product<bf16>(exec, size, format, /*added=*/true, /*accumulate=*/false);
@@ -133,7 +133,7 @@ TEST_CASE("cuBLASLt is asked for one scale per tensor, and sums in f32", "[cubla
   const Fp8GemmArgs args = {.a = a(), .b = b(), .c = c.view({24, 32})};
   lt::fp8_gemm(gpu(), args);
   const LtGemm& last = state().last;
-  // The library computes the transpose of c, so its first operand is b.
+  // The library is asked for the transpose of c, so its first operand is b.
   CHECK(last.a_operation == CUBLAS_OP_T);
   CHECK(last.b_operation == CUBLAS_OP_N);
   CHECK(last.a == CUDA_R_8F_E4M3);
@@ -169,7 +169,7 @@ TEST_CASE("cuBLASLt leaves the SMs free that collectives in flight use", "[cubla
     REQUIRE(lt::matmul(exec, kernels::gemm_problem(plain)));
     return std::pair{of_fp8, state().last.sms};
   };
-  CHECK(sms_of_both() == std::pair{0, 0});  // none is in flight
+  CHECK(sms_of_both() == std::pair{0, 0});  // no collective is in flight, so no SMs are reserved
   const ReservedSms::Hold now(held, 16);
   CHECK(sms_of_both() == std::pair{92, 92});
 }
@@ -195,7 +195,8 @@ TEST_CASE("fp8 GEMMs that cuBLASLt cannot compute are refused before they run", 
       refusal(gpu(), {.a = a(), .b = b(), .c = out, .residual = c.view({16, 16}, {16, 1}, 1)}),
       "residual is"));
   state().has_algorithms = false;
-  const DeviceArray<float> wide(cpu(), 256);  // no earlier GEMM had its dtype
+  // The result is f32, as in no earlier GEMM, so no algorithm is cached.
+  const DeviceArray<float> wide(cpu(), 256);
   CHECK(contains(refusal(gpu(), {.a = a(), .b = b(), .c = wide.view({16, 16})}),
                  "cuBLASLt 13.1.0 has no kernel for uint8[16,32] times uint8[16,32]"));
   CHECK_FALSE(lt::has_algorithm(gpu(), {.a = a(), .b = b(), .c = wide.view({16, 16})}));
@@ -223,7 +224,7 @@ namespace {
 
 bool by_library = false;
 
-// The slot on the CPU, where the library may compute as on a GPU.
+// Replaces the CPU's kernel. If by_library is true, cuBLASLt computes as it would on a GPU.
 void on_cpu_or_library(const Exec& exec, const Fp8GemmArgs& args) {
   if (!by_library) return kernels::cpu::run(exec, args);
   Exec on = exec;
@@ -237,7 +238,7 @@ struct Results {
   bool operator==(const Results&) const = default;
 };
 
-// y, and the gradients of two micro-batches of `rows` rows.
+// Returns y, and the gradients of two micro-batches of `rows` rows each.
 Results linear_layer(int64_t rows) {
   constexpr int64_t kIn = 144, kOut = 160;
   Context context({.device = {}});
@@ -259,7 +260,7 @@ Results linear_layer(int64_t rows) {
 
 TEST_CASE("a linear layer and its gradients are cuBLASLt's, for any number of tokens",
           "[cublaslt]") {
-  devices();  // fills the slots
+  devices();  // the first call registers all kernels, before one is replaced
   kernels::fp8_gemm.set(DeviceType::kCpu, on_cpu_or_library);
   for (const int64_t rows : {1, 16, 150}) {
     CAPTURE(rows);
@@ -273,8 +274,8 @@ TEST_CASE("a linear layer and its gradients are cuBLASLt's, for any number of to
   }
 }
 
-// Sequences of 10 tokens: the GEMMs of weights' gradients add up 10 products. Gradients are in the
-// flat buffers of a run.
+// Sequences have 10 tokens, so the GEMMs for weight gradients add 10 products. Gradients are in
+// flat buffers, as in a real run.
 TEST_CASE("a GPT-2 trains with cuBLASLt's fp8 GEMMs as with those of the CPU", "[cublaslt]") {
   devices();
   kernels::fp8_gemm.set(DeviceType::kCpu, on_cpu_or_library);
@@ -292,7 +293,8 @@ TEST_CASE("a GPT-2 trains with cuBLASLt's fp8 GEMMs as with those of the CPU", "
     for (size_t i = 0; i < want.losses.size(); ++i) {
       CHECK(found.losses[i] == Approx(want.losses[i]).epsilon(2e-3));
     }
-    // Three GEMMs of four linear layers of three blocks, for each of 12 sequences.
+    // Three steps of 12 sequences. For each sequence, four linear layers in each of three blocks
+    // run three GEMMs: forward and two gradients.
     CHECK(state().gemms == before + 3 * 12 * 3 * 4 * 3);
   }
 }
@@ -351,7 +353,7 @@ TEST_CASE("the stand-in for cuBLASLt refuses what the manual forbids", "[cublasl
   refused(sound, "sums and scales are f32");
 }
 
-// With SHALE_CUBLASLT=off.
+// Runs with SHALE_CUBLASLT=off.
 TEST_CASE("fp8 without cuBLASLt says why, also before there is work", "[cublaslt_off]") {
   Exec exec = cpu();
   exec.device = {.type = DeviceType::kCuda, .arch = 89};

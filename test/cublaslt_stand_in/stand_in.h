@@ -7,7 +7,7 @@
 
 namespace shale::test {
 
-// A GEMM d = op(a) op(b) + ... as the library is asked for it.
+// A GEMM d = op(a) op(b) + ... as the caller describes it to the library.
 struct LtGemm {
   cublasOperation_t a_operation = CUBLAS_OP_N, b_operation = CUBLAS_OP_N;
   cudaDataType_t a = CUDA_R_32F, b = CUDA_R_32F, d = CUDA_R_32F;
@@ -25,7 +25,7 @@ struct LtState {
   bool has_algorithms = true;
   int heuristics = 0, gemms = 0;  // numbers of calls that succeeded
   LtGemm last = {};               // the last GEMM that ran
-  std::string said = {};          // why the last call was refused
+  std::string said = {};          // why the last call was refused, in words
 };
 
 }  // namespace shale::test

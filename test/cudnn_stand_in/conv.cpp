@@ -23,7 +23,7 @@ Function* from_stand_in(const char* name) {
   void* const handle = dlopen(std::getenv("SHALE_CUDNN"), RTLD_NOW | RTLD_LOCAL);
   REQUIRE(handle != nullptr);
   auto* const function = reinterpret_cast<Function*>(dlsym(handle, name));
-  REQUIRE(function != nullptr);  // otherwise SHALE_CUDNN names a real cuDNN
+  REQUIRE(function != nullptr);  // without this function, SHALE_CUDNN names a real cuDNN
   return function;
 }
 test::CudnnCounts& stand_in_counts() {
@@ -116,7 +116,8 @@ TEMPLATE_TEST_CASE("graphs of cuDNN compute what our kernels do", "[cudnn]", flo
 }
 
 TEST_CASE("a graph of cuDNN adds a bias, cuts at 0 and gathers statistics", "[cudnn]") {
-  // A graph for one image of 2 x 1 pixels, from one channel to two, with weights 2 and -1.
+  // A graph for an image of 2 x 1 pixels, with one input channel and two output channels of weights
+  // 2 and -1.
   const ConvGraph graph = {.dtype = DType::kF32,
                            .images = 1,
                            .rows = 2,
@@ -166,7 +167,7 @@ TEST_CASE("the stand-in for cuDNN refuses what its documentation forbids", "[cud
     return lib.set_attribute(of, name, AttributeType::kInt64, std::ssize(values), values.data());
   };
   const Descriptor tensor = make(DescriptorType::kTensor);
-  // An attribute of another descriptor type.
+  // This attribute belongs to another descriptor type.
   CHECK(set(tensor, Attribute::kForwardX, {1}) == kBadParam);
   const float wrong = 1;
   CHECK(lib.set_attribute(tensor, Attribute::kTensorUniqueId, AttributeType::kFloat, 1, &wrong) ==
@@ -191,7 +192,7 @@ TEST_CASE("the stand-in for cuDNN refuses what its documentation forbids", "[cud
   CHECK(lib.finalize(tensor) == kSuccess);
   CHECK(set(tensor, Attribute::kTensorUniqueId, {2}) == kNotInitialized);
 
-  // The size of y does not match the windows.
+  // y has 4 x 4 pixels, which does not match the number of windows.
   CHECK_THROWS_AS(conv_plan(0, {.images = 1,
                                 .rows = 4,
                                 .cols = 4,

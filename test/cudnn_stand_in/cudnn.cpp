@@ -1,6 +1,6 @@
 // A libcudnn.so.9 for machines without GPUs. It checks descriptors against the documented rules of
-// cuDNN graphs and reports what it refused, and computes convolutions in f64 in host memory, which
-// emulated devices use.
+// cuDNN graphs, and reports each rule that is violated. It computes convolutions in f64 in host
+// memory, for emulated devices.
 #include <algorithm>
 
 #include "execution.h"

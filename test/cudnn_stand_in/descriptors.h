@@ -18,7 +18,7 @@ using A = Attribute;
 using T = AttributeType;
 using D = DescriptorType;
 
-// A violated rule, with the status that the library returns.
+// Thrown for a violated rule, with the status that the library returns.
 struct Refused : std::runtime_error {
   Refused(Status code, const std::string& what) : std::runtime_error(what), status(code) {}
   Status status;
@@ -56,7 +56,8 @@ struct Operation {
   std::vector<Tensor> writes;
 };
 
-// A descriptor copies the tensors and operations that it uses, so these may be destroyed earlier.
+// A descriptor. It copies the tensors and operations that it uses, so that these may be destroyed
+// earlier.
 struct Object {
   D type{};
   bool finalized = false;
@@ -87,8 +88,8 @@ const Object& part(const Object& of, A name, size_t index = 0);
 Tensor tensor_of(const Object& of, A name);
 
 bool is_convolution(D type);
-// Returns an attribute of a convolution operation by number: alpha, beta, the convolution, W, X, Y
-// or their counterparts.
+// Returns an attribute of a convolution operation by its number. The order is: alpha, beta, the
+// convolution, W, X, Y (or their counterparts in a gradient).
 A attribute(const Object& conv, int number);
 std::vector<Operation> operations_of(const Object& graph);
 

@@ -6,10 +6,10 @@
 
 namespace shale::test {
 
-// Workspace of every plan, which overwrites all of it.
+// Workspace size of every plan. An execution overwrites all of it.
 inline constexpr int64_t kWorkspaceBytes = 96;
 
-// Inputs of an execution, copied from its descriptors, which may be gone when it runs.
+// Inputs of an execution. They are copies, because the descriptors may be destroyed before it runs.
 struct Execution {
   std::vector<std::shared_ptr<Object>> kept;
   std::vector<Operation> operations;
@@ -18,11 +18,11 @@ struct Execution {
   int engine = 0;
 };
 
-// Returns the execution of a plan. Throws Refused for a variant pack that does not fit the plan.
+// Prepares the execution of a plan. Throws Refused if the variant pack does not fit the plan.
 Execution execution_of(const Object& plan, const Object& pack);
 
 using Written = std::function<void(const void* data, size_t bytes)>;
-// Computes in f64, from memory to memory, and calls `tell` for the memory that it writes.
+// Computes in f64. Calls `tell` for the memory that it writes.
 void execute(Execution& run, const Written& tell);
 
 }  // namespace shale::test

@@ -1,5 +1,6 @@
-// A libcupti.so whose GPU ran kernels for 10 ms before each flush, among them three of NCCL, two of
-// which overlap: together they take 5 ms. Types and signatures are those of NVIDIA's cupti.h.
+// A libcupti.so for tests. Each flush reports 10 ms of GPU work. Three of the kernels are NCCL's,
+// of which two overlap; together the three cover 5 ms. Types and signatures are those of NVIDIA's
+// cupti.h.
 #include <cupti.h>
 
 #include <cstdlib>
@@ -50,7 +51,7 @@ CUptiResult cuptiActivityFlushAll(uint32_t) {
   size_t bytes = 0, most = 0, filled = 0;
   request(&buffer, &bytes, &most);
   if (bytes < 4096 || reinterpret_cast<uintptr_t>(buffer) % 8 != 0) std::abort();
-  // In order of their ends on each stream, not of their starts.
+  // CUPTI orders the records of a stream by the kernels' ends, not by their starts.
   add(buffer, filled, "gemm90_kernel", now, now + 9 * kMs);
   add(buffer, filled, "ncclDevKernel_AllReduce_Sum_bf16_RING_LL", now + 2 * kMs, now + 6 * kMs);
   add(buffer, filled, "ncclDevKernel_SendRecv", now + kMs + kMs / 2, now + 4 * kMs);

@@ -1,8 +1,8 @@
 # cmake -DSOURCE=<examples> -DPREFIX=<where Shale is installed> -DSCRATCH=<folder>
 # -DGENERATOR=<name>
 #       -DCOMPILER=<c++> [-DFLAGS=<compiler flags>] -P build.cmake
-# Builds the examples against the installed package, with warnings of its headers as errors too:
-# they are not taken for a system's.
+# Builds the examples against the installed package. Warnings are errors, even in the package's
+# headers, which are not included as system headers.
 
 include(${CMAKE_CURRENT_LIST_DIR}/../run.cmake)
 

@@ -1,9 +1,9 @@
 // bad_link DEVICE DEVICE LOSS DELAY_MS
 //
 // Emulates a link that loses and delays packets, for kernels without such an emulation. Creates two
-// TUN devices, prints "ready", and forwards IP packets between them until it is killed. A packet is
-// lost with probability LOSS, in either direction, and otherwise arrives DELAY_MS later. The
-// devices may be moved to other network namespaces after that. Needs root.
+// TUN devices, prints "ready", and forwards IP packets between them until it is killed. In either
+// direction, a packet is lost with probability LOSS, and otherwise arrives DELAY_MS later. After
+// "ready", the devices may be moved to other network namespaces. Needs root.
 #include <fcntl.h>
 #include <linux/if.h>
 #include <linux/if_tun.h>
@@ -83,7 +83,7 @@ class Way {
   std::bernoulli_distribution lost_;
   std::chrono::milliseconds delay_;
   std::mt19937 random_;
-  std::deque<Packet> packets_;  // all have equal delays: the front is due first
+  std::deque<Packet> packets_;  // all packets have the same delay, so the front one is due first
 };
 
 volatile std::sig_atomic_t stopped = 0;

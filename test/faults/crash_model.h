@@ -11,18 +11,18 @@
 namespace shale::test {
 
 // Possible fates of unsynced changes in a power failure. Only an fsync of a file makes its data
-// durable, and only an fsync of a folder makes its names durable: file systems promise no more,
-// although most do more.
+// durable, and only an fsync of a folder makes the names in it durable. Most file systems keep
+// more, but none promises it.
 enum class Unsynced {
   kLost,
-  kKept,       // all changes survive, as if a process was killed
-  kNamesKept,  // names survive, data does not: files end where they were synced
+  kKept,       // all changes survive, as when only the process is killed
+  kNamesKept,  // names survive, data does not: a file has the length that it had at its last sync
   kZeroed,     // names and sizes survive, data reads as zeros
   kAny,        // a random subset of changes survives (by a seed), some only in part
 };
 
-// Model of a folder on a disk that tracks what was synced. It is fed with the calls that a program
-// made, and can create the folder as it may be found after a crash.
+// Model of a folder on a disk that tracks what was synced. It gets the disk calls that a program
+// made, and can create the folder in a state in which a crash may leave it.
 class CrashModel {
  public:
   // `root`: an existing empty folder, in which all paths of the calls lie.
@@ -31,7 +31,7 @@ class CrashModel {
   // Applies a call. Throws std::runtime_error for a call that contradicts earlier ones.
   void apply(const DiskCall& call);
 
-  // Creates `folder`, which must not exist, as it may be found after a crash.
+  // Creates `folder` in a state in which a crash may leave it. The folder must not exist.
   void lay_out(const std::string& folder, Unsynced unsynced, uint64_t seed = 0) const;
 
  private:

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Counts the data files that each rank opens. One rank of a host looks at all of them; the others
-# open only those that they read from. Losses are those of one rank, to the bit.
+# Counts the data files that each rank opens. On each host, one rank looks at all files, and every
+# other rank opens only those that it reads from. Losses have the bits of one rank.
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 shown=("$work/stdout" "$work/stderr")
 [[ -n ${FAULT_LIBRARY:-} ]] || { echo "skipped: no library that sees the disk calls"; exit 4; }
@@ -39,12 +39,13 @@ for data in latents shards text; do
   same "two-$data" "alone-$data"
   first=$(opens 0) second=$(opens 1)
   [[ $first -ge $files ]] || fail "$data: rank 0 opened $first files, expected all $files"
-  # Its six samples are in at most twelve files; some batches are made in advance.
+  # Rank 1's six samples are in at most twelve files. Some batches are made ahead.
   [[ $second -gt 0 && $second -lt $((files / 4)) ]] || fail "$data: rank 1 opened $second files"
   counts+=" $data $first and $second"
 done
 
-# An error of the rank that looks is the error of all: one line, and its code.
+# If the rank that looks at all files finds an error, all ranks end with it: one line, and its exit
+# code.
 printf x >>"$work/shards/train_7.bin"
 run_training 2 broken --data "$work/shards"
 [[ $code -eq 65 ]] || fail "broken: exit code $code, expected 65"

@@ -21,7 +21,7 @@ enum class DiskOp : uint8_t {
   kRemove,  // removal of a file or an empty folder
 };
 
-// True if the operation needs disk space, for data or a name.
+// Returns true if the operation needs disk space, for data or for a name.
 constexpr bool takes_room(DiskOp op) {
   return op == DiskOp::kCreate || op == DiskOp::kWrite || op == DiskOp::kReserve ||
          op == DiskOp::kMakeFolder;
@@ -36,8 +36,8 @@ struct DiskCall {
   std::string data;
 };
 
-// Encode one log record, and decode a log. Processes that append to a log may be killed at any
-// time, but never in the middle of a record, as a record is a single write.
+// Encode one log record, and decode a log. A process that appends to a log may be killed at any
+// time, but the last record is complete, because a record is a single write.
 std::string encode(const DiskCall& call);
 std::vector<DiskCall> decode_disk_log(const std::string& log);
 

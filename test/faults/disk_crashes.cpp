@@ -1,6 +1,6 @@
-// Simulates a crash after each disk operation of saving, leaving the disk in several of the states
-// possible then. In each state, all committed checkpoints must be intact, and a run must be able to
-// resume.
+// Simulates a crash after each disk operation of saving. Each crash leaves the disk in one of
+// several possible states. In each state, all committed checkpoints must be intact, and a run must
+// be able to resume.
 
 #include <string>
 #include <vector>
@@ -14,7 +14,8 @@
 namespace shale::test {
 namespace {
 
-constexpr int64_t kSteps = 4;  // the saver keeps two: the last steps delete older ones
+// The saver keeps two checkpoints, so the last steps delete older ones.
+constexpr int64_t kSteps = 4;
 
 struct Recorded {
   TempDir dir;
@@ -28,7 +29,7 @@ struct Recorded {
   }
 };
 
-// Checks one disk state, then saves on it, as the next run would. Returns the problem, or "".
+// Checks one state of the disk, then saves to it as the next run would. Returns the problem, or "".
 std::string problem_of(const CrashModel& model, Unsynced unsynced, uint64_t seed, int64_t saved) {
   const TempDir scratch;
   const std::string root = scratch.file("disk");

@@ -1,6 +1,6 @@
-// Makes each system call of saving fail in turn, in each possible way. The program must end with
-// exit code 74 and one line that names path and reason, lose no committed checkpoint, and the next
-// run must succeed.
+// Makes each system call of saving fail, one per run, in each possible way. The program must end
+// with exit code 74 and one line that names path and reason, and must lose no committed checkpoint.
+// The next run must succeed.
 
 #include <algorithm>
 #include <cerrno>
@@ -14,8 +14,8 @@
 namespace shale::test {
 namespace {
 
-// Number of calls in a run without faults that the fault can affect. It is the same in each run, as
-// it does not depend on time.
+// Returns the number of calls that the fault can affect, in a run without faults. All runs have the
+// same number, because it does not depend on time.
 int64_t calls_of_a_run(const std::string& kind) {
   const TempDir dir;
   const SaverOutcome outcome = run_saver({.folder = dir.path(), .count = 3});

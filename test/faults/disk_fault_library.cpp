@@ -1,21 +1,20 @@
-// LD_PRELOAD library that wraps the C library's disk functions and makes chosen calls fail. Calls
-// on paths in one folder are numbered from 1, over all threads. Environment variables choose:
+// LD_PRELOAD library that wraps the C library's disk functions and makes chosen calls fail. It
+// numbers all calls on paths in one folder from 1, over all threads. Environment variables:
 //
-//   SHALE_FAULT_UNDER=FOLDER   the folder, an absolute path
-//   SHALE_FAULT_LOG=FILE       appends each of these calls that succeeded, and what the program
-//                              prints (disk_call.h)
-//   SHALE_FAULT_AT=N           the call that fails
-//   SHALE_FAULT_CALLS=N        the number of calls in a row that fail from there on; default: 1
-//   SHALE_FAULT_KIND=...       how: enospc, eio (with that error); eintr (nothing was done: try
-//                              again); short (a read or write transfers half of its bytes); full
-//                              (this and all later calls find no space for new data or names);
-//                              kill (the process dies instead); lost (every rename is done, but
-//                              ends with ENOENT, as when an NFS server's answer was lost)
-//   SHALE_FAULT_WHILE=FILE     while this file exists, all calls that need space for data or names
-//                              fail, as enospc or eio
-//   SHALE_FAULT_DELAY_MS=N     delays every open by N ms, as throttled storage does
+// - SHALE_FAULT_UNDER=FOLDER: the folder, an absolute path
+// - SHALE_FAULT_LOG=FILE: appends each of these calls that succeeds, and what the program prints,
+//   to this file (disk_call.h)
+// - SHALE_FAULT_AT=N: number of the first call that fails
+// - SHALE_FAULT_CALLS=N: number of calls in a row that fail; default: 1
+// - SHALE_FAULT_KIND=KIND: how the calls fail. enospc, eio: with this error; eintr: nothing was
+//   done, and the caller must try again; short: a read or write transfers half of its bytes; full:
+//   this and all later calls find no space for new data or names; kill: the process dies in the
+//   call; lost: every rename is done but returns ENOENT, as when an NFS server's answer was lost
+// - SHALE_FAULT_WHILE=FILE: while this file exists, all calls that need space for data or names
+//   fail, as enospc or eio
+// - SHALE_FAULT_DELAY_MS=N: delays every open by N ms, as throttled storage does
 //
-// Intercepts only functions that Shale uses. Calls inside other libraries (stdio) are not seen.
+// Only functions that Shale uses are wrapped. Calls inside other libraries (stdio) are not seen.
 
 #include <dlfcn.h>
 #include <fcntl.h>

@@ -1,5 +1,6 @@
-// Simulates a crash after each disk operation of an export over an earlier one. The folder then has
-// the old model, the new one, or no model that a reader accepts, never a mixture of files.
+// Simulates a crash after each disk operation of an export that replaces an earlier one. Afterwards
+// the folder contains the old model, the new model, or no model that a reader accepts, but never a
+// mixture of their files.
 
 #include <map>
 #include <optional>
@@ -19,7 +20,8 @@
 namespace shale::test {
 namespace {
 
-// Content of all files that define the model; nullopt if a reader refuses the folder.
+// Returns the content of all files that define the model, or nothing if a reader refuses the
+// folder.
 std::optional<std::map<std::string, std::string>> model_in(const std::string& folder) {
   try {
     const HfGpt2Config config = load_gpt2_config(folder);
@@ -37,7 +39,7 @@ std::optional<std::map<std::string, std::string>> model_in(const std::string& fo
   }
 }
 
-// Exports an untrained model, different for each seed, in files of at most `file_bytes`.
+// Exports an untrained model in files of at most `file_bytes`. Each seed gives another model.
 std::vector<DiskCall> export_model(const TempDir& dir, int seed, const std::string& file_bytes) {
   const std::string program =
       cat(SHALE_TRAIN_LM " --data '", dir.file("text.txt"), "' --out '", dir.file("out"), "_", seed,
@@ -55,7 +57,7 @@ std::vector<DiskCall> export_model(const TempDir& dir, int seed, const std::stri
 TEST_CASE("a power failure during an export leaves the old model, the new one, or none",
           "[faults]") {
   const auto [before, after] = GENERATE(table<std::string, std::string>({
-      {"20KiB", "20KiB"},  // exports with files of equal names
+      {"20KiB", "20KiB"},  // both exports have files of the same names
       {"20KiB", "50KiB"},  // the second export has fewer files
       {"20KiB", "1MiB"},   // the second export is a single file
       {"1MiB", "20KiB"},
@@ -89,8 +91,8 @@ TEST_CASE("a power failure during an export leaves the old model, the new one, o
     }
   }
   CHECK(problems == "");
-  CHECK(found_old > 5);   // the old model stays until all data is written
-  CHECK(found_new >= 5);  // in the end the new model is complete, whatever was synced
+  CHECK(found_old > 5);   // the old model is valid until all data of the new one is written
+  CHECK(found_new >= 5);  // after the last calls the new model is complete in every state
 }
 
 }  // namespace shale::test

@@ -11,8 +11,9 @@ namespace shale::test {
 // Injected disk fault; disk_fault_library.cpp documents the fields.
 struct DiskFault {
   std::string under;      // path of the folder, absolute
-  std::string kind = {};  // one of "eio", "enospc", "full", "eintr", "short", "kill", "lost"
-  int64_t at = 0;         // number of the call that fails, from 1; 0: none
+  // How the call fails: "eio", "enospc", "full", "eintr", "short", "kill" or "lost".
+  std::string kind = {};
+  int64_t at = 0;         // number of the first call that fails, from 1; 0: no call fails
   int64_t calls = 1;      // number of calls that fail
 };
 
@@ -23,11 +24,12 @@ struct FaultyRun {
   std::vector<DiskCall> calls;  // successful calls, and the text that the program printed
 };
 
-// Runs the shell command `before` + `program` + `after`, injecting the fault only into `program`.
+// Runs the shell command `before` + `program` + `after`. The fault affects only `program`.
 FaultyRun run_with_fault(const DiskFault& fault, const std::string& before,
                          const std::string& program, const std::string& after = "");
 
-// Number of the last call, in a run without faults, that a fault of this kind would affect.
+// Returns the number of the last call that a fault of this kind would affect. `run` is a run
+// without faults.
 int64_t last_call(const FaultyRun& run, const std::string& kind);
 
 }  // namespace shale::test

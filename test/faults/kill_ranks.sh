@@ -1,20 +1,21 @@
 #!/usr/bin/env bash
-# Kills training runs with SIGKILL, one rank or the whole job with mpirun, at random times and, in
-# half of the cases, in the middle of saves, and restarts them with --resume auto:
+# Kills training runs with SIGKILL, and restarts them with --resume auto. Kills one rank, or the
+# whole job with mpirun, at random times and, in half of the cases, in the middle of saves:
 #
 #   BIN_DIR=build/release/bin test/faults/kill_ranks.sh [KILLS] [SEED]     default: 6 kills
 #
 # After every kill the whole job must be gone: within 3 seconds on an idle machine (the slowest time
 # is printed; 15 seconds are an error). The next start must resume from the last reported checkpoint
-# or a later one, and delete what the killed run left behind. A run that finishes must have the
-# losses and the state of a run that was never killed, bit-identical, and each step once.
+# or a later one, and delete what the killed run left behind. A run that finishes must have each
+# step once, and the losses and the state of a run that was never killed, bit for bit.
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 
 kills=${1:-6}
 seed=${2:-$$}
 RANDOM=$seed
 train="$BIN_DIR/train_lm"
-# Open MPI's shared-memory segments survive a kill of mpirun; here they are deleted with the folder.
+# Open MPI's shared-memory segments survive a kill of mpirun. Here they are in $work and are deleted
+# with it.
 export OMPI_MCA_btl_vader_backing_directory="$work"
 ranks=3
 steps=90
@@ -75,8 +76,8 @@ at_work() { grep -qE '^(step|saved step) ' "$work/log"; }
 # Prints the folders of incomplete saves, without starting a process.
 open_saves() { compgen -G "$work/run/checkpoints/*.tmp-*"; }
 
-# Waits for the moment of the next kill: in turn a random time after launch, a random time during
-# training, and twice the middle of a save. Returns at that moment, or when the run has ended.
+# Waits for the moment of the next kill. The moments are, in turn: a random time after launch, a
+# random time during training, and twice the middle of a save. Also returns if the run has ended.
 wait_for_moment() {
   local job=$1 saves=$((1 + RANDOM % 3)) last="" now
   if [[ $((killed % 4)) -gt 0 ]]; then

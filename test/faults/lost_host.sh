@@ -70,8 +70,8 @@ for end in "$left 014DD50A" "$right 024DD50A"; do
   listening=$(in_namespace "$ns" awk 'NR > 1 { print substr($2, 1, 8) }' /proc/net/udp | xargs)
   [[ $listening == "$address $address" ]] || fail "$ns listens on '$listening', expected $address twice"
 done
-# Foreign datagrams are ignored: random ones, and copies of a failing rank's message without the
-# secret number that only ranks know.
+# Datagrams of strangers are ignored: random ones, and copies of a failing rank's message that lack
+# the secret number of the ranks.
 ports=$(in_namespace $left awk 'NR > 1 { split($2, a, ":"); print a[2] }' /proc/net/udp | xargs)
 before=$(rows)
 in_namespace $right perl -MSocket -e '
@@ -103,7 +103,7 @@ for rank in 0 1 2 3; do
     grep -qE "no (heartbeat from ranks|message from the node of ranks) $lost for" ||
     fail "rank $rank does not name ranks $lost"
 done
-# On each host the rank that ends first sets the exit code; mpirun may kill the other one together
+# On each host, the rank that ends first sets the exit code. mpirun may kill the other rank together
 # with its shell.
 for host in '0 2' '1 3'; do
   read -r a b <<<"$host"
@@ -120,7 +120,7 @@ in_namespace $left ip link set $left_device up
 rm -rf "$work/out"
 sleep 1
 
-# A silent host is noticed after 90 s, whatever the time-out of collectives.
+# A silent host is noticed after 90 s, even if collectives have a longer time-out.
 if [[ ${1:-} == all ]]; then
   start 4 --steps 1000000 --timeout 600
   for _ in $(seq 400); do [[ $(rows) -ge 20 ]] && break; sleep 0.05; done
@@ -141,7 +141,7 @@ fi
 
 if [[ ${1:-} == all ]]; then
   supervisor=("$BIN_DIR/shale" run --elastic --)
-  rank_wrapper=()  # no shell between: it would not forward signals
+  rank_wrapper=()  # a shell between mpirun and the rank would not forward signals
   start 4 --steps 200000 --save-every 20 --timeout $timeout_s --global-batch 4
   for _ in $(seq 400); do [[ $(rows) -ge 60 ]] && break; sleep 0.05; done
   touch "$work/right_is_gone"
@@ -164,7 +164,8 @@ fi
 
 # ---- A link that loses and delays packets ----
 
-# Replaces the first link, so that there is no other route. TCP takes minutes with "all".
+# The new link replaces the first one, so that there is no other route. With "all", it is so slow
+# that TCP takes minutes.
 loss=0.05 delay_ms=20
 [[ ${1:-} != all ]] || { loss=0.3 delay_ms=200; }
 in_namespace $left ip link del $left_device

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# One rank of a run over several axes, on 4 and on 8 ranks, gets other options: the error names it
-# and the difference, before any training.
+# One rank of a run over several axes gets other options than the rest, on 4 and on 8 ranks. The
+# error names the rank and the difference, before any training.
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 
 output=$work/output

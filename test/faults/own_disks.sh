@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Emulates two hosts, without a disk that both see: a run that would lose its checkpoints must be
-# refused before the first step. With --after-save and --before-resume it must go on with the same
-# losses on the same hosts, and after one of them has lost its disk. Skips (code 4) if namespaces
+# Emulates two hosts without a shared disk. A run that would lose its checkpoints must be refused
+# before the first step. With --after-save and --before-resume, a run must go on with the same
+# losses: on the same hosts, and after one of them has lost its disk. Skips (code 4) if namespaces
 # cannot be created.
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 source "$(dirname "${BASH_SOURCE[0]}")/../support/two_hosts.sh"
 trap 'remove_hosts; rm -rf "$work"' EXIT
 make_hosts
-# The right host sees its own disk at the path of the left one's.
+# At the same path, each host sees its own disk.
 mkdir "$work"/{disk,disk_of_right,store}
 unshare -m mount --bind "$work/disk_of_right" "$work/disk" 2>/dev/null || skip 'no bind mounts'
 sed -i "s|unshare --uts sh -c \"|unshare --uts --mount sh -c \"[ \$name = left ] \\|\\| mount --bind \
@@ -43,7 +43,7 @@ grep -q 'step 1/' "$work/output" && fail 'it trained'
 [[ -e $work/disk_of_right/out ]] && fail 'the right host has a folder'
 find "$work/disk" -name '.seen*' | grep -q . && fail 'markers are left'
 run 0 "$work/disk/none" --no-save
-run 0 "$work/shared" --save-every 4  # a disk that both see
+run 0 "$work/shared" --save-every 4  # a disk that both hosts see
 
 # ---- Each host with its own ----
 
@@ -62,7 +62,8 @@ for host in left right; do
 done
 [[ $(ls "$work/store/8" | grep -c shard_) -eq 4 ]] || fail 'the store lacks files'
 
-# resume NAME STEP: goes on from a step, whatever is newer, and finds the same losses.
+# resume NAME STEP: resumes from a step, although newer ones exist, and checks that the losses are
+# the same.
 resume() {
   echo "$1"
   rm -rf "$work"/disk{,_of_right}/own/checkpoints/step_0000000[78]
@@ -71,7 +72,7 @@ resume() {
   cmp -s <(losses "$out") <(losses "$work/shared") || fail "$1: other losses"
 }
 resume 'same hosts' true 6
-# The right host is replaced: the files of its ranks are only in the store.
+# The right host is replaced, so the files of its ranks exist only in the store.
 rm -rf "$work"/disk{_of_right/own,/own/checkpoints/step_0000000{8,6/shard_0000[13]*}}
 run 65 "$out" "${own[@]}" --before-resume true
 says 'which host right wrote'

@@ -1,6 +1,7 @@
-// save_checkpoints FOLDER FIRST COUNT RANKS: cleans the checkpoint folder, as a starting run does,
-// then saves COUNT steps from FIRST on, prints "saved step N" for each, and keeps the newest two.
-// Ends like a training program: an error is one line and its exit code.
+// save_checkpoints FOLDER FIRST COUNT RANKS: cleans the checkpoint folder, as a run does at its
+// start. Then it saves COUNT steps, beginning with step FIRST, prints "saved step N" for each, and
+// keeps the newest two. Like a training program, it reports an error in one line and by its exit
+// code.
 
 #include <unistd.h>
 

@@ -11,8 +11,8 @@ namespace shale::test {
 
 inline constexpr int kSaverRanks = 2;
 
-// One run of the program save_checkpoints on the folder "checkpoints" in `folder`, with a fault
-// injected by disk_fault_library.cpp.
+// One run of the program save_checkpoints on the folder `folder`/checkpoints, with a fault injected
+// by disk_fault_library.cpp.
 struct SaverRun {
   std::string folder;
   int64_t first = 1;
@@ -28,18 +28,20 @@ struct SaverOutcome {
 
 SaverOutcome run_saver(const SaverRun& run);
 
-// Step of the last printed line "saved step N" within `count` calls; 0 if none.
+// Returns the step of the last line "saved step N" printed within the first `count` calls; 0 if
+// there is none.
 int64_t last_saved(const std::vector<DiskCall>& calls, size_t count);
 
-// Checks that the newest checkpoint is of step `at_least` or later, and that each committed
-// checkpoint (one with its final name) is valid in every byte. Returns the problem, or "".
+// Checks that the newest checkpoint is of step `at_least` or later, and that every byte of each
+// committed checkpoint is valid. A checkpoint is committed if it has its final name. Returns the
+// problem, or "".
 std::string problem_with_checkpoints(const CheckpointFolder& checkpoints, int64_t at_least);
 
-// Names of files in the folder that are not checkpoints; "" if there are none.
+// Returns the names of files in the folder that are not checkpoints, or "".
 std::string leftover(const CheckpointFolder& checkpoints);
 
-// Checks the folder "checkpoints" in `folder` like problem_with_checkpoints() after any fault; also
-// that all bytes are those that the saver wrote, and that cleaning leaves only checkpoints.
+// Checks the folder `folder`/checkpoints after any fault: as problem_with_checkpoints() does, and
+// that the bytes are those that the saver wrote, and that cleaning leaves only checkpoints.
 std::string problem_after_fault(const std::string& folder, int64_t at_least);
 
 }  // namespace shale::test

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Reads images from slow storage: the metrics and the end of a run must report that data is the
-# bottleneck, and more workers remove it. With fast storage and two workers, ranks do not wait for
-# data.
+# Reads images from slow storage. The metrics and the end of a run must report that data is the
+# bottleneck, and more workers must remove it. With fast storage and two workers, ranks must not
+# wait for data.
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 shown=("$work/stdout" "$work/stderr")
 program=train_image
@@ -14,8 +14,8 @@ done
 common=(--data "$work/folder" --val-fraction 0 --model vit-nano --pixels 32 --threads 1
   --micro-batch 8 --global-batch 8 --steps 10 --no-save --timeout 60)
 
-# waits OUT: percentage of its time that rank 0 waited for batches in the median step after the
-# first. The median ignores steps that other load on the machine delays.
+# waits OUT: prints the percentage of its time that rank 0 waited for batches. This is the median
+# over all steps but the first, which ignores steps that other load delays.
 waits() {
   sed -nE 's/^\{"step": ([0-9]+), .*"step_ms": ([0-9.]+).*"data_wait_ms": ([0-9.]+).*/\1 \2 \3/p' \
     "$work/$1/metrics.jsonl" |

@@ -50,10 +50,10 @@ done
 losses() { grep -o '"step": [0-9]*, "loss": [^,]*, "loss_bits": "[^"]*"' "$work/$1/metrics.jsonl"; }
 cmp -s <(losses plain) <(losses run) || fail 'the losses are not those of an undisturbed run'
 [[ $(losses run | wc -l) -eq $((last + 5)) ]] || fail "not $((last + 5)) rows"
-# A step of at least a second is dropped between two of its micro-batches. Each layout exchanges at
-# other places: DDP at the end of the step, ZeRO-3 in each micro-batch.
+# If a step takes a second or more, it is dropped between two of its micro-batches. The layouts
+# exchange data at different times: DDP at the end of the step, ZeRO-3 in each micro-batch.
 for zero in 0 3; do
-  for sequences in 128 256 512 1024; do  # until a step of this machine is long enough
+  for sequences in 128 256 512 1024; do  # until a step takes long enough on this machine
     : >"$work/output"
     rm -rf "$work/plain$zero"
     long=(--steps 4 --width 192 --layers 2 --seq-len 128 --global-batch $sequences)
@@ -64,7 +64,8 @@ for zero in 0 3; do
   rm -rf "$work/run"
   (train run "${long[@]}" --zero $zero) &
   launcher=$!
-  until [[ $(rows) -ge 1 ]]; do sleep 0.05; done  # after two steps, whose results travel
+  # a row is written two steps later, when the results have arrived
+  until [[ $(rows) -ge 1 ]]; do sleep 0.05; done
   sleep 0.2
   started=$(date +%s%3N)
   signal=$([[ $zero -eq 0 ]] && echo TERM || echo USR2)
@@ -73,8 +74,8 @@ for zero in 0 3; do
   code=$?
   took=$(($(date +%s%3N) - started))
   [[ $code -eq 75 ]] || fail "--zero $zero: exit code $code, expected 75"
-  # The votes are 0.25 s or a micro-batch apart; the rest is for saving and ending. To finish the step
-  # and the next one would take two steps.
+  # Ranks vote every 0.25 s, or at each micro-batch if that takes longer. The rest of the limit is
+  # for saving and ending. Finishing this step and the next one would take two steps.
   limit=$((3000 + step_ms / 3))
   [[ $took -lt $limit && $(rows) -eq 2 ]] ||
     fail "--zero $zero: saved after $took ms and $(rows) steps, expected $limit ms and 2"

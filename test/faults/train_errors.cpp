@@ -1,7 +1,7 @@
-// Injects disk faults into train_lm, which writes checkpoints on a background thread. Whichever
-// rank is hit, the run must go on with a warning that names path and reason, and with the same
-// losses, if the disk recovers; else it must end with exit code 74 and an error that names them. It
-// must lose no committed checkpoint, and be resumable by the same command.
+// Injects disk faults into one rank or all ranks of train_lm, which writes checkpoints on a
+// background thread. If the disk recovers, the run must go on with the same losses and a warning
+// that names path and reason. If not, it must end with exit code 74 and an error that names both.
+// It must lose no committed checkpoint, and the same command must be able to resume it.
 
 #include <bit>
 #include <cerrno>
@@ -31,7 +31,7 @@ constexpr int kAllRanks = -1;
 struct Training {
   const TempDir& dir;
   int ranks = 1;
-  int faulty_rank = 0;  // rank whose calls fail, or kAllRanks
+  int faulty_rank = 0;  // number of the rank that has the fault, or kAllRanks
   DiskFault fault = {};
 };
 
@@ -56,15 +56,15 @@ FaultyRun train(const Training& training) {
   return run_with_fault(fault, launcher + others + " : -np 1", program);
 }
 
-// Last step of the lines "saved step N"; 0 if none.
+// Returns the step of the last line "saved step N", or 0.
 int64_t last_saved(const std::string& output) {
   const std::string words = "saved step ";
   const size_t place = output.rfind(words);
   return place == std::string::npos ? 0 : std::atoll(output.c_str() + place + words.size());
 }
 
-// Step that the file "latest" names after these calls; 0 if none. The file is written after a
-// checkpoint is committed, so the checkpoint of that step must survive.
+// Returns the step that the file "latest" names after the first `count` calls, or 0. A run writes
+// the file after it has committed the checkpoint, so that checkpoint must survive.
 int64_t last_committed(const std::vector<DiskCall>& calls, size_t count) {
   int64_t written = 0;
   int64_t committed = 0;
@@ -96,7 +96,7 @@ std::string problem_with_metrics(const std::string& path, int64_t step) {
   }
 }
 
-// First line that contains `word`; empty if there is none.
+// Returns the first line that contains `word`, or "".
 std::string line_with(const std::string& text, const std::string& word) {
   const size_t place = text.find(word);
   if (place == std::string::npos) return {};
@@ -104,7 +104,7 @@ std::string line_with(const std::string& text, const std::string& word) {
   return text.substr(begin, text.find('\n', place) - begin);
 }
 
-// Bits of the losses of all steps.
+// Returns the bits of the losses of all steps.
 std::string losses_of(const TempDir& dir) {
   std::string bits;
   const std::string path = dir.file("out/metrics.jsonl");
@@ -122,7 +122,7 @@ void write_text(const TempDir& dir) {
   dir.write("text.txt", text);
 }
 
-// calls: number of calls that fail; want: the losses of a run without faults.
+// `calls` is the number of calls that fail; `want` has the losses of a run without faults.
 std::string problem_of(const std::string& kind, int want_errno, int64_t at, int64_t calls,
                        int ranks, int faulty_rank, const std::string& want) {
   const TempDir dir;
@@ -143,7 +143,7 @@ std::string problem_of(const std::string& kind, int want_errno, int64_t at, int6
   if (!contains(line, checkpoints.path())) return fail("no path");
   const std::string problem = problem_with_checkpoints(checkpoints, last_saved(run.output));
   if (!problem.empty()) return fail(problem);
-  // A run that has begun goes on if the disk recovers.
+  // If the run has begun to train and the disk recovers, the run must succeed.
   const std::string losses = losses_of(dir);
   if (run.code != 0 && kind != "full" && !losses.empty()) return fail("exit code ", run.code);
   if (run.code == 0 && losses != want) return fail("other losses");
@@ -153,8 +153,8 @@ std::string problem_of(const std::string& kind, int want_errno, int64_t at, int6
   return later.empty() ? "" : fail("after the next run: ", later);
 }
 
-// Makes every `stride`-th call of one rank fail in turn, from call `first` on, and the `calls` - 1
-// calls after it.
+// In run after run, makes `calls` successive calls of one rank fail. The first failing call is
+// `first`, then `first` + `stride`, and so on.
 std::string problems(const std::string& kind, int want_errno, int ranks, int faulty_rank,
                      int64_t first, int64_t stride, int64_t calls = 1) {
   const TempDir dir;
@@ -164,7 +164,7 @@ std::string problems(const std::string& kind, int want_errno, int ranks, int fau
   REQUIRE(run.code == 0);
   REQUIRE(last_saved(run.output) == kSteps);
   const std::string want = losses_of(dir);
-  const int64_t all_calls = last_call(run, kind);  // that the fault can affect
+  const int64_t all_calls = last_call(run, kind);  // number of calls that the fault can affect
   CHECK(all_calls > 10);
   std::string all;
   for (int64_t at = first; at <= all_calls; at += stride) {
@@ -194,7 +194,7 @@ TEST_CASE("metrics that the disk does not take for a while are all written", "[f
   const TempDir dir;
   write_text(dir);
   const std::string metrics = dir.file("out/metrics.jsonl");
-  // The second write of a row, and those after it.
+  // Call 4 is the write of the second row of metrics.
   const DiskFault fault{.under = metrics, .kind = "eio", .at = 4, .calls = 3};
   const FaultyRun run = train({.dir = dir, .fault = fault});
   CAPTURE(run.errors);

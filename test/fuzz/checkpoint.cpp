@@ -1,7 +1,8 @@
-// A whole checkpoint folder in a file system in memory. The input gives the manifest's text on
-// tensors and the headers of its shards; sizes and checksums are corrected, as no change would pass
-// them otherwise. Layout: two bytes with the length of the first text, two with the data bytes per
-// shard; the text of "tensors"; the headers, separated by newlines.
+// Fuzzes a whole checkpoint folder, in a file system in memory. The input contains the manifest's
+// text on tensors and the headers of its shards. The target corrects sizes and checksums, because
+// otherwise no changed input would be accepted. Layout: two bytes with the length of the first
+// text, two bytes with the number of data bytes per shard, the text of "tensors", and the headers,
+// separated by newlines.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -26,7 +27,7 @@ namespace fs = std::filesystem;
 
 constexpr size_t kMaxShards = 3;
 
-// Folder of this process; removed when it ends.
+// A folder of this process, removed at its end.
 class Scratch {
  public:
   Scratch() {
@@ -97,7 +98,7 @@ std::string make_manifest(std::string_view tensors, const std::vector<std::strin
   return cat(body, ",\"crc32c\":\"", hex(crc_of(body)), "\"}\n");
 }
 
-// Checks that a valid checkpoint can be read, to the byte, in every way.
+// Reads a valid checkpoint in every way, and compares all bytes.
 void check_reads(CheckpointReader& reader, const std::vector<std::string>& shards) {
   std::map<std::string, std::vector<std::byte>, std::less<>> whole, again;
   std::vector<CheckpointRead> reads;

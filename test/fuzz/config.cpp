@@ -60,7 +60,7 @@ void read_arguments(std::string_view text) {
   }
   std::vector<const char*> argv;
   for (const std::string& argument : arguments) {
-    if (argument.starts_with("--co")) return;  // --config would read files
+    if (argument.starts_with("--co")) return;  // skips --config, which would read a file
     argv.push_back(argument.c_str());
   }
   Options options;

@@ -10,7 +10,7 @@
 namespace shale {
 namespace {
 
-// A folder with the data file of seeds/dcp, to which inputs are the metadata.
+// A folder with the data file of seeds/dcp. The fuzzer's input is the metadata file.
 const test::TempDir& folder() {
   static const test::TempDir dir;
   static const bool is_written = [] {
@@ -30,7 +30,7 @@ void read_whole(const StoredTensor& tensor) {
   int64_t count = 1;
   for (const int64_t size : tensor.shape) count *= size;
   if (tensor.type->dtype != DType::kF32 || count > 1000) return;
-  constexpr float kUnread = -7;  // the data has zeros
+  constexpr float kUnread = -7;  // a value that the data file, which has zeros, does not contain
   std::vector<float> values(static_cast<size_t>(count), kUnread);
   read_box(tensor, std::vector<int64_t>(tensor.shape.size(), 0), tensor.shape,
            {values.data(), DType::kF32, dense_strides(tensor.shape)});

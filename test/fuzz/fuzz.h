@@ -8,14 +8,15 @@
 
 #include "shale/base/error.h"
 
-// A fuzz target is a file here that defines libFuzzer's entry point, for arbitrary bytes. Findings
-// are sanitizer reports, exceptions that the parser does not document, messages that are not one
-// clear line, and false claims about accepted input.
+// libFuzzer's entry point, for arbitrary bytes. Each file in this folder that defines it is a fuzz
+// target. Findings are sanitizer reports, exceptions that the parser does not document, messages
+// that are not one clear line, and false claims about accepted input.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
 
 namespace shale::fuzz {
 
-// Ends the process with `claim`, which libFuzzer treats as a crash, unless `holds`.
+// Checks that `holds` is true. Otherwise prints `claim` and ends the process, which libFuzzer
+// treats as a crash.
 void require(bool holds, std::string_view claim);
 
 // Requires a clear message: one line of 1 to 4000 bytes, without control characters.

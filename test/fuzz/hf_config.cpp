@@ -24,7 +24,7 @@ void try_gpt2(std::string_view text) {
   const int64_t end = config.end_token.value_or(0);
   fuzz::require(end >= 0 && end < config.vocab, "the end is a token");
   fuzz::require(static_cast<float>(config.layer_norm_eps) > 0, "epsilon is above 0 as a float");
-  config.layers = 1;  // the other layers are equal
+  config.layers = 1;  // all layers are equal, so one is enough
   require_sizes(gpt2_tensors(config));
 }
 

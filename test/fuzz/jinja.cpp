@@ -1,4 +1,4 @@
-// A chat template, up to a zero byte, followed by the content of a message.
+// The input is a chat template, a zero byte, and the content of a message.
 #include "shale/runtime/data/jinja/jinja.h"
 
 #include <algorithm>
@@ -13,7 +13,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const size_t end = std::min(input.find('\0'), input.size());
   fuzz::accepts<DataError>([&] {
     const JinjaTemplate chat(input.substr(0, end), "template");
-    // Json replaces invalid UTF-8 in the content.
+    // dump() replaces invalid UTF-8, so parse() gets valid text.
     const Json content =
         Json::parse(Json(input.substr(std::min(end + 1, size))).dump(), {}, "content");
     const Json user = {{"role", "user"}, {"content", content}};

@@ -1,5 +1,5 @@
-// The input is a manifest without its last line, the checksum, which is added here, because random
-// changes would never keep it valid. The unchanged input is parsed too.
+// The input is a manifest without its last line, the checksum. The target adds a valid checksum,
+// because random changes would never keep it valid. It also parses the unchanged input.
 #include <cstdio>
 
 #include "shale/comm/checkpoint/manifest.h"
@@ -42,7 +42,7 @@ void check_parts(const CheckpointManifest& manifest) {
 
 bool is_small(const CheckpointManifest& manifest) {
   for (const auto& [name, tensor] : manifest.tensors) {
-    // Limits the work: a run covers at least one element of each dimension but the last few.
+    // Limits the time that check_parts() takes.
     if (tensor.numel() > 1'000'000) return false;
   }
   return true;

@@ -64,7 +64,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   fuzz::accepts<DataError>([&] { models::csv_of_metrics(text, "m"); });
   std::vector<MetricsRow> rows;
   if (!fuzz::accepts<DataError>([&] { rows = parse_metrics(text, "metrics.jsonl"); })) return 0;
-  // Printing rounds numbers, so only the second text must be stable.
+  // Printing rounds numbers, so the first text may change when it is read and printed again, but
+  // the second must not.
   const std::string once = text_of(parse_metrics(text_of(rows), "once"));
   fuzz::require(text_of(parse_metrics(once, "twice")) == once,
                 "rows read back as they are written");

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # test/fuzz/run.sh [EXECUTIONS] [TARGET...]
-# Builds the fuzz targets with Clang and the address and undefined-behaviour sanitizers, and runs
-# each of them (or the named ones) EXECUTIONS times (default 10 million) with at most 512 MB. A
-# finding ends the script; its input is in build/fuzz/findings/ and becomes a seed once fixed. The
-# corpus is kept in build/fuzz/corpus/ for the next run.
+# Builds the fuzz targets with Clang and the address and undefined-behaviour sanitizers. Runs each
+# target, or only those named, EXECUTIONS times (default 10 million) with at most 512 MB. A finding
+# ends the script. Its input is in build/fuzz/findings/; once the error is fixed, add it to the
+# seeds. The corpus is kept in build/fuzz/corpus/ for the next run.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 

@@ -21,7 +21,7 @@ void check_places(const SafetensorsHeader& header, size_t file_bytes) {
   fuzz::require(end == static_cast<int64_t>(file_bytes), "tensors fill the file");
 }
 
-// Checks that parsing the header as a tree gives the same tensors.
+// Checks that a general JSON parser finds the same tensors in the header.
 void check_tree(const SafetensorsHeader& header, std::string_view text) {
   Json tree = Json::parse(text, {.max_bytes = INT64_MAX}, "header");
   std::map<std::string, std::string> metadata;

@@ -1,5 +1,5 @@
-// The first byte chooses the options, and the rest is a file: tokens of llm.c, nanoGPT or raw, or
-// text.
+// The first byte of the input chooses the options. The rest is a file with text, or with tokens in
+// the format of llm.c, of nanoGPT, or raw.
 #include <sys/mman.h>
 #include <unistd.h>
 

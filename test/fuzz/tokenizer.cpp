@@ -1,6 +1,6 @@
-// Input that starts like a tokenizer.json or a SentencePiece model is read as one, which then
-// encodes a text. Otherwise the first byte chooses the split pattern of a byte-level tokenizer with
-// a few merges, which encodes the rest.
+// If the input starts like a tokenizer.json or a SentencePiece model, it is read as one, and the
+// tokenizer encodes a fixed text. Otherwise the first byte chooses the split pattern of a
+// byte-level tokenizer with a few merges, which encodes the rest of the input.
 #include <array>
 #include <vector>
 

@@ -30,7 +30,7 @@ int train(shale::comm::World& world) {
   shale::comm::DataParallel parallel(model, {&model.first, &model.second}, context, *group, {});
   shale::optim::AdamW optimizer(parallel.shards(), {.weight_decay = 0});
 
-  // XOR, which no linear model can learn.
+  // The data is XOR, which no linear model can learn.
   const std::vector<float> points = {0, 0, 0, 1, 1, 0, 1, 1}, wanted = {0, -1, -1, 0};
   const Tensor x = shale::from_host<float>(context, points, {4, 2});
   const Tensor minus_y = shale::from_host<float>(context, wanted, {4, 1});

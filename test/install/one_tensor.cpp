@@ -1,4 +1,4 @@
-// The smallest program on CPUs: its size is measured.
+// The smallest program that uses CPUs. A test measures its size.
 #include <shale/tensor.h>
 
 #include <vector>

@@ -1,4 +1,5 @@
-// A project may have folders and headers with the names of Shale's: each include finds its own.
+// A project whose folders and headers have the names of Shale's. Each include must find the
+// intended file.
 #include <shale/kernels.h>
 #include <shale/language.h>
 #include <shale/shale.h>

@@ -44,8 +44,8 @@ struct Result {
   std::vector<bf16> param;
 };
 
-// Runs one Adafactor step on a matrix split into parts that end at `cuts`, as ranks would hold
-// them.
+// Runs one Adafactor step on a matrix that is split into parts ending at `cuts`, as if ranks held
+// the parts.
 template <typename Grad>
 Result run(const Exec& base, const Case<Grad>& c, std::vector<int64_t> cuts = {},
            const StepState& state = step_state()) {
@@ -166,9 +166,9 @@ VectorResult run_vector(const Exec& base, const std::vector<float>& w, const std
   return {v.download(), master.download()};
 }
 
-// Checks a result within its rounding errors. Sums of up to n f32 terms in lanes and blocks have at
-// most n / 16 + 20 roundings on a path; the update has about ten roundings of numbers of order lr *
-// u and one of order w.
+// Checks that a result is within its rounding errors. A sum of n f32 terms, added in lanes and
+// blocks, rounds each term at most n / 16 + 20 times. The update has about ten roundings of numbers
+// of order lr * u and one of order w.
 void check_close(const Result& got, const Reference& want, Size size) {
   const double sums = double(std::max(size.rows, size.cols)) / 16 + 20;
   const double ulp = test::ulp<float>();
@@ -221,7 +221,8 @@ TEMPLATE_TEST_CASE("an adafactor step of a vector agrees with f64", "[kernels][o
   for (const Exec& exec : test::devices_with({&kernels::adafactor, &kernels::adafactor_squares})) {
     CAPTURE(n);
     const VectorResult got = run_vector(exec, w, g, v);
-    // v rounds one product, one square and two sums. The bound of the update is that of matrices.
+    // v has four roundings: of a product, a square and two sums. The bound for the update is the
+    // same as for matrices.
     CHECK(test::max_error(got.v, want_v) <= 4 * test::ulp<float>() * test::max_abs(want_v));
     CHECK(test::max_error(got.master, want) <= 2 * test::ulp<float>() * test::max_abs(want));
   }

@@ -15,9 +15,9 @@ using test::AttentionShape;
 using test::RefAttention;
 using test::shape_of;
 
-// Columns: B, Tq, Tk, H, Hkv, D. Shapes are small as emulated GPUs are slow. Tiles have 32 to 128
-// queries or keys. GPU kernels pad heads to 64, 96, 128 or 256, and first pack rows that are not
-// multiples of 16 bytes.
+// Columns: B, Tq, Tk, H, Hkv, D. Shapes are small, because emulated GPUs are slow. Tiles have 32 to
+// 128 queries or keys. GPU kernels pad heads to 64, 96, 128 or 256. If rows are not multiples of 16
+// bytes, the kernels pack them first.
 const auto kGpuShapes = {shape_of(0, 3, 3, 2, 2, 8),     shape_of(2, 0, 0, 2, 1, 8),
                          shape_of(1, 0, 5, 2, 2, 8),     shape_of(1, 5, 0, 2, 2, 8),
                          shape_of(1, 5, 5, 0, 2, 8),     shape_of(1, 1, 1, 1, 1, 1),
@@ -76,7 +76,7 @@ TEST_CASE("the f64 reference of attention agrees with finite differences", "[ker
 }
 
 TEMPLATE_TEST_CASE("attention agrees with f64 on GPUs", "[kernels][attention]", float, bf16, f16) {
-  constexpr bool kF32 = std::is_same_v<TestType, float>;  // f32 has a single variant of backward
+  constexpr bool kF32 = std::is_same_v<TestType, float>;  // backward has a single variant in f32
   for (AttentionShape shape : kF32 ? kGpuShapesF32 : kGpuShapes) {
     for (const bool causal : {false, true}) {
       shape.causal = causal;
@@ -108,9 +108,10 @@ TEMPLATE_TEST_CASE("attention with heads of 128 agrees with f64 for every tile o
   }
 }
 
-// Tests the head sizes whose default tiles need more shared memory than a block can have. With 99
-// KiB per block (compute capability 12.0) these are 96 and more in 16 bits, and 256 in f32. With 64
-// KiB (7.5) these are all head sizes; such GPUs have no bf16 and refuse backward of heads of 256.
+// These head sizes have default tiles that need more shared memory than a block can have. On GPUs
+// with 99 KiB per block (compute capability 12.0) these are sizes from 96 in 16 bits, and 256 in
+// f32. On GPUs with 64 KiB (7.5) they are all sizes; such GPUs have no bf16 and refuse backward of
+// heads of 256.
 TEMPLATE_TEST_CASE("attention agrees with f64 on GPUs with little shared memory",
                    "[kernels][attention]", float, bf16, f16) {
   constexpr bool kF32 = std::is_same_v<TestType, float>;

@@ -18,9 +18,9 @@ AttentionShape with_blocks(AttentionShape shape, const Sees& sees) {
   return shape;
 }
 
-// Masks that tell by block numbers, counted from the first query and key of a call, what is seen.
-// sees_ends: the first key block and the one of the query. sees_by_head: another block for each
-// head; some heads see none.
+// Masks by block. Block numbers start at the first query or key of a call. With sees_ends, a query
+// block sees the first key block and the key block of the same number. With sees_by_head, each head
+// has another mask, and some heads see nothing.
 bool sees_ends(int64_t, int64_t query, int64_t key) {
   return key == 0 || key == query;
 }
@@ -79,7 +79,7 @@ TEST_CASE("lists of all blocks have the bits of none", "[kernels][attention]") {
   }
 }
 
-// Unseen blocks contain NaN, which would spread through any GEMM that reads them.
+// Key blocks that no query sees contain NaN, which would spread through any GEMM that reads them.
 TEST_CASE("blocks that nobody sees are neither computed nor read", "[kernels][attention]") {
   const auto not_the_second = [](int64_t, int64_t query, int64_t key) {
     return key != 1 && query != 2;

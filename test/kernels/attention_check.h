@@ -14,9 +14,9 @@ inline AttentionShape shape_of(int64_t batch, int64_t queries, int64_t keys, int
           kv_heads, head_size, causal, 1 / std::sqrt(static_cast<double>(head_size))};
 }
 
-// Checks that the error is at most twice the error of a reference that rounds to T, or half an ulp,
-// because the reference may by chance hardly round if there are few results. If the exact results
-// vanish, they are f32 sums that cancel, which the other bounds check.
+// Checks that the error is at most twice the error of a reference that rounds to T, or half an ulp:
+// with few results, the reference may by chance hardly round. If all exact results are 0, they are
+// f32 sums that cancel, which other bounds check.
 template <typename T>
 bool as_good_as_rounding(const std::vector<T>& got, const Bounded& exact, const Bounded& rounded) {
   if (max_abs(exact.value) < 1e-5) return true;

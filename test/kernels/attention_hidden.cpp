@@ -30,8 +30,9 @@ AttentionShape of_documents(AttentionShape shape, const std::vector<int64_t>& le
 
 }  // namespace
 
-// Cases: windows smaller than a vector, a tile and a block of queries, and not multiples of them;
-// documents of one token and of several tiles; both; few queries, as in generation; head groups.
+// Cases: windows smaller than a vector, than a tile and than a block of queries, and not multiples
+// of these sizes; documents of one token and of several tiles; windows with documents; few queries,
+// as in generation; head groups.
 TEMPLATE_TEST_CASE("attention with hidden keys agrees with f64 on the CPU", "[kernels][attention]",
                    float, bf16) {
   for (const int64_t window : {1, 2, 7, 64, 65, 130, 299, 300, 1000}) {
@@ -70,7 +71,7 @@ TEST_CASE("a window has the bits of the first keys that it stands for", "[kernel
   const AttentionShape window = windowed(plain, 45);
   for (int64_t b = 0; b < plain.batch; ++b) {
     for (int64_t i = 0; i < plain.queries; ++i) {
-      // A negative first key hides no key.
+      // A negative number hides no key.
       given.first_keys.push_back(static_cast<int32_t>(i + plain.keys - plain.queries + 1 - 45));
     }
   }
@@ -78,7 +79,8 @@ TEST_CASE("a window has the bits of the first keys that it stands for", "[kernel
     CAPTURE(describe(exec));
     const AttentionInputs<bf16> one(window, 32), other(given, 32);
     CHECK(same_bits(run_attention(exec, one).all(), run_attention(exec, other).all()));
-    // A window that hides no key gives the bits of plain attention.
+    // A window of 190 tokens, the number of keys, hides no key and gives the bits of plain
+    // attention.
     const AttentionInputs<bf16> wide(windowed(plain, 190), 32), all(plain, 32);
     CHECK(same_bits(run_attention(exec, wide).all(), run_attention(exec, all).all()));
   }
@@ -86,8 +88,8 @@ TEST_CASE("a window has the bits of the first keys that it stands for", "[kernel
 
 TEST_CASE("runs of a sequence's tokens have the bits of the first keys that they stand for",
           "[kernels][attention]") {
-  // Calls have two chunks of 48 tokens of a longer sequence: the second and the seventh chunk, or
-  // the first and the last.
+  // Each call gets two chunks of 48 tokens of a longer sequence: the second and the seventh, or the
+  // first and the last.
   constexpr int64_t kRun = 48;
   const kernels::TokenPlaces own{.run = kRun, .first = {48, 288}};
   const kernels::TokenPlaces others{.run = kRun, .first = {0, 336}};
@@ -151,7 +153,8 @@ TEST_CASE("hidden keys change nothing for those that do not see them", "[kernels
   const AttentionShape shape = windowed(shape_of(1, 200, 200, 1, 1, 64), 30);
   const AttentionInputs<float> in(shape, 34);
   AttentionInputs<float> other = in;
-  const size_t row = 64, cut = 100;  // only queries before 129 see the keys before 100
+  // With a window of 30, keys before 100 are seen only by queries before 129.
+  const size_t row = 64, cut = 100;
   for (size_t i = 0; i < cut * row; ++i) other.k[i] += 1, other.v[i] -= 1;
   for (const Exec& exec : attention_devices()) {
     CAPTURE(describe(exec));
@@ -165,12 +168,13 @@ TEST_CASE("hidden keys change nothing for those that do not see them", "[kernels
   }
 }
 
-// Unseen tiles contain NaN, which would spread through any GEMM that reads them. Documents are as
-// long as the largest tile, and the queries start after the first of three documents.
+// Tiles of keys that no query sees contain NaN, which would spread through any GEMM that reads
+// them. Documents are as long as the largest tile. The first of the three documents has no queries.
 TEMPLATE_TEST_CASE("tiles of other documents are neither computed nor read", "[kernels][attention]",
                    float, bf16) {
   constexpr int64_t kDocument = 128;
-  // With 16-bit inputs and heads of 64, Hopper would use tiles of 96 keys.
+  // In 16 bits, heads of 64 would have tiles of 96 keys on Hopper, which do not divide the
+  // documents.
   constexpr int64_t kHeadSize = sizeof(TestType) == 2 ? 128 : 64;
   constexpr auto kRows = static_cast<std::ptrdiff_t>(kDocument * kHeadSize);
   const AttentionShape shape =
@@ -188,7 +192,8 @@ TEMPLATE_TEST_CASE("tiles of other documents are neither computed nor read", "[k
   for (const Exec& exec : attention_variants()) {
     CAPTURE(describe(exec));
     const AttentionResults<TestType> want = run_attention(exec, whole);
-    // Compares all rows but those of the first `queries` and `keys` documents.
+    // Compares the results of all rows, except those of the first `queries` documents (for queries)
+    // and the first `keys` documents (for keys).
     const auto agree = [&](const AttentionResults<TestType>& got, int64_t queries, int64_t keys) {
       const auto alike = [&](const std::vector<TestType>& a, const std::vector<TestType>& b,
                              int64_t documents) {

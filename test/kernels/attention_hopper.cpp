@@ -1,7 +1,10 @@
 // Tests Hopper's attention kernels, on the emulator and on a GPU of compute capability 9.0 if there
-// is one. Forward tiles have 128 or 192 queries and 64, 96 or 128 keys. Backward by keys has tiles
-// of 128 keys and 64 or 128 queries (64 of both for heads of 192 and 256), backward by queries 128
-// queries and 48, 64 or 128 keys. Two thread blocks of forward process all tiles.
+// is one. Sizes of tiles:
+// - forward: 128 or 192 queries; 64, 96 or 128 keys
+// - backward by keys: 128 keys; 64 or 128 queries (64 of both for heads of 192 and 256)
+// - backward by queries: 128 queries; 48, 64 or 128 keys
+//
+// In forward, two thread blocks process all tiles.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -36,9 +39,9 @@ void poison_rows(std::vector<T>& values, int64_t batch, int64_t length,
 
 }  // namespace
 
-// Cases: one query; exactly one tile of each kind; key tiles that are odd in number, ragged, fewer
-// and more than the pipeline stages; head groups; more queries than keys, so that whole query tiles
-// see no key, and the reverse.
+// Cases: one query; exactly one tile of each kind; odd numbers of key tiles; ragged key tiles;
+// fewer and more key tiles than pipeline stages; head groups; more queries than keys, so that whole
+// query tiles see no key; more keys than queries.
 TEMPLATE_TEST_CASE("Hopper's attention agrees with f64 in every number of tiles", "[attention]",
                    bf16, f16) {
   const int64_t head_size = GENERATE(64, 128, 192, 256);
@@ -55,14 +58,16 @@ TEMPLATE_TEST_CASE("Hopper's attention agrees with f64 in every number of tiles"
   check_on_hopper<TestType>(shape_of(1, 330, 100, 1, 1, head_size, causal));
 }
 
-// With heads of 96, half of the last column box is zeros. Query tiles that see no key come last.
+// With heads of 96, half of the last box of columns is zeros. In this shape the last query tiles
+// see no key.
 TEST_CASE("Hopper's attention with heads of 96 agrees with f64", "[attention]") {
   check_on_hopper<bf16>(shape_of(1, 257, 257, 1, 1, 96, true));
   check_on_hopper<bf16>(shape_of(1, 70, 250, 2, 1, 96, false));
   check_on_hopper<bf16>(shape_of(1, 330, 40, 1, 1, 96, true));
 }
 
-// Scores spread over 60 units of log2, so that rows exceed their subtracted maximum in most tiles.
+// Scores spread over 60 powers of two. In most tiles, some scores exceed the maximum that has been
+// subtracted so far.
 TEST_CASE("Hopper's forward agrees with f64 where scores rise from tile to tile", "[attention]") {
   const int64_t head_size = GENERATE(64, 128);
   const AttentionInputs<bf16> in(shape_of(1, 100, 700, 1, 1, head_size, false), 25, 3.);
@@ -72,7 +77,8 @@ TEST_CASE("Hopper's forward agrees with f64 where scores rise from tile to tile"
   }
 }
 
-// Tests exponentials of bad scores on both pipes, the FMA pipe and the special-function pipe.
+// Puts NaN and infinite scores through both ways of computing exponentials: by FMA and by the
+// special-function unit.
 TEST_CASE("a NaN or an infinity in Hopper's attention reaches all that see it", "[attention]") {
   const float bad =
       GENERATE(std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity());
@@ -176,7 +182,7 @@ TEST_CASE("Hopper's attention reads slices of one tensor and writes rows of any 
                                   shape.causal};
     kernels::attention_fwd(exec, fwd);
     CHECK(same(out, want.out));
-    // Backward sums over rows in another order if `out` is not aligned.
+    // `out` is aligned here: otherwise backward would add over rows in another order.
     const DeviceArray<bf16> dense_out(exec, want.out);
     fwd.out = dense_out.view(q_shape(shape));
     kernels::attention_bwd(
@@ -188,7 +194,7 @@ TEST_CASE("Hopper's attention reads slices of one tensor and writes rows of any 
   }
 }
 
-// Compares all results; with atomics, all but dQ.
+// Compares all results, except dQ where atomics add it.
 TEST_CASE("Hopper's attention has the same bits in every order of threads", "[attention]") {
   const int64_t head_size = GENERATE(64, 128, 192, 256);
   const AttentionInputs<bf16> in(shape_of(1, 200, 300, 2, 1, head_size), 24);

@@ -16,7 +16,7 @@ struct Size {
 
   int64_t rows() const { return B * T * H; }
   Shape shape() const { return {B, T, H, D}; }
-  // Returns the index in [B, H, T] of row number `row` in [B, T, H].
+  // Returns the index in [B, H, T] of row number `row` of [B, T, H].
   size_t lse(int64_t row) const { return size_t((row / H / T * H + row % H) * T + row / H % T); }
 };
 
@@ -39,7 +39,7 @@ Merged merge(const Exec& exec, Size n, const std::vector<float>& sum, const std:
   return {y.download(), y_lse.download()};
 }
 
-// Makes log-sum-exps that are far apart, close together, of extreme size, or -inf (no keys).
+// Makes log-sum-exps that are far apart, close together, very large or small, or -inf (no keys).
 std::vector<float> extreme(int64_t count, uint64_t seed) {
   std::vector<float> lse = randn<float>(count, seed, 0, 3);
   for (int64_t i = 0; i < count; ++i) {
@@ -69,8 +69,8 @@ TEMPLATE_TEST_CASE("attention_merge agrees with f64, of scores of any size", "[k
       const bool sees = top != double(kNothing);
       const double of_a = sees ? std::exp(a - top) : 0, of_b = sees ? std::exp(b - top) : 0;
       const double total = of_a + of_b, want_lse = sees ? top + std::log(total) : top;
-      // The errors are those of exponentials of rounded differences, up to 88 before they vanish,
-      // and of a logarithm and a sum.
+      // The error has three sources: exponentials of rounded differences (up to 88, beyond which
+      // they are 0), a logarithm, and a sum.
       constexpr double kUnit = 0x1p-24;
       const double weights = 2 * (std::min(std::abs(a - b), 110.0) + 6) * kUnit;
       const float got_lse = got.lse[n.lse(row)];
@@ -106,8 +106,8 @@ TEST_CASE("attention_merge does not look at what saw no key", "[kernels][attenti
 }
 
 TEST_CASE("parts of the keys, merged, are attention of all in f64", "[kernels][attention]") {
-  // With the larger spread scores are several tens: most queries attend to one key, so other parts
-  // have almost no weight.
+  // With the larger spread, scores are several tens, so most queries attend to one key. The parts
+  // without that key then have almost no weight.
   const double spread = GENERATE(1.0, 8.0);
   const AttentionShape all = shape_of(2, 37, 90, 4, 2, 32, /*causal=*/false);
   const AttentionInputs<float> in(all, 40, spread);
@@ -135,8 +135,8 @@ TEST_CASE("parts of the keys, merged, are attention of all in f64", "[kernels][a
       }
     }
     const RefAttention want = in.reference(exec.device);
-    // Allows twice the bounds of a single call, which include the scores' error: the two merges may
-    // add as much, because an lse is rounded like a score.
+    // Allows twice the bounds of a single call. Those include the error of the scores. An lse is
+    // rounded like a score, so two merges may add as much again.
     CHECK(error_over_bound(to_f64(sum), want.out) <= 2);
     CHECK(error_over_bound(to_f64(lse), want.lse) <= 2);
   }

@@ -88,8 +88,8 @@ TEST_CASE("attention of a sequence does not depend on the rest of the batch",
           "[kernels][attention]") {
   for (const Exec& exec : test::reproducible_devices()) {
     CAPTURE(test::describe(exec));
-    // On the CPU a single sequence uses another backward scheme than the batch: both must add in
-    // the same order.
+    // On the CPU, backward of one sequence uses another algorithm than backward of the batch. Both
+    // must add in the same order.
     const AttentionShape shape = test::is_gpu(exec)
                                      ? AttentionShape{2, 70, 70, 2, 1, 24, true, 0.3}
                                      : AttentionShape{4, 140, 170, 4, 2, 24, true, 0.3};
@@ -161,8 +161,8 @@ TEMPLATE_TEST_CASE("sequences of different lengths are as if each were alone",
 
 TEMPLATE_TEST_CASE("deterministic attention has the same bits in every order of threads",
                    "[kernels][attention]", float, bf16) {
-  // Several key blocks add to each query, and several heads and query tiles to each key. The
-  // emulated devices run the same kernels for heads of 80, but in different orders.
+  // Several key blocks add to each dQ; several heads and query tiles add to each dK and dV. The
+  // emulated devices run the same kernels for heads of 80, in different orders of threads.
   const AttentionInputs<TestType> in({1, 140, 140, 2, 1, 80, true, 0.125}, 13);
   const std::vector<Exec> all = test::reproducible_devices();
   std::vector<float> first;
@@ -176,7 +176,7 @@ TEMPLATE_TEST_CASE("deterministic attention has the same bits in every order of 
 
 TEMPLATE_TEST_CASE("attention on slices of [B,T,3,H,D] touches nothing else",
                    "[kernels][attention]", float, bf16) {
-  // Rows of 40 bytes are packed first on GPUs, rows of 128 are not.
+  // GPUs first pack rows of 40 bytes, but not rows of 128 bytes.
   const auto [length, head_size] =
       GENERATE(std::pair<int64_t, int64_t>{3, 20}, std::pair<int64_t, int64_t>{70, 64});
   const AttentionShape shape{2, length, length, 3, 3, head_size, true, 0.25};
@@ -203,8 +203,8 @@ TEMPLATE_TEST_CASE("attention on slices of [B,T,3,H,D] touches nothing else",
     packed.put(want_out, want.out, 1);
     CHECK(test::same_bits(out.download(), want_out));
 
-    // The loop writes one gradient at a time into the packed tensor, to show that the others stay
-    // unchanged.
+    // Writes one gradient at a time into the packed tensor, and checks that the other two keep
+    // their values.
     for (int64_t which = 0; which < 3; ++which) {
       const test::DeviceArray<TestType> scratch(exec, packed.count());
       grads.upload(marker);
@@ -263,7 +263,7 @@ TEST_CASE("a query that sees no key gives zeros and takes no gradient", "[kernel
       REQUIRE(got.lse[i] == -kInfinity);
       REQUIRE(got.lse[size_t(queries) + i] == -kInfinity);
     }
-    // The queries that see no key do not affect the gradients of keys.
+    // Queries that see no key do not affect the gradients of keys.
     AttentionInputs<float> other = in;
     for (size_t i = 0; i < blind * row; ++i) other.q[i] = 100, other.dout[i] = 100;
     const AttentionResults<float> same = test::run_attention(exec, other);

@@ -87,12 +87,12 @@ struct SequenceLengths {
   std::vector<int32_t> queries{}, keys{};
 };
 
-// Positions of the queries' and keys' tokens; a run of 0 means that none are given.
+// Positions of the tokens of queries and keys. If a `run` is 0, no positions are given.
 struct SequencePlaces {
   kernels::TokenPlaces queries{}, keys{};
 };
 
-// Returns the block lists of a shape. They are given per head, or once if all heads see the same
+// Returns the block lists of a shape: one list per head, or a single list if all heads see the same
 // blocks.
 inline kernels::HostBlockLists block_lists_of(const AttentionShape& s) {
   const int64_t query_blocks = kernels::attention_blocks(s.queries);

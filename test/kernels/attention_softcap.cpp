@@ -7,8 +7,8 @@
 namespace shale::test {
 namespace {
 
-// Sets the softcap of a shape. Scores of these inputs have standard deviation 1: a softcap of 0.7
-// changes most of them, 50 few.
+// Sets the softcap of a shape. Scores have a standard deviation of 1, so a softcap of 0.7 changes
+// most of them and a softcap of 50 changes few.
 AttentionShape capped(AttentionShape shape, double softcap, int64_t window = 0) {
   shape.softcap = softcap;
   shape.window = window;
@@ -61,7 +61,8 @@ TEST_CASE("capped scores stay below their limit, and what is beyond a sequence's
     CAPTURE(describe(exec));
     const AttentionResults<bf16> got = run_attention(exec, in, lengths);
     for (int64_t i = 0; i < 70; ++i) {
-      // The lse is that of n keys with scores between -2 and 2.
+      // The softcap of 2 limits the scores of all keys to [-2, 2], so the lse is within 2 of
+      // log(keys).
       const double keys = double(i + 140 - 70 + 1), lse = double{got.lse[size_t(i)]};
       CHECK(std::abs(lse - std::log(keys)) <= 2 + 1e-5);
     }
@@ -88,8 +89,8 @@ TEST_CASE("a softcap far above all scores changes hardly a bit", "[kernels][atte
   for (const Exec& exec : reproducible_devices()) {
     CAPTURE(describe(exec));
     const auto want = run_attention(exec, in).all(), got = run_attention(exec, wide).all();
-    // With a large softcap c, c tanh(s / c) is s - s^3 / (3 c^2) + ...: for scores below 6 a change
-    // of 7e-5, which changes sums of some values of order 1 proportionally.
+    // For a large softcap c, c tanh(s / c) = s - s^3 / (3 c^2) + ... Scores below 6 change by at
+    // most 7e-5, and each result, a sum of a few values of order 1, changes in proportion.
     CHECK(max_error(got, to_f64(want)) <= 4 * 7e-5);
   }
 }

@@ -14,8 +14,8 @@ using Doubles = std::vector<double>;
 
 constexpr float kEps = 1e-5f;
 
-// Cases: one row; less than a vector; ragged; exact vectors; several row blocks; strips of four
-// vectors, and of one with a ragged end.
+// Cases: one row; fewer channels than a vector; ragged; exact vectors; several row blocks; strips
+// of four vectors; a strip of one vector with a ragged end.
 const std::vector<std::pair<int64_t, int64_t>> kSizes = {{1, 1},   {2, 5},    {3, 31},   {40, 16},
                                                          {67, 64}, {1000, 7}, {1300, 48}, {40, 85}};
 
@@ -81,8 +81,9 @@ TEMPLATE_TEST_CASE("batch_moments agrees with f64", "[kernels][batch_norm]", flo
     REQUIRE(got.size() == size_t(2 * cols + 1));
     CHECK(got.back() == float(rows));
     for (size_t c = 0; c < size_t(cols); ++c) {
-      // A block's mean is a sum of at most 21 values (rows / 64, at least 16), each rounded by half
-      // an ulp of the partial sum, then corrected by the sum of the deviations.
+      // A block has rows / 64 values, at least 16. Its mean is a sum of at most 21 values. Each
+      // addition rounds by half an ulp of the partial sum, and the sum of the deviations then
+      // corrects the mean.
       CHECK(std::abs(got[c] - want.mean[c]) <= 4 * 0x1p-24 * (std::abs(mean) + 8));
       CHECK(std::abs(got[size_t(cols) + c] - want.squares[c]) <=
             32 * 0x1p-24 * (want.squares[c] + 1) + 1e-6 * std::abs(mean));
@@ -102,7 +103,7 @@ TEST_CASE("batch_merge gives the statistics of all rows, whoever has them",
   const auto x = test::randn<float>(100 * kCols, 1, 3, 2);
   const Moments want = ref_moments(x, kCols);
   for (const Exec& exec : test::devices_with({&kernels::batch_moments, &kernels::batch_merge})) {
-    // Merges the moments of 0, 37, 1 and 62 rows.
+    // Merges the moments of four sets, which have 0, 37, 1 and 62 rows.
     std::vector<float> sets;
     int64_t begin = 0;
     for (const int64_t rows : {0, 37, 1, 62}) {
@@ -139,7 +140,7 @@ TEST_CASE("the running variance of a single row stays, and nothing moves without
 
 namespace {
 
-// Results of forward and backward in f64, for given statistics of all rows.
+// Reference in f64 for forward and backward; the statistics of all rows are given.
 struct Reference {
   Doubles y, dx, d_residual, dgain, dbias;
 };
@@ -211,8 +212,8 @@ void check_norm(const Exec& exec, const Inputs<T>& in) {
                              .relu = in.relu,
                              .y = y.view(shape)});
   const Reference want = reference(in, y.download());
-  // The errors are one rounding to T, and a few in f32: of the factor, the shift, their sum and the
-  // sum with the residual.
+  // y is rounded once to T. In f32, four values are rounded: the factor, the shift, their sum, and
+  // the sum with the residual.
   const double f32 = 8 * 0x1p-24 * (test::max_abs(want.y) + 8);
   CHECK(test::max_error(y.download(), want.y) <= f32 + test::ulp<T>() * test::max_abs(want.y));
 
@@ -258,7 +259,7 @@ TEMPLATE_TEST_CASE("batch_norm and its gradients agree with f64", "[kernels][bat
                    bf16, f16) {
   const auto [rows, cols] = GENERATE(from_range(kSizes));
   const bool with_residual = GENERATE(false, true), relu = GENERATE(false, true);
-  if (rows < 3) return;  // with so few rows the deviations are too small: only eps is left
+  if (rows < 3) return;  // with so few rows the variance is so small that eps dominates
   for (const Exec& exec : test::devices_with(
            {&kernels::batch_norm, &kernels::batch_norm_sums, &kernels::batch_norm_grad})) {
     CAPTURE(rows, cols, with_residual, relu);

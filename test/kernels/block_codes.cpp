@@ -1,4 +1,5 @@
-// Tests weights quantized to 4 and 8 bits. cpu/nf4.cpp compares 4 bits with another library.
+// Tests weights quantized to 4 and 8 bits. cpu/nf4.cpp compares 4-bit codes with those of another
+// library.
 #include "shale/kernels/block_codes.h"
 
 #include <algorithm>
@@ -42,8 +43,8 @@ TEST_CASE("8 bits are within half a step of each number", "[kernels]") {
     for (size_t i = 0; i < kernels::kCodeBlock; ++i) {
       largest = std::max(largest, std::abs(weights[block + i]));
     }
-    // The error is half a step of 1 / 127 of the largest value, plus roundings of the scale and the
-    // product.
+    // Codes have steps of 1 / 127 of the block's largest value. The error is half a step, plus the
+    // roundings of the scale and of the product.
     const double allowed = largest / 127.0 * (0.5 + 127 * 3 * 0x1p-24);
     for (size_t i = 0; i < kernels::kCodeBlock; ++i) {
       CHECK(std::abs(double(weights[block + i]) - coded.values[block + i]) <= allowed);
@@ -55,7 +56,7 @@ TEST_CASE("numbers of any size are codes, and what is not finite is refused", "[
   const BlockCode code = GENERATE(BlockCode::kInt8, BlockCode::kNf4);
   std::vector<float> block(kernels::kCodeBlock, 0.0f);
   CHECK(code_rows(code, block, kernels::kCodeBlock).values == block);
-  block[3] = 1e-45f;  // the inverse of its scale is infinite
+  block[3] = 1e-45f;  // so small that 1 / scale is infinite
   CHECK(code_rows(code, block, kernels::kCodeBlock).values ==
         std::vector<float>(kernels::kCodeBlock, 0.0f));
   block[3] = -std::numeric_limits<float>::max();
@@ -100,7 +101,8 @@ TEMPLATE_TEST_CASE("encode_blocks writes the host's bytes on every device", "[ke
          {std::pair<int64_t, int64_t>{0, 64}, {1, 64}, {3, 192}, {70, 128}, {5, 4096}}) {
       CAPTURE(to_string(exec.device), rows, columns, int(code));
       auto numbers = test::randn<TestType>(rows * columns, 11, 0, 0.3);
-      if (rows > 1) {  // a block of zeros, and a block whose scale has an infinite inverse
+      // One block is all zeros, and one has a scale so small that 1 / scale is infinite.
+      if (rows > 1) {
         std::fill_n(numbers.begin(), 64, TestType(0.0f));
         std::fill_n(numbers.begin() + 64, 64, TestType(1e-40f));
       }

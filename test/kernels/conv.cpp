@@ -23,11 +23,12 @@ struct Size {
   Shape y() const { return {images, out_rows(), out_cols(), out}; }
 };
 
-// Cases: no image, one pixel, a window as large as the image, windows that do not divide the image,
-// a ResNet's stem and downsampling, patches, more images than a block, ragged and whole channel
-// vectors, windows that skip pixels, pixels for two parts of a weight gradient, a stride beyond the
-// image, a window mostly over padding, and weights so large compared to the pixels that their
-// gradient is computed by channel slices, for all images together and for two halves.
+// Cases, in this order: no image, one pixel, a window as large as the image, windows that do not
+// divide the image, a ResNet's stem and its downsampling, patches of a vision transformer, more
+// images than a block, ragged and whole vectors of channels, windows that skip pixels, enough
+// pixels for two parts of a weight gradient, a stride beyond the image, a window mostly over
+// padding. In the last cases weights are large compared to the pixels: their gradient is computed
+// by slices of channels, for all images together or for two halves of them.
 const std::vector<Size> kSizes = {
     {0, 4, 4, 3, 8, 3, 1, 1},      {1, 1, 1, 1, 1, 1, 1, 0},   {2, 5, 5, 3, 4, 5, 1, 0},
     {3, 6, 5, 7, 9, 3, 2, 1},      {2, 11, 9, 3, 16, 7, 2, 3}, {2, 7, 8, 16, 32, 1, 2, 0},
@@ -36,7 +37,8 @@ const std::vector<Size> kSizes = {
     {1, 3, 4, 8, 8, 2, 5, 0},      {1, 3, 4, 8, 8, 2, 5, 1},   {4, 8, 8, 32, 256, 3, 1, 1},
     {8, 16, 16, 5, 384, 3, 1, 1}};
 
-// Calls fn(x, weight, y) with the indices of each multiplication whose pixel is inside the image.
+// Calls fn(x, weight, y) with the indices of each multiplication that reads a pixel inside the
+// image.
 template <typename Fn>
 void for_each_product(const Size& s, const Fn& fn) {
   for (int64_t n = 0; n < s.images; ++n)
@@ -154,7 +156,8 @@ TEMPLATE_TEST_CASE("a convolution and its gradients are exact in integers", "[ke
 }
 
 TEMPLATE_TEST_CASE("tiles of a convolution's GPU kernels agree", "[kernels][conv]", float, bf16) {
-  // The GEMMs have more than one tile of rows, columns and k, all with a remainder.
+  // The convolution's GEMMs have more than one tile of rows, of columns and of k, with a remainder
+  // in each.
   const Size size = GENERATE(Size{2, 9, 8, 24, 136, 3, 1, 1}, Size{3, 13, 11, 136, 9, 3, 2, 1});
   for (const Exec& exec : test::devices_with({&kernels::conv})) {
     if (exec.device.type == DeviceType::kCpu) continue;

@@ -28,7 +28,7 @@ int64_t extent(const Shape& shape, const Shape& strides) {
 }
 
 struct CopyCase {
-  Shape shape, x, y;  // x and y: strides
+  Shape shape, x, y;  // `x` and `y` are strides
 };
 
 const std::vector<CopyCase> kCases = {
@@ -40,9 +40,9 @@ const std::vector<CopyCase> kCases = {
     {{1000}, {1}, {2}},
     {{7, 33}, {33, 1}, {1, 7}},  // this case and the next transpose
     {{65, 130}, {1, 65}, {130, 1}},
-    {{3, 5, 7, 2}, {70, 14, 2, 1}, {70, 2, 10, 1}},  // heads and positions swapped
+    {{3, 5, 7, 2}, {70, 14, 2, 1}, {70, 2, 10, 1}},  // swaps heads and positions
     {{2, 3, 4, 5, 6, 2}, {720, 240, 60, 12, 2, 1}, {720, 2, 6, 24, 120, 1}},
-    {{4, 6}, {0, 1}, {6, 1}},                   // one row of x, repeated
+    {{4, 6}, {0, 1}, {6, 1}},                   // repeats one row of x
     {{4, 600, 3}, {5000, 8, 1}, {1800, 3, 1}},  // a slice of x
     {{5, 40, 64}, {64, 320, 1}, {2560, 64, 1}},
 };

@@ -66,7 +66,7 @@ TEST_CASE("causal attention counts the pairs that the mask leaves", "[kernels]")
   // Two GEMMs with 2 FLOP per multiply-add, over D = 8 elements, for B H = 6 heads.
   CHECK(fwd(4, 4, false).flops == 4 * 8 * 6 * 16);
   CHECK(fwd(4, 4, true).flops == 4 * 8 * 6 * (1 + 2 + 3 + 4));
-  // Causal, aligned at the bottom right: 3 + 4 pairs.
+  // A causal mask aligned at the bottom right: the two queries see 3 and 4 keys.
   CHECK(fwd(2, 4, true).flops == 4 * 8 * 6 * (3 + 4));
   CHECK(fwd(4, 2, true).flops == 4 * 8 * 6 * (0 + 0 + 1 + 2));
 }

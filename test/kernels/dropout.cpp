@@ -31,7 +31,7 @@ std::vector<T> run(const Exec& base, int64_t samples, const std::vector<T>& x,
   return y.download();
 }
 
-// Returns the mask of an element, as kernels/elementwise.h defines it.
+// Returns true if kernels/elementwise.h defines that dropout keeps this element.
 bool kept(const StepState& state, int64_t sample, int64_t element, float p, uint32_t site) {
   const PhiloxCounter words =
       philox({uint32_t(element / 4), site, uint32_t(state.sample + uint64_t(sample)),
@@ -83,7 +83,8 @@ TEST_CASE("a part of samples has the mask that they have there", "[kernels][drop
   for (const Exec& base : test::devices_with({&kernels::dropout})) {
     const auto whole = run<bf16>(base, samples, x, {}, 0.5f, state);
     const test::DeviceStep step(base, state);
-    // Parts of x: within a sample, across the end of one, over all samples; ragged.
+    // Parts of x, as first element and count: within a sample, across the end of a sample, over all
+    // samples; some are ragged.
     for (const auto& [first, count] : std::vector<std::pair<int64_t, int64_t>>{
              {0, 16}, {8, 1000}, {1024, 7}, {2064, 9}, {2000, 3000}, {4, samples * elements - 4}}) {
       CAPTURE(first, count);

@@ -96,7 +96,7 @@ TEST_CASE("axpby agrees with f64", "[kernels][elementwise]") {
     want.push_back(double{0.3f} * double{a[i]} + double{-1.7f} * double{b[i]});
   }
   for (const Exec& exec : test::devices_with({&kernels::axpby, &kernels::mul})) {
-    // y has two roundings, of beta b and of the sum: each half an ulp of at most 8.
+    // y is rounded twice, as beta b and as the sum: each time by half an ulp of at most 8.
     CHECK(test::max_error(run_axpby<float>(exec, a, b, 0.3f, -1.7f), want) <=
           8 * test::ulp<float>());
   }

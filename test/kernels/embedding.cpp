@@ -58,7 +58,8 @@ Grads run_bwd(const Exec& exec, const Sizes& s, const std::vector<int32_t>& ids,
   return {table.download(), positions.download()};
 }
 
-// The reference adds row by row in (b, t) order in f32, which defines the bits of "in order".
+// The reference adds row by row in (b, t) order in f32. Results that add "in order" must have its
+// bits.
 template <typename T>
 Grads ref_bwd(const Sizes& s, const std::vector<int32_t>& ids, const std::vector<T>& dy,
               float start) {
@@ -104,7 +105,7 @@ TEST_CASE("parts of a table add up to it, and keep their own gradients", "[kerne
   constexpr int64_t B = 2, T = 9, V = 12, C = 20, kParts = 3, kRows = V / kParts;
   const auto ids = test::rand_int<int32_t>(B * T, 1, 0, V - 1);
   auto table = test::randn<float>(V * C, 2);
-  table[0] = -0.f;  // a sum with zeros turns -0 into 0
+  table[0] = -0.f;  // adding the zeros of the other parts turns -0 into 0
   const auto dy = test::randn<float>(B * T * C, 3);
   const Sizes whole{B, T, V, C, T, 0};
   for (const Exec& exec : test::devices_with({&kernels::embedding_fwd})) {
@@ -147,8 +148,8 @@ TEMPLATE_TEST_CASE("embedding_bwd adds rows in order and sets all others to zero
   for (const Exec& exec : test::devices_with({&kernels::embedding_bwd})) {
     CAPTURE(s.B, s.T, s.V, s.C);
     const Grads set = run_bwd(exec, s, ids, dy, kNan), want_set = ref_bwd(s, ids, dy, 0.f);
-    // The results are compared as numbers: a first row of -0 stays -0 where the reference has 0 +
-    // -0.
+    // Results are compared as numbers, not bits: where the reference computes 0 + -0 = 0, storing a
+    // first row of -0 keeps -0.
     CHECK(test::max_error(set.table, test::to_f64(want_set.table)) == 0);
     CHECK(test::max_error(set.positions, test::to_f64(want_set.positions)) == 0);
     const Grads added = run_bwd(exec, s, ids, dy, 0.75f), want_added = ref_bwd(s, ids, dy, 0.75f);

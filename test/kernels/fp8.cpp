@@ -288,9 +288,10 @@ TEST_CASE("quantize_fp8 makes NaN of all of a block that is not finite", "[kerne
 
 namespace {
 
-// Returns the additional error of tensor cores, relative to the magnitudes that they add: each of
-// the four instructions per block truncates 32 products and the accumulator at 2^-13 of the largest
-// of them (DeepSeek-V3, arXiv:2412.19437, section 3.3.2). The emulator sums in f32.
+// Returns the additional error of tensor cores, relative to the magnitudes that they add. Each
+// block of 128 terms takes four instructions. Each instruction truncates 32 products and the
+// accumulator at 2^-13 of the largest of them (DeepSeek-V3, arXiv:2412.19437, section 3.3.2). On
+// the emulator, which sums in f32, there is none.
 double hardware_error(const Exec& exec) {
   return exec.device.type == DeviceType::kCuda ? 4 * 33 * 0x1p-13 : 0;
 }
@@ -335,7 +336,7 @@ void check_product(const ProductCase& g) {
     const auto plain = [](double term) { return term; };
     const auto magnitude = [](double term) { return std::abs(term); };
     const std::vector<TOut> memory = c.download(), found = gather(c_at, memory);
-    // Sums of 128 terms are scaled exactly, and are the terms of an outer sum.
+    // Each sum of 128 terms is scaled exactly and added to an outer sum.
     CHECK(worst_ratio(
               found, [&](size_t i) { return ref.value[i] + more(i, plain); },
               [&](size_t i) {

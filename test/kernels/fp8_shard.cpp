@@ -24,8 +24,8 @@ struct Matrix {
   Shape blocks(Fp8Blocks of) const { return kernels::fp8_weight_blocks(of, shape()); }
 };
 
-// Makes weights of which some are halfway between two bf16 numbers. Adjacent blocks have different
-// magnitudes.
+// Makes weights in which adjacent blocks have different magnitudes. Some weights are halfway
+// between two bf16 numbers.
 std::vector<float> uneven_weights(int64_t count) {
   std::vector<float> values = randn<float>(count, 11);
   for (size_t i = 0; i < values.size(); ++i) {
@@ -119,8 +119,8 @@ std::vector<bf16> in_bf16(const std::vector<float>& x) {
   return y;
 }
 
-// What ranks with `of_rank` elements each compute together: they find maxima, encode their shards,
-// and decode all codes.
+// Results of ranks that have `of_rank` elements each. Together the ranks find the maxima, encode
+// their shards, and decode all codes.
 struct Shared {
   std::vector<uint8_t> codes;
   std::vector<bf16> numbers;
@@ -202,7 +202,7 @@ TEST_CASE("operands out of a weight's codes are those of quantize_fp8", "[kernel
     kernels::fp8_encode(
         exec, {.x = input.view(), .columns = m.columns, .largest = maxima, .codes = codes.view()});
     const std::vector<uint8_t> before = codes.download();
-    // Bit 0 requests rows, bit 1 columns, bit 2 rows in the memory of the codes.
+    // Bits of `asked`: 0 requests rows, 1 columns, 2 that the rows overwrite the codes' memory.
     for (const int asked : {1, 2, 3, 5, 7}) {
       const bool in_place = (asked & 4) != 0;
       if (in_place && kernels::fp8_codes_stride(m.columns) != m.columns) continue;
@@ -221,7 +221,7 @@ TEST_CASE("operands out of a weight's codes are those of quantize_fp8", "[kernel
         CHECK(columns.scale_bits() == want_columns.scale_bits());
         CHECK(columns.lines() == want_columns.lines());
       }
-      const bool is_finite = m.columns != 384;  // else the padding may be NaN
+      const bool is_finite = m.columns != 384;  // with 384 columns, the padding may be NaN
       if ((asked & 1) != 0 && !in_place && is_finite) {
         CHECK(rows.lines_and_padding() == want_rows.lines_and_padding());
       }
@@ -231,7 +231,7 @@ TEST_CASE("operands out of a weight's codes are those of quantize_fp8", "[kernel
       CHECK(codes.download() == before);
       CHECK((rows.margins_intact() && columns.margins_intact() && codes.margins_intact()));
     }
-    // This compares codes without a NaN's sign, which is not preserved.
+    // Codes are compared without the sign of NaN, which is not preserved.
     CHECK(want_rows.lines() == before);
   }
 }

@@ -44,10 +44,11 @@ TEMPLATE_LIST_TEST_CASE("gemm agrees with f64 in every layout and size", "[gemm]
     for (const Exec& exec : devices_with({&kernels::gemm})) {
       for (int layout = 0; layout < 8; ++layout) {
         g.a_transposed = layout & 1, g.b_transposed = layout & 2, g.pad = layout & 4 ? 5 : 0;
-        // Lines with alignment 8 let GPU kernels copy them without repacking; others need it.
+        // GPU kernels copy lines of alignment 8 without repacking. They repack other lines first.
         g.align = layout & 4 ? 1 : 8;
         for (const bool accumulate : {false, true}) {
-          // The slow emulator runs fewer cases, because the tests of plans cover the same kernels.
+          // The emulator is slow and runs fewer cases here. The tests of plans (gemm_plans.cpp)
+          // cover its kernels.
           if (exec.device.type == DeviceType::kEmu && accumulate != (layout % 3 == 1)) continue;
           g.accumulate = accumulate;
           g.c = accumulate ? randn<TOut>(m * n, 3) : std::vector<TOut>{};

@@ -19,7 +19,8 @@ const std::vector<GemmSize>& sizes() {
   return all;
 }
 
-// Makes inputs with which GELU covers its nonlinear range: a·b has a standard deviation of 2.
+// Makes operands for which a·b has a standard deviation of 2, so that GELU's nonlinear range is
+// covered.
 template <typename TIn, typename TOut>
 GemmCase<TIn, TOut> epilogue_case(const GemmSize& s) {
   auto g = random_case<TIn, TOut>(s.m, s.n, s.k);
@@ -27,9 +28,9 @@ GemmCase<TIn, TOut> epilogue_case(const GemmSize& s) {
   return g;
 }
 
-// Bound of the error of GELU and its derivative. They are computed in f32 with errors of a few ulps
-// of their largest intermediate value, which is below max(1, |x|) (their own tests have the
-// numbers).
+// Bounds the error of GELU and of its derivative. Both are computed in f32, with errors of a few
+// ulps of the largest intermediate value, which is at most max(1, |x|). The tests of the two
+// functions have the exact numbers.
 double activation_error(double x) {
   return 16 * 0x1p-24 * std::max(1., std::abs(x));
 }

@@ -20,9 +20,9 @@ constexpr GemmTile kTiles[] = {GemmTile::kHopper128x64, GemmTile::kHopper128x128
 
 }  // namespace
 
-// Two thread blocks process all tiles; on a GPU also as many blocks as it has SMs. Numbers of
-// pipeline stages: one, an odd number, more than the ring has slots. The last tile is ragged in
-// both directions, and so is the last stage.
+// Two thread blocks process all tiles; on a GPU, the test also uses as many blocks as there are
+// SMs. Numbers of pipeline stages: one, an odd number, more than the ring has slots. The last tile
+// is ragged in both directions, and the last stage is ragged too.
 TEMPLATE_TEST_CASE("Hopper's tiles agree with f64 in every layout and number of stages", "[gemm]",
                    bf16, f16) {
   for (const GemmTile tile : kTiles) {
@@ -78,8 +78,9 @@ TEST_CASE("Hopper's tiles add to f32, and add bias and residual, aligned or not"
   }
 }
 
-// gemm_epilogue.cpp tests the portable kernels against f64. The epilogue is the same code on sums
-// that differ in their last bits, so activations may differ by these bits and one rounding to bf16.
+// gemm_epilogue.cpp compares the portable kernels with f64. Hopper's kernels have the same
+// epilogue, but their sums may differ in the last bits. Activations may differ by as much, and by
+// one rounding to bf16.
 TEST_CASE("Hopper's tiles keep GELU's argument and give its gradient and the bias's", "[gemm]") {
   const GemmPlan portable{GemmEngine::kOwn, GemmTile::k128x128, 1};
   for (const GemmTile tile : kTiles) {
@@ -153,8 +154,8 @@ TEST_CASE("Hopper's blocks that take tiles as they come to them give the bits of
   }
 }
 
-// Clusters of two have pairs of tile rows, and a single row is left. Two clusters take tiles from
-// the counter or in fixed turns.
+// The rows of tiles form pairs for clusters of two blocks, and one row is left over. Two clusters
+// take their tiles from a counter or in a fixed order.
 TEST_CASE("Hopper's blocks that share b in a cluster give the bits of those that do not",
           "[gemm]") {
   for (const GemmTile tile : kTiles) {
@@ -171,7 +172,7 @@ TEST_CASE("Hopper's blocks that share b in a cluster give the bits of those that
         const GemmPlan clusters{GemmEngine::kOwn, tile, 1, blocks};
         for (Exec exec : hopper_devices()) {
           CAPTURE(to_string(exec.device), layout, name_of(tile), m, n, k);
-          exec.persistent_blocks = 5;  // enough for two clusters; one block is left
+          exec.persistent_blocks = 5;  // two clusters, and one block that is left over
           g.plan = &alone;
           const auto want = run_gemm(exec, g);
           g.plan = &clusters;
@@ -209,7 +210,8 @@ TEST_CASE("clusters keep GELU's argument, its gradient and the bias's", "[gemm]"
   for (const GemmTile tile : {GemmTile::kHopper128x256, GemmTile::kHopperPingPong128x128}) {
     const GemmPlan alone{GemmEngine::kOwn, tile, 1}, clusters{GemmEngine::kOwn, tile, 1, 2};
     for (const auto epilogue : {Epilogue::kGeluTanh, Epilogue::kDGeluTanh}) {
-      // Two slabs of 64 rows are beyond c.
+      // Clusters have pairs of tiles of 128 rows. The last two slabs of 64 rows are therefore
+      // outside c.
       auto g = random_case<bf16, bf16>(330, cols_of(tile) + 40, 136);
       g.align = 8;
       g.b_transposed = true;

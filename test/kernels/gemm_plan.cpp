@@ -55,7 +55,8 @@ TEST_CASE("blocks form clusters unless a row of tiles without a pair costs a rou
   CHECK(best_cluster(problem(256, 256, 512), GemmTile::kHopper128x256) == 2);
   CHECK(best_cluster(problem(128, 256, 512), GemmTile::kHopper128x256) == 1);
   CHECK(best_cluster(problem(8192, 8192, 512), GemmTile::kHopper128x64) == 1);
-  // 3 rows of 44 tiles take one round, 4 rows would take two.
+  // On 132 SMs, 3 rows of 44 tiles take one round. Padded to 4 rows for clusters, they would take
+  // two.
   CHECK(best_cluster(problem(384, 44 * 256, 512), GemmTile::kHopper128x256) == 1);
   CHECK(best_cluster(problem(384, 33 * 256, 512), GemmTile::kHopper128x256) == 2);
 }
@@ -66,7 +67,7 @@ TEST_CASE("tiles beyond whole rounds are shared where that ends sooner", "[gemm]
   const auto shares = [](int64_t m, int64_t n, int64_t k, int cluster = 1) {
     return best_shares(problem(m, n, k), GemmTile::kHopper128x256, cluster);
   };
-  CHECK(shares(768, 3072, 16384) == 132);  // 72 tiles for 132 SMs: all are shared
+  CHECK(shares(768, 3072, 16384) == 132);  // 72 tiles on 132 SMs: all tiles are shared
   CHECK(shares(768, 3072, 512) == 0);      // sharing costs more than it saves
   CHECK(shares(768, 768, 16384) == 18 * 7);
   CHECK(shares(12 * 128, 11 * 256, 16384) == 0);      // 132 tiles: one whole round
@@ -82,7 +83,7 @@ TEST_CASE("tiles beyond whole rounds are shared where that ends sooner", "[gemm]
   CHECK(plan.cluster == 2);
 }
 
-// Numbers of SMs: H100 SXM; less those of a collective; H100 PCIe; A100; H20.
+// Numbers of SMs: H100 SXM, H100 SXM without the SMs of a collective, H100 PCIe, A100, H20.
 TEST_CASE("no plan needs a second wave of blocks for tiles that they share", "[gemm]") {
   int shared = 0;
   for (const int sms : {132, 116, 114, 108, 78}) {
@@ -119,11 +120,13 @@ TEST_CASE("a GEMM may use the SMs of the smallest GPU, less what collectives may
   {
     int lane = 0, link = 0;
     const ReservedSms::Hold group(held, 16, &lane, true), part(held, 16, &lane, true);
-    CHECK(kernels::gemm_means(exec).sms == 98);  // groups that share a stream run one by one
+    // Groups on the same stream run one after the other, so 16 SMs count once.
+    CHECK(kernels::gemm_means(exec).sms == 98);
     const ReservedSms::Hold other(held, 2, &link, true);
     CHECK(kernels::gemm_means(exec).sms == 96);
     const ReservedSms::Hold now(held, 16, &lane);
-    CHECK(kernels::gemm_means(exec).sms == 96);  // not what is in flight: that changes
+    // Collectives in flight do not count, because they change from call to call.
+    CHECK(kernels::gemm_means(exec).sms == 96);
   }
   CHECK(kernels::gemm_means(exec).sms == 114);
 }

@@ -25,8 +25,8 @@ bool has_kernel(GemmTile tile, bool a_transposed, bool b_transposed) {
   return kernels::has_kernel(problem, tile);
 }
 
-// Calls fn(plan) for each kernel of this layout, with k in one part and, for the last kernel, also
-// in three.
+// Calls fn(plan) for each kernel that supports this layout. With layout 2, k is split into three
+// parts.
 template <typename T, typename Fn>
 void for_plans(int layout, Fn&& fn) {
   for (const GemmTile tile : kTiles) {
@@ -35,8 +35,8 @@ void for_plans(int layout, Fn&& fn) {
   }
 }
 
-// Sizes: more than a tile in both directions; more stages than the ring has slots, the last one
-// ragged.
+// Sizes have more than a tile in both directions, and more k stages than the ring has slots; the
+// last stage is ragged.
 TEMPLATE_TEST_CASE("every tile of the GPU's gemm agrees with f64 whether k is split or not",
                    "[gemm]", float, bf16, f16) {
   for (int layout = 0; layout < 4; ++layout) {

@@ -30,7 +30,7 @@ struct GemmCase {
   std::vector<TIn> a, b;
   std::vector<TOut> c;    // c before the call; NaN if empty
   std::vector<TIn> bias;  // empty: no bias
-  // Aux of an epilogue; if it is output, any values of the right size.
+  // aux of the epilogue; if the kernel writes it: any values of this size.
   std::vector<TIn> aux;
   std::vector<TIn> b_up, aux_up;  // operands of SwiGLU
   std::vector<TOut> residual;
@@ -139,8 +139,8 @@ double worst_ratio(const std::vector<T>& got, Want&& want, Allowed&& allowed) {
   return worst;
 }
 
-// Returns the error of c with bias, residual and initial value, relative to the bound of k +
-// `others` terms.
+// Returns the error of c, divided by the bound for a sum of k + `others` terms. The reference
+// includes bias, residual and c's initial value.
 template <typename TIn, typename TOut>
 double product_ratio(const GemmResult<TIn, TOut>& got, const GemmCase<TIn, TOut>& g,
                      const RefProduct& ref, int others = 3) {

@@ -52,8 +52,8 @@ void check_same(const GemmResult<TIn, TOut>& got, const GemmResult<TIn, TOut>& w
 
 }  // namespace
 
-// Tiles have 4 stages each. Numbers of shares: one for all tiles, fewer than tiles, shares with
-// parts of two tiles, equally many per tile, one per stage.
+// Each tile has 4 stages. Numbers of shares: one for all tiles, fewer than tiles, a number for
+// which some shares have parts of two tiles, the same number per tile, one per stage.
 TEST_CASE("shares of tiles make the sums of whole ones", "[gemm]") {
   for (const GemmTile tile : kTiles) {
     auto g = four_tiles<bf16, float>(tile, 232);
@@ -175,7 +175,7 @@ TEST_CASE("clusters share tiles as blocks do", "[gemm]") {
     auto g = random_case<bf16, bf16>(330, cols_of(tile) + 40, 232);  // has three rows of tiles
     g.align = 8;
     g.b_transposed = true;
-    // There are three shares per tile, so that both plans cut tiles at the same places.
+    // Each tile has three shares, so that both plans split tiles at the same places in k.
     const GemmPlan alone = shared(tile, 3 * 6), clusters = shared(tile, 3 * 4, blocks);
     const GemmPlan across = shared(tile, 7, blocks);
     for (const auto& options : {emulator_orders()[0], emulator_orders()[1], emulator_orders()[4]}) {
@@ -199,7 +199,7 @@ TEST_CASE("clusters share tiles as blocks do", "[gemm]") {
   }
 }
 
-// c has 12 x 12 tiles, of which a nominal GPU processes 132 in one round.
+// c has 12 x 12 tiles. The GPU in this test has 132 SMs, which process 132 tiles in one round.
 TEST_CASE("tiles of whole rounds come before those that are shared", "[gemm]") {
   const GemmTile tile = GemmTile::kHopper128x64;
   auto g = random_case<bf16, bf16>(12 * 128, 12 * 64, 136);

@@ -46,10 +46,10 @@ double ref_dsilu(double x) {
   return sigmoid(x) * (1 + x * (1 - sigmoid(x)));
 }
 
-// Returns a bound of the absolute errors that f32 arithmetic makes in silu(x) and in its
-// derivative: 16 ulps of max(1, |x|). The computed sigmoid has a relative error of a few ulps, plus
-// |x| (1 - sigmoid(x)) ulps from the rounding of exp's argument. silu is the sigmoid times x, the
-// derivative is the sigmoid times 1 + x (1 - sigmoid(x)); neither factor exceeds 1.3 max(1, |x|).
+// Bounds the absolute error of silu(x) and of its derivative in f32: 16 ulps of max(1, |x|). The
+// sigmoid has a relative error of a few ulps, plus |x| (1 - sigmoid(x)) ulps because exp's argument
+// is rounded. silu is the sigmoid times x. The derivative is the sigmoid times 1 + x (1 -
+// sigmoid(x)). Neither factor exceeds 1.3 max(1, |x|).
 double silu_error(double x) {
   return 16 * 0x1p-24 * std::max(1., std::abs(x));
 }
@@ -101,8 +101,8 @@ void check_forward(const GemmCase<TIn, TOut>& g, const GemmResult<TIn, TOut>& go
 template <typename TIn, typename TOut>
 void check_backward(const GemmCase<TIn, TOut>& g, const GemmResult<TIn, TOut>& got) {
   const RefProduct ref = ref_product(to_f64(g.a), to_f64(g.b), g.m, g.n, g.k);
-  // Checks that a result is d times a factor. The factor has an error of its own, and there are up
-  // to two multiplications.
+  // Checks that a result is the GEMM's value times a factor. The bound includes the factor's own
+  // error and up to two multiplications.
   const auto check_times = [&](const std::vector<TOut>& result, auto&& factor,
                                auto&& factor_error) {
     CHECK(worst_ratio(
@@ -186,7 +186,7 @@ TEMPLATE_TEST_CASE("every tile pairs the columns of SwiGLU's two products", "[ge
   for_tiles<TestType>([](const Exec& exec, const GemmPlan& plan) {
     auto g = forward_case<TestType, TestType>({140, cols_of(plan.tile) / 2 + 24, 456});
     g.plan = &plan;
-    for (const int64_t align : {8, 1}) {  // stores in boxes and packs, or by element
+    for (const int64_t align : {8, 1}) {  // 8: c is stored in TMA boxes or packs; 1: by element
       g.align = align;
       g.pad = align == 1 ? 3 : 0;
       CAPTURE(align);
@@ -300,7 +300,7 @@ TEST_CASE("SwiGLU far from zero is the product, or zero; a NaN stays one", "[gem
     auto g = backward_case<float, float>({1, 6, 1});
     g.a = {1}, g.b.assign(6, 1), g.aux = gate, g.aux_up = up;
     const auto back = run_gemm(exec, g);
-    CHECK(back.c[0] == 3);  // the gate's gradient is `up`, as silu is linear there
+    CHECK(back.c[0] == 3);  // for so large a gate, silu is linear and the gate's gradient is `up`
     CHECK(std::abs(back.c[1]) < 1e-30f);
     CHECK(back.c[2] == 2);
     CHECK(std::abs(back.c[3]) < 1e-6f);
@@ -309,7 +309,8 @@ TEST_CASE("SwiGLU far from zero is the product, or zero; a NaN stays one", "[gem
     CHECK(back.c_up[0] == 200);
     CHECK(back.c_up[2] == 1e30f);
     CHECK(std::isnan(back.c_up[4]));
-    CHECK(std::abs(back.c_up[5] - ref_silu(1)) < 1e-6);  // not the NaN of `up`
+    // The NaN of `up` does not affect its own gradient.
+    CHECK(std::abs(back.c_up[5] - ref_silu(1)) < 1e-6);
   }
 }
 

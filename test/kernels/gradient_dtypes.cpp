@@ -73,7 +73,8 @@ TEMPLATE_TEST_CASE("norms round the gradients of gain and bias to bf16 once", "[
     const DeviceArray<TestType> dy(exec, values), s(exec, values), d_gain(exec, gain);
     const DeviceArray<TestType> dx(exec, rows * cols);
     const DeviceArray<float> means(exec, mean), rstds(exec, rstd);
-    for (const bool of_bias : {false, true}) {  // the other gradient is in f32
+    // One of the two gradients has the tested dtype, the other is f32.
+    for (const bool of_bias : {false, true}) {
       const DeviceArray<float> other(exec, cols);
       check_rounded(exec, cols, [&](const View& grad, bool accumulate) {
         kernels::layer_norm_bwd(exec, {.dy = dy.view(shape),
@@ -105,7 +106,8 @@ TEMPLATE_TEST_CASE("embedding_bwd into bf16 adds a row up in f32 and rounds it o
   struct Sizes {
     int64_t B, T, V, C;
   };
-  // Cases: rows that no id or many ids select; columns in one strip, in several, ragged.
+  // Cases: rows that are selected by no id or by many ids; columns in one strip, in several strips,
+  // and ragged.
   const auto s = GENERATE(from_range(std::vector<Sizes>{
       {0, 4, 5, 8}, {1, 1, 1, 1}, {2, 8, 3, 31}, {4, 25, 50, 40}, {2, 5, 7, 2100}}));
   const auto ids = rand_int<int32_t>(s.B * s.T, 1, 0, s.V - 1);

@@ -154,7 +154,8 @@ TEMPLATE_TEST_CASE("each tile of grouped products gives the exact sums", "[kerne
                                                    .align = 16,
                                                    .tile = &tile};
       if (tile == GemmTile::kHopper128x256 ||
-          tile == GemmTile::kHopperPingPong128x128) {  // these tiles have too few registers
+          // These tiles have too few registers for this kind of GEMM.
+          tile == GemmTile::kHopperPingPong128x128) {
         CHECK_THROWS_AS(kernels::grouped_gemm(exec, inner_args), UnavailableError);
         continue;
       }
@@ -247,14 +248,14 @@ TEST_CASE("grouped products refuse matrices that do not lie one after the other"
   };
   CHECK_THROWS_AS(run(b.view({2, 3, 4}, {20, 4, 1})), ShapeError);
   CHECK_THROWS_AS(run(b.view({2, 3, 4}, {24, 8, 2})), ShapeError);
-  // Refused: columns of a that are not contiguous lines.
+  // This call is refused: elements in a line of a are not contiguous.
   CHECK_THROWS_AS(kernels::grouped_gemm(exec, {.offsets = offsets.view(),
                                                .by = GroupedBy::kInner,
                                                .a = a.view({3, 2}),
                                                .b = c.view({2, 4}),
                                                .c = b.view({2, 3, 4})}),
                   ShapeError);
-  // Refused: offsets that `align` does not divide.
+  // This call is refused: offsets are not multiples of `align`.
   CHECK_THROWS_AS(kernels::grouped_gemm(exec, {.offsets = offsets.view(),
                                                .a = a.view({2, 3}),
                                                .b = b.view({2, 3, 4}),

@@ -16,7 +16,8 @@ struct Size {
 const std::vector<Size> kSizes = {{0, 3, 2, 4}, {1, 1, 1, 1}, {2, 5, 3, 1},   {1, 7, 40, 300},
                                   {3, 4, 6, 5}, {2, 3, 0, 4}, {1, 9, 5000, 1}};
 
-// Returns a view of an index for every element or, with is_list, one for each k.
+// Returns a view of an index. With is_list there is one number for each k, otherwise one for every
+// element.
 View index_view(const DeviceArray<int32_t>& index, Size n, bool is_list) {
   const Shape shape = {n.outer, n.picks, n.inner};
   return is_list ? index.view(shape, {0, 1, 0}) : index.view(shape);

@@ -36,9 +36,10 @@ Run<T> run(const Exec& base, const Case<T>& c, bool write_grad = true) {
 
 TEMPLATE_TEST_CASE("cross_entropy and its gradient agree with f64 on every device",
                    "[kernels][loss]", float, bf16, f16) {
-  // Values: rows, columns, vocabulary. Cases: empty, one row, ragged, exact, padded, several
-  // groups, two rows in exactly 48 KiB of f32 and of 16 bits, real vocabularies, and rows larger
-  // than a block's storage, which on some GPUs is shared memory, with few and with many registers.
+  // Columns: rows, logits per row, vocabulary. Cases: empty, one row, ragged, exact, padded,
+  // several groups, two rows that fill 48 KiB in f32 and in 16 bits, vocabularies of real models,
+  // and rows that exceed a block's storage. On some GPUs that storage is shared memory, and kernels
+  // have few or many registers.
   const auto [rows, cols, vocab] =
       GENERATE(table<int64_t, int64_t, int64_t>({{0, 8, 8},
                                                  {1, 1, 1},
@@ -80,7 +81,7 @@ TEMPLATE_TEST_CASE("capped logits and their gradient agree with f64 on every dev
     for (const Exec& exec : test::devices_with({&kernels::cross_entropy})) {
       CAPTURE(to_string(exec.device), rows, cols, vocab, softcap);
       const auto got = run(exec, c);
-      // The loss may differ by 8 ulps: as without a softcap, plus twice two for tanh.
+      // The loss may differ by 8 ulps: 4 as without a softcap, and 2 for each of two tanh.
       CHECK(test::error_ratio(got.losses, exact.losses, rounded.losses, 8) <= 1);
       CHECK(test::error_ratio(got.logits, exact.grads, rounded.grads, 8) <= 1);
       const auto untouched = run(exec, c, /*write_grad=*/false);
@@ -106,7 +107,7 @@ TEST_CASE("each row of the cross_entropy gradient sums to zero", "[kernels][loss
     for (int64_t r = 0; r < 3; ++r) {
       double sum = 0;
       for (int64_t j = 0; j < c.cols; ++j) sum += double{got.logits[size_t(r * c.cols + j)]};
-      CHECK(std::abs(sum) < 1e-6);  // 50257 numbers whose magnitudes add up to 1/8
+      CHECK(std::abs(sum) < 1e-6);  // the sum of 50257 numbers whose magnitudes add up to 1/8
     }
   }
 }

@@ -62,8 +62,8 @@ Run<T> run(const Exec& base, const Case<T>& c, int64_t parts, bool write_grad = 
 
 TEMPLATE_TEST_CASE("cross_entropy of parts agrees with f64 on every device", "[kernels][loss]",
                    float, bf16, f16) {
-  // Values: rows, columns, vocabulary. Cases: empty, one, ragged, exact, a part with only padding,
-  // several packs.
+  // Columns: rows, logits per row, vocabulary. Cases: empty, one row, ragged, exact, a part that is
+  // all padding, several packs.
   const auto [rows, cols, vocab] = GENERATE(table<int64_t, int64_t, int64_t>(
       {{0, 8, 8}, {1, 4, 4}, {3, 44, 41}, {4, 128, 128}, {5, 512, 257}, {2, 6144, 6100}}));
   const int64_t parts = GENERATE(1, 2, 4);
@@ -74,8 +74,8 @@ TEMPLATE_TEST_CASE("cross_entropy of parts agrees with f64 on every device", "[k
   for (const Exec& exec : test::devices_with({&kernels::cross_entropy_stats})) {
     CAPTURE(rows, cols, vocab, parts);
     const auto got = run(exec, c, parts);
-    // The loss may differ by 8 ulps: as in one part, plus two for exp and two for its product where
-    // parts are merged.
+    // The loss may differ by 8 ulps: 4 as without parts, and for merging parts 2 for exp and 2 for
+    // its product.
     CHECK(test::error_ratio(got.losses, exact.losses, rounded.losses, 8) <= 1);
     CHECK(test::error_ratio(got.logits, exact.grads, rounded.grads, 8) <= 1);
     const auto untouched = run(exec, c, parts, /*write_grad=*/false);

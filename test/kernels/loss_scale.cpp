@@ -69,19 +69,21 @@ TEST_CASE("a norm far above those before is an outlier, once half the window is 
           "[kernels][loss_scale]") {
   const float inf = std::numeric_limits<float>::infinity();
   for (const Exec& exec : test::devices_with({&kernels::skip_outliers})) {
-    // 1, 2, 3 have mean 2 and standard deviation 1. With 3 sigmas, 5 is just not an outlier; larger
-    // values are.
+    // The norms 1, 2, 3 have mean 2 and standard deviation 1. With 3 sigmas, 5 is still no outlier,
+    // but every larger norm is.
     const Window first = windowed(exec, 4, 3, {100, 1, inf, 2, 3, 1, 2, 4, 4.5f});
     CHECK(first.outliers == "..x......");
     CHECK(windowed(exec, 6, 3, {1, 2, 3, 5}).outliers == "....");
     CHECK(windowed(exec, 6, 3, {1, 2, 3, 5.01f}).outliers == "...o");
     CHECK(windowed(exec, 6, 3, {1, 2, 3, 0}).outliers == "....");
-    // A window of 8 is not half full with 3 norms.
+    // Outliers are detected once half of the window is filled. Of a window of 8, 3 norms are less
+    // than half.
     CHECK(windowed(exec, 8, 3, {1, 2, 3, 100, 9}).outliers == ".....");
-    // A new norm replaces the oldest one, even if it is an outlier; infinities are not stored.
+    // Each new norm replaces the oldest one, even if the new norm is an outlier. Infinities are not
+    // stored.
     CHECK(first.count == 8);
     CHECK(first.norms == std::vector<float>{1, 2, 4, 4.5f});
-    // A persistent new level soon stops being an outlier.
+    // If the norms stay at a higher level, they soon stop being outliers.
     CHECK(windowed(exec, 4, 3, {1, 1.1f, 1, 1.1f, 9, 9, 9, 9}).outliers == "....o...");
   }
 }
@@ -110,7 +112,7 @@ TEST_CASE("without hysteresis the scale follows PyTorch's GradScaler", "[kernels
                            {64, 0, 0, 1},
                            {64, 1, 0, 1},
                            {64, 2, 0, 1},
-                           {32, 0, 0, 2},  // starts to count again
+                           {32, 0, 0, 2},  // counts finite steps from 0 again
                            {32, 1, 0, 2},
                            {32, 2, 0, 2},
                            {64, 0, 1, 2},
@@ -129,7 +131,8 @@ TEST_CASE("hysteresis tolerates overflows until the scale has grown again",
                            {32, 0, 0, 2},  // this overflow exceeds the tolerance
                            {16, 0, 0, 3},
                            {16, 1, 0, 3},
-                           {32, 0, 2, 3},  // has grown, and is tolerant again
+                           // The scale has grown, so the next overflow is tolerated again.
+                           {32, 0, 2, 3},
                            {32, 0, 1, 4}});
   }
 }

@@ -162,8 +162,8 @@ TEST_CASE("a bias moves the choice, not the weights, and groups limit it", "[ker
           8 * test::ulp<float>());
     RouterRule one_group = rule;
     one_group.groups = 3, one_group.active_groups = 1;
-    // The best expert is in the second group, but the sum of that group's two scores is below that
-    // of the third group.
+    // The best expert is in the second group, but the sum of the second group's two scores is below
+    // that of the third group.
     CHECK(route(exec, n, one_group, logits).experts == std::vector<int32_t>{4, 5});
     // Among equal groups the first one is chosen.
     CHECK(route(exec, n, one_group, std::vector<float>(6, 0)).experts ==
@@ -184,7 +184,7 @@ TEST_CASE("gradients of routers are those of their formulas", "[kernels][moe]") 
       const Routed routed = route(exec, n, rule, logits);
       const Sorted sorted = sort(exec, n, routed.experts, 0, 1);
       const DeviceArray<float> x(exec, logits), dw(exec, d_weights), dx(exec, x.size());
-      // The counts are those of these tokens and of as many others.
+      // The kernel gets the counts of two batches: of these tokens, and of as many others.
       std::vector<int32_t> of_all = sorted.counts;
       for (int32_t e = 0; e < n.experts; ++e) of_all.push_back(e % 4);
       const DeviceArray<int32_t> experts(exec, routed.experts), counts(exec, of_all);
@@ -272,8 +272,8 @@ TEST_CASE("sorting adds up what experts got and what was dropped", "[kernels][mo
 }
 
 TEST_CASE("biases of routers move by the sign of their experts' loads", "[kernels][moe]") {
-  // The mean loads of the two layers are 3 and 7 / 3, which equal no load; dropped tokens do not
-  // count.
+  // The two layers have mean loads of 3 and 7 / 3. Dropped tokens, the last number of each layer,
+  // do not count.
   const std::vector<int32_t> loads = {3, 4, 2, 99, 2, 3, 2, 0};
   const std::vector<float> bias = {0, 1, 2, 3, 4, 5};
   for (const Exec& exec : test::devices_with({&kernels::moe_balance})) {

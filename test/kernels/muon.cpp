@@ -46,7 +46,8 @@ TEST_CASE("muon_momentum agrees with f64, and rounds the update once", "[kernels
       const double share = 0.25 * double{0.7f} * double{g[i]};
       const double mean = 0.75 * double{m[i]} + share;
       const double wanted = nesterov ? share + 0.75 * mean : mean;
-      // m has three roundings of numbers below 4; the update has one more, to 8 bits.
+      // m has three roundings of numbers below 4. The update is also rounded to bf16, which has 8
+      // bits.
       REQUIRE(std::abs(double{got_m[i]} - mean) <= 3 * 0x1p-23);
       REQUIRE(std::abs(double{to_f32(got[i])} - wanted) <= 0x1p-8 * std::abs(wanted) + 0x1p-20);
     }

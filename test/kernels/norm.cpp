@@ -50,8 +50,8 @@ struct BwdRun {
   std::vector<float> dgain, dbias;
 };
 
-// Runs layer norm backward. `start`: initial value of dgain and dbias, which are accumulated into;
-// NaN: they are overwritten.
+// Runs layer norm backward. If `start` is a number, dgain and dbias start from it and are
+// accumulated into. If it is NaN, they are overwritten.
 template <typename T>
 BwdRun<T> run_bwd(const Exec& exec, const test::NormBwdCase<T>& c, float start) {
   const auto cols = int64_t(c.gain.size()), rows = int64_t(c.mean.size());
@@ -103,8 +103,8 @@ TEMPLATE_TEST_CASE("layer_norm_fwd agrees with f64 on every device", "[kernels][
     const auto got = run_fwd(exec, x, residual, gain, bias);
     CHECK(got.intact);
     if (with_residual) CHECK(test::max_error(got.sum, rounded.sum) == 0);
-    // The errors are those of f32 sums and of one rounding to T; the rounded reference may by
-    // chance have none in a small case.
+    // The result is rounded in f32 sums and once to T. In a small case, the rounded reference may
+    // by chance have no error.
     CHECK(test::error_ratio(got.y, exact.y, rounded.y, 1) <= 1);
     CHECK(test::error_ratio(got.mean, exact.mean, rounded.mean, 2) <= 1);
     CHECK(test::error_ratio(got.rstd, exact.rstd, rounded.rstd, 4) <= 1);
@@ -118,7 +118,8 @@ TEST_CASE("layer_norm_fwd stays accurate when the mean dwarfs the deviations", "
       kLayer, {.x = test::to_f64(x), .residual = {}, .gain = test::to_f64(gain), .bias = {}},
       test::Exact(), test::Exact());
   for (const Exec& exec : test::devices_with({&kernels::layer_norm_fwd})) {
-    // The mean is off by half an f32 ulp of 1000, 3e-5 of a standard deviation, and so is y.
+    // For values near 1000, the mean has an error of half an f32 ulp, which is 3e-5 of a standard
+    // deviation. y has the same error.
     CHECK(test::max_error(run_fwd<float>(exec, x, {}, gain, {}).y, exact.y) <= 4e-5);
   }
 }

@@ -19,9 +19,10 @@ enum class Norm { kLayer, kRms };
 constexpr float kNormEps = 1e-5f;
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
-// Cases: no rows, one element, less than a vector, ragged, exact vectors, many row blocks. On a
-// GPU: rows of one pack per lane, of several, of a block (2048 f32 or 4096 16-bit elements fill a
-// queue of exactly 48 KiB), of a block's capacity (not on every GPU), and beyond.
+// Cases: no rows, one element, less than a vector, ragged, exact vectors, many row blocks. For
+// GPUs: rows of one pack per lane, of several packs per lane, of a whole block (2048 f32 or 4096
+// 16-bit elements fill a queue of exactly 48 KiB), rows that fill the capacity of a block on some
+// GPUs, and larger rows.
 inline const std::vector<std::pair<int64_t, int64_t>> kNormSizes = {
     {0, 8},    {1, 1},   {2, 5},    {3, 31},   {4, 32},   {5, 1000}, {67, 64},  {400, 37},
     {40, 256}, {3, 768}, {3, 1600}, {2, 2048}, {2, 4096}, {1, 4104}, {1, 8192}, {1, 8208},

@@ -88,9 +88,9 @@ double mean_magnitude(const std::vector<double>& u, const std::vector<float>& ma
   return count > 0 ? sum / count : 0;
 }
 
-// Checks that the packed values plus the owed errors give u. Signs and owed errors must be exact; a
-// scale has the rounding errors of 32 sequential additions, of 5 more across lanes, of a division,
-// and of u itself.
+// Checks that the packed values plus the error feedback give u. Signs and error feedback must be
+// exact. A scale has rounding errors of 32 sequential additions, 5 additions across lanes, a
+// division, and u itself.
 void check_packed(const Packed& got, const std::vector<double>& u, const std::vector<float>& mask) {
   for (int64_t i = 0; i < int64_t(u.size()); ++i) {
     if (i % kSignBlock == 0) {
@@ -103,7 +103,7 @@ void check_packed(const Packed& got, const std::vector<double>& u, const std::ve
       continue;
     }
     if (std::abs(u[size_t(i)]) > 1e-5) REQUIRE((sent >= 0) == (u[size_t(i)] >= 0));
-    // The sum of the packed and the owed value is u, rounded three times.
+    // u is the packed value plus the error feedback, with three roundings.
     const double want = u[size_t(i)] - double(sent);
     REQUIRE(std::abs(double(got.owed[size_t(i)]) - want) <= 3 * 0x1p-24 * (std::abs(want) + 4));
   }

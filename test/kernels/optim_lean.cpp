@@ -40,7 +40,7 @@ struct Stepped {
   std::vector<float> master, m, v;
 };
 
-// Runs AdamW with f32 moments, which has a test of its own against f64.
+// Runs AdamW with f32 moments. optim.cpp compares it with f64.
 Stepped adamw_f32(const Exec& exec, const std::vector<float>& w, const std::vector<float>& g,
                   const std::vector<float>& m, const std::vector<float>& v) {
   const test::DeviceStep step(exec, step_state());
@@ -160,8 +160,8 @@ TEST_CASE("the 8-bit levels are those of dynamic quantisation", "[kernels][optim
   const auto& s = kernels::kSignedMap.levels;
   const auto& u = kernels::kUnsignedMap.levels;
   CHECK((s[127] == 0 && s[255] == 1 && u[0] == 0 && u[255] == 1));
-  // The expected levels were computed by hand: the only one of the lowest decade, and the ends of
-  // the highest one.
+  // The expected levels were computed by hand. The lowest decade has one level; of the highest
+  // decade, the first and last level are checked.
   CHECK(s[128] == Approx(0.55e-6));
   CHECK(s[254] == Approx(1 - 0.9 / 128));
   CHECK(s[254 - 63] == Approx(0.1 + 0.9 / 128));

@@ -45,7 +45,8 @@ struct Run {
   std::vector<float> m, v;
 };
 
-// Runs one step, in spans that end at `cuts`; the parameter starts `first` elements earlier.
+// Runs one step, in spans that end at `cuts`. These elements are the parameter's elements from
+// `first` on.
 template <typename Grad>
 Run run(const Exec& base, const Case<Grad>& c, std::vector<int64_t> cuts = {},
         const StepState& state = step_state(), int64_t first = 0) {
@@ -85,7 +86,7 @@ std::vector<float> unrounded(const Exec& base, const Case<Grad>& c) {
   return weights.download();
 }
 
-// Rounds as kernels/optim.h defines.
+// Rounds stochastically, as kernels/optim.h defines.
 bf16 rounded(float value, int64_t element, const StepState& state) {
   const PhiloxCounter words = philox(
       {uint32_t(element / 4), uint32_t(state.step), uint32_t(kStream), uint32_t(kStream >> 32)},
@@ -132,7 +133,8 @@ TEST_CASE("adamw without masters has the same bits however cut, and for any thre
 
 TEST_CASE("stochastic rounding keeps the mean of changes that are too small for bf16",
           "[kernels][optim]") {
-  // Weights start from 1, where the ulp below is 2^-8: updates of 1e-3 are a quarter of an ulp.
+  // Weights start at 1. Numbers just below 1 are 2^-8 apart, so updates of 1e-3 are a quarter of an
+  // ulp.
   const int64_t n = 20000;
   const Case<float> c = {.weights = std::vector<bf16>(size_t(n), bf16(1.f)),
                          .grad = std::vector<float>(size_t(n), 1.f),
@@ -149,7 +151,7 @@ TEST_CASE("stochastic rounding keeps the mean of changes that are too small for 
       different += got[i].bits != later[i].bits ? 1 : 0;
     }
     CHECK((moved > 0 && moved < n));
-    // 5 standard deviations of the mean of 20000 numbers that are within an ulp of 2^-8.
+    // Allows 5 standard deviations of a mean of 20000 numbers, each within an ulp of 2^-8.
     CHECK(std::abs(sum / double(n) - want) < 5 * 0x1p-8 * 0.5 / std::sqrt(double(n)));
     CHECK(different > 0);  // another step has other random words
   }

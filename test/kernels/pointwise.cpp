@@ -55,7 +55,8 @@ struct OpCase {
   double ulps = 1;            // allowed error in ulps, besides the rounding of the result
 };
 
-// Allowed errors are in ulps of the result itself, or of the smallest normal number.
+// Allowed errors are in ulps of the result, or of the smallest normal number if the result is
+// smaller.
 const std::vector<OpCase> kCases = {
     {PointwiseOp::kConvert, [](double a, double, double) { return a; }},
     {PointwiseOp::kAdd, [](double a, double b, double) { return a + b; }},
@@ -64,7 +65,8 @@ const std::vector<OpCase> kCases = {
     {PointwiseOp::kDiv, [](double a, double b, double) { return a / b; }},
     {PointwiseOp::kMaximum, [](double a, double b, double) { return std::max(a, b); }},
     {PointwiseOp::kMinimum, [](double a, double b, double) { return std::min(a, b); }},
-    // For pow, p log x is below 16: 4 bits before the binary point, plus the errors of exp and log.
+    // pow is exp(p log x). The argument is below 16, which costs 4 bits, plus the errors of exp and
+    // log.
     {PointwiseOp::kPow, [](double a, double b, double) { return std::pow(a, b); }, 0.02, 4, 24},
     {PointwiseOp::kNeg, [](double a, double, double) { return -a; }},
     {PointwiseOp::kAbs, [](double a, double, double) { return std::abs(a); }},
@@ -80,8 +82,8 @@ const std::vector<OpCase> kCases = {
      4},
     {PointwiseOp::kSoftplus, [](double a, double, double) { return std::log1p(std::exp(a)); }, -80,
      80, 4},
-    // Results near multiples of pi are tiny; argument reduction is exact enough for these results
-    // too.
+    // Near multiples of pi, results are tiny. The reduction of the argument is exact enough for
+    // them.
     {PointwiseOp::kSin, [](double a, double, double) { return std::sin(a); }, -1e5, 1e5, 2},
     {PointwiseOp::kCos, [](double a, double, double) { return std::cos(a); }, -1e5, 1e5, 2},
     {PointwiseOp::kLess, [](double a, double b, double) { return double(a < b); }},
@@ -325,7 +327,7 @@ TEST_CASE("a graph compiles to what its outputs need", "[kernels][pointwise]") {
   const int unused = graph.apply(PointwiseOp::kExp, DType::kF32, {b});
   const int y = graph.apply(PointwiseOp::kAdd, DType::kF32, {a, graph.constant(2)});
   const PointwiseProgram program = graph.compile("test", {y});
-  CHECK(program.count == 4);  // the steps constant, load, add, store
+  CHECK(program.count == 4);  // the program's steps: constant, load, add, store
   CHECK(program.registers == 2);
   CHECK(program.loads(0));
   CHECK_FALSE(program.loads(1));

@@ -33,7 +33,7 @@ kernels::PointwiseProgram golden_program() {
   for (int number = int(PointwiseOp::kAdd); number < int(PointwiseOp::kStore); ++number) {
     const auto op = PointwiseOp(number);
     const DType dtype = dtypes[turn++ % 3];
-    // These values are within the domain of roots and logarithms.
+    // abs() puts the values into the domain of roots and logarithms.
     const int a = graph.apply(PointwiseOp::kAbs, DType::kF32, {y});
     const int third = op == PointwiseOp::kClamp ? graph.constant(2.5f) : column;
     const int value = kernels::arity_of(op) == 1   ? graph.apply(op, dtype, {a})

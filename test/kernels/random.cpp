@@ -48,8 +48,8 @@ TEST_CASE("random_normal makes the numbers that its header defines", "[kernels][
   for (int64_t i = 0; i < n; ++i) want.push_back(0.5 + 2 * reference(first + i));
   for (const Exec& exec : test::devices_with({&kernels::random_normal})) {
     CAPTURE(first, n);
-    // The errors are 2 ulp of the logarithm, halved by the root; 2 ulp of the sine; and two
-    // roundings: 6 ulp of values below 12.
+    // The logarithm is off by 2 ulp, which the root halves. The sine is off by 2 ulp. With two
+    // roundings, that is less than 6 ulp of values below 12.
     CHECK(test::max_error(run<float>(exec, n, first, 0.5f, 2.f), want) <=
           6 * 8 * test::ulp<float>());
   }
@@ -94,8 +94,8 @@ TEST_CASE("an element of random_normal does not depend on the range", "[kernels]
 }
 
 TEST_CASE("a box of a matrix has the elements that the matrix has there", "[kernels][random]") {
-  // Values: first, elements of a row, row stride, rows. Cases: aligned, ragged, longer than a
-  // block.
+  // Columns: first element, elements per row, row stride, rows. Cases: aligned, ragged, longer than
+  // a block.
   const auto [first, run_length, stride, rows] = GENERATE(table<int64_t, int64_t, int64_t, int64_t>(
       {{8, 4, 16, 5}, {3, 5, 7, 9}, {1020, 64, 64, 3}, {5, 2049, 3001, 4}, {16, 192, 768, 40}}));
   for (const Exec& exec : test::devices_with({&kernels::random_normal})) {
@@ -150,7 +150,8 @@ TEST_CASE("random_normal is normal, and other seeds and streams are independent"
       CHECK(std::abs(moments(other).second) < 5.0 / 1024);
     }
     const auto beyond = std::count_if(x.begin(), x.end(), [](float v) { return std::abs(v) > 2; });
-    // sqrt(2^20 * 0.0455) = 218.
+    // Of n = 2^20 numbers, a fraction of 0.0455 is beyond 2. Its relative standard deviation is 1 /
+    // sqrt(2^20 * 0.0455) = 1 / 218.
     CHECK(std::abs(double(beyond) / double(n) - 0.0455) < 5 * 0.0455 / 218);
   }
 }

@@ -79,8 +79,8 @@ TEST_CASE("column_sum agrees with f64, and its bits do not depend on threads",
   Doubles want(size_t(cols), 0.0);
   for (size_t i = 0; i < x.size(); ++i) want[i % size_t(cols)] += double{x[i]};
   for (const Exec& exec : test::devices_with({&kernels::column_sum})) {
-    // The errors are those of sums of 47 numbers, then of 64 sums: 111 roundings of half an ulp of
-    // up to 3000.
+    // Each column is a sum of sums of 47 numbers, then of 64 such sums: 111 roundings, each by half
+    // an ulp of up to 3000.
     CHECK(test::max_error(run_column_sum(exec, rows, cols, x, kNan), want) <=
           111 * 0.5 * 2048 * test::ulp<float>());
   }
@@ -101,7 +101,7 @@ TEST_CASE("column_sum takes rows with a stride", "[kernels][reduce]") {
 TEST_CASE("sum is the f64 binary tree over the elements", "[kernels][reduce]") {
   // The sum depends on the order of the additions: f64 near 2^60 has steps of 256.
   const std::vector<float> x = {0x1p60f, 32.f, 32.f, -0x1p60f, 0.f, 7.f};
-  // The required order is ((2^60 + 32) + (32 - 2^60)) + (0 + 7), which loses both 32.
+  // The required order is ((2^60 + 32) + (32 - 2^60)) + (0 + 7). Both 32 are lost in it.
   for (const Exec& exec : test::devices_with({&kernels::sum})) CHECK(run_sum(exec, x) == 7.f);
 }
 
@@ -133,7 +133,7 @@ TEMPLATE_TEST_CASE("sum_squares agrees with f64 on every device", "[kernels][red
   for (const TestType value : x) want += test::to_f64(value) * test::to_f64(value);
   for (const Exec& exec : test::devices_with({&kernels::sum_squares})) {
     CAPTURE(n);
-    // The errors are those of f64 sums of at most 1024 squares, each truncated at 2^-80; `want`
+    // The result has the error of f64 sums of at most 1024 squares, each truncated at 2^-80. `want`
     // itself has n roundings.
     CHECK(run_sum_squares(exec, x, {{0, n}}).value() ==
           Approx(want).epsilon(double(n + 1024) * 0x1p-53));
@@ -198,7 +198,8 @@ TEST_CASE("clip_factor writes norm, factor and flag of the step", "[kernels][red
   for (const Exec& exec : test::devices_with({&kernels::clip_factor})) {
     StepState state;
     state.loss_scale.value = want.loss_scale;
-    state.non_finite = 1 - want.non_finite;  // clip_factor must overwrite it in both cases
+    // clip_factor must overwrite this value, whether the result is 0 or 1.
+    state.non_finite = 1 - want.non_finite;
     const test::DeviceStep step(exec, state);
     std::array<FixedSum, 3> parts;  // sums of three ranks; the first is empty
     test::DeviceBytes sum(exec, sizeof parts);

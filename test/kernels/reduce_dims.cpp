@@ -26,7 +26,7 @@ struct Case {
     }
     return y;
   }
-  int64_t elements() const {  // elements of memory that x covers
+  int64_t elements() const {  // number of elements in memory from x's first to its last
     int64_t last = 0;
     for (int d = 0; d < shape.ndim(); ++d) last += (shape[d] - 1) * strides[d];
     return shape.numel() == 0 ? 0 : last + 1;
@@ -59,7 +59,7 @@ const std::vector<Case> kCases = {
     {{4, 9, 8}, {0, 8, 1}, {true, false, false}},  // broadcast
 };
 
-// Calls fn(x element, y element) in order of x.
+// Calls fn(index in x, index in y) for all elements of x in order.
 template <class Fn>
 void for_elements(const Case& c, const Fn& fn) {
   const Shape y = c.output();
@@ -129,7 +129,7 @@ TEST_CASE("reduce_dims adds long sums to the rounding of two short ones", "[kern
     for (const Case& c : {dense({n}, {true}), dense({n / 4, 4}, {true, false})}) {
       const auto want = reference(c, ReduceOp::kSum, ones);
       const auto got = run_reduce<float>(exec, c, ReduceOp::kSum, ones, 0.5f);
-      // The errors are at most 1024 roundings in a first sum, and as many in the second sum.
+      // A first sum has at most 1024 roundings, and so has the sum of such sums.
       for (size_t i = 0; i < got.size(); ++i) {
         CHECK(std::abs(got[i] - 0.5 * want[i]) <= 0.5 * want[i] * 2 * 1024 * 0x1p-24);
       }

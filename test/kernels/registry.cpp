@@ -13,8 +13,8 @@
 namespace shale {
 namespace {
 
-// A custom kernel that doubles x in place by calls of other kernels, so it runs on every device
-// that they run on.
+// A custom kernel that doubles x in place. It only calls other kernels, so it runs on every device
+// that has them.
 struct TwiceArgs {
   View x;
 };
@@ -33,7 +33,7 @@ void run_twice(const Exec& exec, const TwiceArgs& a) {
   return true;
 }();
 
-// Repeats every call, and records the slots' names.
+// Runs every kernel call `times` times and records its name.
 class Repeater final : public kernels::CallObserver {
  public:
   explicit Repeater(int times) : times_(times) {}

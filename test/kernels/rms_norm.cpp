@@ -45,8 +45,8 @@ struct BwdRun {
   std::vector<float> dgain;
 };
 
-// Runs RMS norm backward. `start`: initial value of dgain, which is accumulated into; NaN: it is
-// overwritten.
+// Runs RMS norm backward. If `start` is a number, dgain starts from it and is accumulated into. If
+// it is NaN, dgain is overwritten.
 template <typename T>
 BwdRun<T> run_bwd(const Exec& exec, const test::NormBwdCase<T>& c, float start) {
   const auto cols = int64_t(c.gain.size()), rows = int64_t(c.rstd.size());
@@ -91,8 +91,8 @@ TEMPLATE_TEST_CASE("rms_norm_fwd agrees with f64 on every device", "[kernels][no
     CAPTURE(rows, cols, with_residual);
     const auto got = run_fwd(exec, x, residual, gain);
     if (with_residual) CHECK(test::max_error(got.sum, rounded.sum) == 0);
-    // The errors are those of f32 sums and of one rounding to T; the rounded reference may by
-    // chance have none in a small case.
+    // The result is rounded in f32 sums and once to T. In a small case, the rounded reference may
+    // by chance have no error.
     CHECK(test::error_ratio(got.y, exact.y, rounded.y, 1) <= 1);
     CHECK(test::error_ratio(got.rstd, exact.rstd, rounded.rstd, 4) <= 1);
   }

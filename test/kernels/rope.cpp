@@ -146,7 +146,8 @@ TEST_CASE("rope's inverse turns back", "[kernels][rope]") {
 }
 
 TEST_CASE("rope works in place, on slices of a wider tensor", "[kernels][rope]") {
-  // q is a slice of adjacent q, k and v, at an odd offset, so it cannot be accessed in packs.
+  // q is part of a tensor with q, k and v next to each other. Its offset is odd, so it cannot be
+  // accessed in packs.
   const int64_t rows = 6, heads = 2, D = 64, width = 3 * heads * D + 1;
   const Case c{.shape = {2, 3, heads, D}};
   const auto all = test::randn<float>(rows * width, 7);

@@ -80,13 +80,13 @@ TEMPLATE_TEST_CASE("softmax and its gradient agree with f64 on every device", "[
   for (const Exec& exec : test::devices_with({&kernels::softmax_fwd, &kernels::softmax_bwd})) {
     CAPTURE(to_string(exec.device), n.rows, n.cols, log);
     const auto y = run_fwd(exec, x, n, log);
-    // GPU kernels compute exp(x) as exp2(x log2(e)). For |x| up to 20 the rounding of this product
-    // costs 5 bits: the factor 32 below.
+    // GPU kernels compute exp(x) as exp2(x log2(e)). For |x| up to 20, rounding this product costs
+    // 5 bits, which is the factor 32 in the bounds.
     const double size = std::max(1.0, test::max_abs(want));
     CHECK(test::max_error(y, want) <= size * (32 * 0x1p-24 + test::ulp<TestType>()));
     const Doubles want_dx = softmax_grad(test::to_f64(y), test::to_f64(dy), n, log);
-    // The sum in backward has up to 1500 products weighted by the softmax; with log, as many
-    // gradients.
+    // Backward sums up to 1500 products with weights of the softmax. With `log`, it sums as many
+    // gradients without weights.
     const double sums = log ? 64 : 4;
     CHECK(test::max_error(run_bwd(exec, y, dy, n, log), want_dx) <=
           std::max(1.0, test::max_abs(want_dx)) * (sums * 0x1p-22 + test::ulp<TestType>()));

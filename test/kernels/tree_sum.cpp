@@ -14,7 +14,7 @@
 namespace shale::test {
 namespace {
 
-// Computes the documented tree serially.
+// Adds serially, in the order of the documented tree.
 template <typename Acc>
 Acc tree(const Acc* values, int64_t count) {
   if (count == 1) return values[0];
@@ -74,7 +74,7 @@ void check_sum(const Exec& exec, const Sizes& size) {
     int64_t wrong = 0;
     for (int64_t i = 0; i < count; ++i) {
       const Out sum = got[size_t(i + shift)];
-      // A sum of opposite infinities is NaN, and devices have different NaNs.
+      // The sum of opposite infinities is NaN, whose bits depend on the device.
       const bool both_nan = std::isnan(to_f64(sum)) && std::isnan(to_f64(want[size_t(i)]));
       wrong += !both_nan && std::memcmp(&sum, &want[size_t(i)], sizeof sum) != 0;
     }
@@ -90,8 +90,8 @@ TEMPLATE_TEST_CASE("tree_sum adds in the documented tree on every device", "[ker
   for (const Exec& exec : devices_with({&kernels::tree_sum})) {
     for (const int inputs : {1, 2, 3, 4, 5, 6, 7, 8, 13, 64, 100}) {
       for (const int64_t count : {0, 1, 15, 511, 512, 1300}) {
-        // There are at most 8 distinct inputs, because more are slow to generate and test nothing
-        // new.
+        // At most 8 inputs are distinct; the rest repeat them. More would be slow to generate and
+        // would test nothing new.
         check_sum<TestType, TestType>(exec, {inputs, count, std::min(inputs, 8)});
       }
     }

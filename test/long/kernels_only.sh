@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The build for bare GPU machines, SHALE_KERNELS_ONLY, has its tests and its benchmark, which run on
-# the emulator. test/kernels_only.cmake is its short version.
+# Tests the build for bare GPU machines, SHALE_KERNELS_ONLY: its tests and its benchmark run on the
+# emulator. test/kernels_only.cmake is the short version.
 # Usage: test/long/kernels_only.sh BUILD_DIR
 set -euo pipefail
 

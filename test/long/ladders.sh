@@ -70,8 +70,8 @@ END
   compile "fast$step.cubin" "$work/fast$step.cu" "${theirs[@]}"
 done
 
-# FlashAttention-3's forward with heads of 128. `overlaps` selects whether matmuls of a warpgroup
-# overlap; otherwise its warpgroups alternate, or do not (`neither`).
+# Compiles FlashAttention-3's forward with heads of 128. With `overlaps`, matmuls of a warpgroup
+# overlap. With `plain`, warpgroups alternate on the tensor cores. With `neither`, they do neither.
 for kind in neither:false plain:false overlaps:true; do
   folder=$work/fa3_${kind%:*}
   rm -rf "$folder"

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Tests the shared library (SHALE_SHARED): it is built for CPUs, installed, and linked by a program
-# that is compiled by one command, without CMake and without a development package but MPI's. Then
-# the same by find_package(Shale), which must not look for what the library contains. Prints the
-# library's size and the times of compiling and linking. Takes most of an hour on two cores, minutes
-# with ccache. Exits with 4 if this machine cannot run it.
+# Tests the shared library (SHALE_SHARED). Builds it for CPUs, installs it, and links a program with
+# it, which is compiled by one command, without CMake, and with no development package except MPI's.
+# Then does the same by find_package(Shale), which must not look for what the library contains.
+# Prints the library's size and the times of compiling and linking. Takes most of an hour on two
+# cores, or minutes with ccache. Exits with 4 if this machine cannot run it.
 # Usage: test/long/shared_library.sh BUILD_DIR   (a build that is there: BUILD_SHARED=folder)
 set -euo pipefail
 
@@ -64,8 +64,8 @@ MPIRUN=$(value MPIEXEC_EXECUTABLE)
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 "$MPIRUN" --oversubscribe -np 2 "$work/main" || fail "the program on two ranks: $?"
 
-# Its headers are Shale's, the compiler's and the C library's; it needs Shale's library, not those
-# inside.
+# The program may include headers of Shale, of the compiler and of the C library. It must link
+# Shale's library, but not the libraries inside it.
 "$cxx" -std=c++20 -I"$prefix/include" -M "$work/main.cpp" | tr -s ' \\' '\n' | grep '^/' |
   grep -vE "^($prefix/include/shale/|$work/main|/usr/lib/gcc|/usr/include/(c\+\+|asm|bits|linux|gnu|sys|x86_64|[a-z0-9_-]+[.]h))" \
     >"$work/others" && fail "headers of others: $(cat "$work/others")"
@@ -73,7 +73,7 @@ readelf -d "$work/main" | sed -n 's/.*NEEDED.*\[\(.*\)\]/\1/p' |
   grep -vE '^(libshale|libstdc\+\+|libm|libgcc_s|libc|ld-linux.*)[.]so' >"$work/others" &&
   fail "libraries of others: $(cat "$work/others")"
 
-# find_package() finds it where no other package is to be found.
+# find_package(Shale) works even if no other package can be found.
 hidden=()
 for package in OpenMP spdlog fmt oneDNN Highway ZLIB Zstd PNG JPEG MPI; do
   hidden+=("-DCMAKE_DISABLE_FIND_PACKAGE_$package=ON")

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Tests deploy/slurm on a Slurm cluster that this script starts, with two nodes on this machine. A
-# job that reaches its time limit saves, is requeued and resumes; so does one whose node dies; an
-# array trains its runs. Takes about three minutes. Exits with 4 if this machine cannot run it.
+# job that reaches its time limit saves, is requeued and resumes. The same holds for a job whose
+# node dies. An array of jobs trains its runs. Takes about three minutes. Exits with 4 if this
+# machine cannot run it.
 # Usage: test/long/slurm.sh BUILD_DIR
 set -uo pipefail
 
@@ -138,7 +139,7 @@ each_once() {  # arguments: OUT
   steps "$1" | awk '$1 != NR { exit 1 }' || fail "$1: not every step once"
 }
 
-# Time limit: the signal comes 5 to 35 seconds before the minute is over.
+# The time limit is a minute. The signal comes 5 to 35 seconds before its end.
 job=$(submit train.sbatch --nodes=2 --time=1 --signal=B:USR1@5 -- --out limit --steps 10000000) ||
   fail 'sbatch --time=1'
 await 120 has_restarted "$job" || fail "a job whose time is up: not started again"

@@ -4,8 +4,8 @@
 #
 #   FAULT_LIBRARY=... test/long/soak.sh BUILD_DIR [FAILURES] [SEED]    default: 60 failures, about an hour
 #
-# The kinds follow the 419 unexpected interruptions of 54 days of Llama 3 405B on 16,384 GPUs
-# (arXiv:2407.21783, table 5), but every kind comes at least twice:
+# The kinds of failures have the frequencies of the 419 unexpected interruptions of Llama 3 405B, in
+# 54 days on 16,384 GPUs (arXiv:2407.21783, table 5), but every kind occurs at least twice:
 #
 #   there  cause                                      here  what happens
 #     273  GPU, its memory, CPU, board, power, heat     30  a rank dies of SIGKILL or SIGBUS
@@ -18,9 +18,9 @@
 #                                                        2  a host is gone for 20 s, with all of its ranks
 #       6  silent data corruption                        -  not simulated
 #
-# Each step must be done once, with the losses of an undisturbed run to the last bit. Prints the time
-# from each failure to the next new step, and the goodput: the time of the steps that count, divided
-# by the time of the whole run.
+# Each step must be done once, with the losses of an undisturbed run to the last bit. Prints the
+# time from each failure to the next new step, and the goodput: the time of the steps that count,
+# divided by the time of the whole run.
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 source "$(dirname "${BASH_SOURCE[0]}")/../support/two_hosts.sh"
 
@@ -48,7 +48,7 @@ training=("$bin/train_lm" --data "$work/text.txt" --layers 2 --width 64 --heads 
 failing_disk=(-x "LD_PRELOAD=$FAULT_LIBRARY" -x "SHALE_FAULT_UNDER=$work/shared"
   -x SHALE_FAULT_KIND=eio -x "SHALE_FAULT_WHILE=$work/disk_fails")
 
-# submit: what a queue does with a job; it appends to the job's log
+# submit: starts the job as a queue does, and appends to its log.
 submit() {
   "${from_left[@]}" "$bin/shale" run --elastic --delay 1 --probe-timeout 2 -- $(mpirun_of_hosts) \
     -np 4 "${failing_disk[@]}" "${training[@]}" --resume auto --out "$work/shared/out" \
@@ -95,7 +95,7 @@ fail_by() {  # KIND
   esac
 }
 
-# Waits until a step after step $1 is done; false after three minutes.
+# step_after STEP: waits until a later step is done; fails after three minutes.
 step_after() {
   local tries now
   for ((tries = 0; tries < 1800; ++tries)); do
@@ -134,7 +134,8 @@ for kind in "${kinds[@]}"; do
   before=$(last_step)
   at=$(date +%s%N)
   fail_by "$kind"
-  # Steps that were on their way when the failure came do not show that the run goes on.
+  # Some steps may have been in progress when the failure came, so only a step more than 50 later
+  # shows that the run goes on.
   if ! step_after $((before + 50)); then
     tail -n 20 "$work/log" >"$work/tail"
     fail "no step after step $before and the failure '$kind'"

@@ -13,8 +13,8 @@ namespace {
 
 constexpr double kLanes = 32;
 
-// SM cycles per warp instruction, for pipes with 128, 64 and 16 lanes per cycle (CUDA C++
-// Programming Guide, "Arithmetic Instructions").
+// SM cycles that one instruction of a warp takes on a pipe with 128, 64 or 16 lanes per cycle (CUDA
+// C++ Programming Guide, "Arithmetic Instructions").
 constexpr double kFull = kLanes / 128, kHalf = kLanes / 64, kSpecial = kLanes / 16;
 constexpr double kIssue = 0.25;  // each of an SM's four schedulers issues one instruction per cycle
 constexpr double kSharedBytesPerCycle = 128;
@@ -32,9 +32,9 @@ double width_of(const std::string& opcode) {
   return 4;
 }
 
-// Sets the tensor core work of one warp: a quarter of "HGMMA.64x128x16.F32.BF16", or all of
-// "HMMA.16816.F32.BF16". HGMMA reads B from shared memory, and A unless it is in registers: the
-// operands begin "R24, gdesc[UR8], ..." or "R24, R4, gdesc[UR8], ...".
+// Sets one warp's tensor core work: a quarter of an "HGMMA.64x128x16.F32.BF16", which four warps
+// share, or a whole "HMMA.16816.F32.BF16". HGMMA reads B from shared memory, and also A unless A is
+// in registers. Its operands begin with "R24, gdesc[UR8], ..." or "R24, R4, gdesc[UR8], ...".
 void set_tensor_work(const Instruction& instruction, Work& work) {
   static const std::regex warpgroup(R"(HGMMA\.(\d+)x(\d+)x(\d+).*)");
   const std::string& opcode = instruction.opcode;

@@ -68,8 +68,8 @@ const std::vector<ProductKernel> kProducts = {
      4, 32, "A100"},
 };
 
-// A kernel that reads and writes arrays once. Its bound is for its loop over the arrays, or for all
-// its code.
+// A kernel that reads and writes arrays once. Its bound covers its loop over the arrays, or its
+// whole code if it has no loop.
 struct StreamingKernel {
   std::string file, name;
 };
@@ -98,7 +98,8 @@ const Kernel& find_kernel(const std::string& objects, const std::string& file,
   throw InternalError(cat(file, " has no ", name, " for ", architecture));
 }
 
-// Returns the loop with the most matmul work; among several, the shortest (which has no masks).
+// Returns the loop with the most matmul work. Among equal loops it takes the shortest, which has no
+// masks.
 Loop product_loop(const Kernel& kernel) {
   Loop best;
   Work most;
@@ -149,7 +150,7 @@ std::string product_rows(const std::string& objects, std::string& pipes) {
     const Work work = known(kernel, work_of(kernel, product_loop(kernel)));
     const Gpu& gpu = gpu_named(row.gpu);
     Cycles cycles = cycles_of(work, row.warps, gpu);
-    cycles.memory = 0;  // the operands come from the L2 cache
+    cycles.memory = 0;  // operands come from the L2 cache, so global memory is no limit
     const double best = cycles.best_share(), worst = cycles.worst_share();
     const double peak = gpu.flops() / 1e12;
     text += cat("| ", code_of(kernel.name), ", ", row.gpu, " | ", row.tile, " | ", needs.registers,

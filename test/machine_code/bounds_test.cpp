@@ -48,8 +48,8 @@ TEST_CASE("a loop's instructions are counted by their pipes", "[machine_code]") 
   CHECK(cycles.limit() == "memory");
 }
 
-// A loop over tiles contains a loop over k, then a path with a box store in a loop, and a path
-// without.
+// The loop over tiles contains a loop over k. After that loop, one path has a loop with a box
+// store, and the other path has no store.
 constexpr const char* kTiles = R"(
 	code for sm_90a
 		Function : tiles_kernel
@@ -71,7 +71,7 @@ TEST_CASE("an epilogue is the way through a tile's code that stores most", "[mac
   REQUIRE(kernels.size() == 1);
   for (const EpilogueKind kind : {EpilogueKind::kPlain, EpilogueKind::kGelu}) {
     const Work work = epilogue_of(kernels[0], kind, 4);
-    // Code before and after the loop, two iterations, code up to the end.
+    // 2 instructions before the loop, two iterations of 3, and 2 until the end.
     CHECK(work.issued == 2 + 2 * 3 + 2);
     CHECK(work.tensor_fma == 0);
     CHECK(work.special == 2 * 2);
@@ -80,7 +80,7 @@ TEST_CASE("an epilogue is the way through a tile's code that stores most", "[mac
   CHECK_THROWS_AS(epilogue_of(read_sass(kText)[0], EpilogueKind::kPlain, 4), InternalError);
 }
 
-// Loops over slabs, parts and rows are nested; the loop over rows has two back edges.
+// The loops over slabs, parts and rows are nested. The loop over rows jumps back from two places.
 constexpr const char* kParts = R"(
 	code for sm_90a
 		Function : parts_kernel
@@ -112,7 +112,8 @@ TEST_CASE("an epilogue beside another tile's products costs what is longer than 
   CHECK(share_at(tile, 64) == 0.25);
   CHECK(share_at(tile, 3 * 64) == 0.5);
   tile.overlaps = true;
-  CHECK(share_at(tile, 64) == 0.5);  // two tiles take 400 cycles
+  // Two tiles take 400 cycles, in 200 of which the tensor cores are busy.
+  CHECK(share_at(tile, 64) == 0.5);
   CHECK(share_at(tile, 3 * 64) == 1);
 }
 

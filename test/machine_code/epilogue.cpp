@@ -11,7 +11,7 @@
 namespace shale::machine_code {
 namespace {
 
-// Values by which paths are compared, most important first.
+// Numbers by which two paths are compared. The first number that differs decides.
 using Merit = std::array<double, 3>;
 
 Merit merit_of(const Instruction& instruction, EpilogueKind kind) {
@@ -25,7 +25,7 @@ Merit merit_of(const Instruction& instruction, EpilogueKind kind) {
 struct Way {
   Loop within, main;  // loop over tiles, and its inner loop over k
   EpilogueKind kind;
-  double parts;  // parts per tile
+  double parts;  // number of 32-column parts per tile
 };
 
 bool holds(const Loop& outer, const Loop& inner) {
@@ -33,7 +33,7 @@ bool holds(const Loop& outer, const Loop& inner) {
          (outer.first < inner.first || outer.last > inner.last);
 }
 
-// Finds the best path from a loop's first instruction to its last.
+// Finds the best path, by Merit, from a loop's first instruction to its last.
 class Ways {
  public:
   Ways(const Kernel& kernel, const Way& way)
@@ -43,7 +43,7 @@ class Ways {
       const double times = height_of(loop, loops) == 1 ? way.parts : 2;
       for (size_t i = loop.first; i <= loop.last; ++i) passes_[i] *= times;
     }
-    // The main loop is counted separately.
+    // The main loop has bounds of its own, so its instructions count 0 times.
     for (size_t i = way.main.first; i <= way.main.last; ++i) passes_[i] = 0;
     best_.resize(kernel.code.size());
     state_.resize(kernel.code.size(), State::kNew);
@@ -66,7 +66,8 @@ class Ways {
  private:
   enum class State { kNew, kOpen, kDone };
 
-  // Returns the loops on a path besides the main one, one per target of back edges.
+  // Returns the loops inside the loop over tiles, except those around the main loop. Back edges to
+  // the same instruction belong to one loop.
   std::vector<Loop> loops_of(const Way& way) const {
     std::map<size_t, size_t> ends;
     for (const Loop& loop : kernel_.loops()) {
@@ -87,12 +88,12 @@ class Ways {
   }
 
   struct Step {
-    Merit merit{};  // of the best path from here to the end
+    Merit merit{};  // merit of the best path from this instruction to the end
     size_t next = 0;
   };
 
-  // Finds the best paths by an iterative depth-first search; it ignores back edges to open
-  // instructions.
+  // Finds the best path from each instruction by an iterative depth-first search. Jumps back to an
+  // instruction on the current path are ignored.
   void find(EpilogueKind kind) {
     std::vector<size_t> stack = {within_.first};
     while (!stack.empty()) {
@@ -168,15 +169,15 @@ double parts_of(const Kernel& kernel) {
 
 TileCycles tile_cycles(const Work& main_loop, const Work& epilogue, double warps, bool overlaps,
                        const Gpu& gpu) {
-  // A warp that is alone on its scheduler issues at most one instruction a cycle.
+  // A scheduler with a single warp issues at most one instruction a cycle.
   Cycles rest = cycles_of(epilogue, warps, gpu);
   return {.products = cycles_of(main_loop, warps, gpu).tensor,
           .epilogue = rest.longest_besides_tensor(),
           .overlaps = overlaps};
 }
 
-// With two overlapping tiles, the tensor cores run both tiles' matmuls, and each tile then runs its
-// epilogue.
+// If two tiles overlap, their matmuls take turns on the tensor cores, and each tile runs its
+// epilogue after its matmuls.
 double share_at(const TileCycles& tile, double k) {
   const double products = tile.products * k / 64;
   const double both = tile.overlaps ? std::max(2 * products, products + tile.epilogue)

@@ -21,7 +21,7 @@ constexpr double kDepths[] = {768, 1600, 4096};
 
 struct Shares {
   std::string rows;          // rows of the table
-  std::vector<double> at{};  // utilization at each k of kDepths
+  std::vector<double> at{};  // tensor core utilization for each k in kDepths
 };
 
 const Kernel& kernel_of(const std::vector<Kernel>& kernels, const Tile& tile) {
@@ -37,7 +37,7 @@ Shares shares_of(const std::vector<Kernel>& kernels, const Tile& tile, EpilogueK
   const Work main = work_of(kernel, kernel.inner_loops("HGMMA").at(0));
   const TileCycles cycles = tile_cycles(main, epilogue_of(kernel, kind, parts_of(kernel)),
                                         tile.warps, tile.overlaps, gpu);
-  constexpr double kStageBytes = 128;  // bytes of a row or column of a stage
+  constexpr double kStageBytes = 128;  // bytes of a pipeline stage per row or column of the tile
   Shares shares{cat("| `", kernel.name, "` | ", kind == EpilogueKind::kPlain ? "plain" : "GELU",
                     " | ", format("%.0f", cycles.products), " | ", format("%.0f", cycles.epilogue),
                     " | ", format("%.0f", (tile.rows + tile.cols) * kStageBytes / cycles.products),

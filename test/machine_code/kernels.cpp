@@ -1,4 +1,5 @@
-// Checks the machine code of this build's CUDA kernels against the intent of their sources.
+// Checks that the machine code of this build's CUDA kernels has the properties that the sources
+// intend.
 #include <algorithm>
 #include <fstream>
 #include <map>
@@ -13,7 +14,8 @@
 namespace shale::machine_code {
 namespace {
 
-// Returns the kernels of one object of the library. bf16 stands for f16, which has the same source.
+// Returns the kernels of one object file of the library. Only bf16 kernels are checked, because f16
+// kernels have the same source.
 const std::vector<Kernel>& kernels_of(const std::string& file) {
   const bool hopper = file.find("90") != std::string::npos;
   const auto& kernels =
@@ -51,7 +53,7 @@ const Kernel& kernel_named(const std::string& file, const std::string& name) {
   throw 0;
 }
 
-// Returns the number of loops with matmuls that also contain this instruction.
+// Returns the number of matmul loops that contain an instruction with this opcode.
 size_t product_loops_with(const std::vector<std::string>& files, std::string_view opcode) {
   size_t found = 0;
   for (const std::string& file : files) {
@@ -70,19 +72,21 @@ TEST_CASE("exponentials of Hopper's attention run beside products", "[machine_co
   };
   hold(kAttention, [&](const Kernel& kernel) {
     if (!is_by_keys(kernel)) return exponentials_beside_products(kernel);
-    // With a softcap and heads of 64, ptxas caps scores before it issues work that should overlap.
+    // An exception: with a softcap and heads of 64, ptxas caps the scores before the work that this
+    // should overlap with.
     const bool caps_before = kernel.name.starts_with("attention90_bwd_keys_kernel<bf16, 64, ") &&
                              kernel.name.ends_with(", true>");
     return caps_before ? Findings{} : work_beside_products(kernel);
   });
-  // Checks the number of loops that the rule covers. For each of five head sizes: a masked and an
-  // unmasked forward loop, one for dQ, and two for dK and dV (with and without dQ); for size 192,
-  // dK and dV have them for each of two warpgroups. All with and without softcap.
+  // Checks how many loops the rule covers. For each of five head sizes there are a masked and an
+  // unmasked forward loop, one loop for dQ, and two for dK and dV (with and without dQ). For size
+  // 192, each of two warpgroups has its own loops for dK and dV. All of these exist with and
+  // without softcap.
   CHECK(product_loops_with(kAttention, "MUFU.EX2") == 2 * (5 * 2 + 5 + 5 * 2 + 2));
 }
 
-// A thread has 64 scores of 128 keys; every seventh exponential uses the FMA pipe. Two
-// multiplications scale the row maxima.
+// A thread has 64 scores of 128 keys. Every seventh exponential uses the FMA pipe, so at most 54
+// use the special-function pipe. Two multiplications scale the row maxima.
 TEST_CASE("exponentials of heads of 64 are shared by two pipes", "[machine_code]") {
   CHECK(few_exponentials(
             kernel_named("attention90_fwd_bf16", "attention90_fwd_kernel<bf16, 64, false>"), 54, 2)

@@ -13,8 +13,8 @@
 namespace shale::machine_code {
 namespace {
 
-// Power limit of an H100: the fastest bf16 GEMM reported, out of a peak of 989 TFLOP/s
-// (github.com/stas00/ml-engineering, "Maximum Achievable Matmul FLOPS").
+// The power limit of an H100, expressed as a speed: the fastest reported bf16 GEMM, while the peak
+// is 989 TFLOP/s (github.com/stas00/ml-engineering, "Maximum Achievable Matmul FLOPS").
 constexpr double kFastestProducts = 794.5e12;
 
 std::string without_spaces(std::string text) {
@@ -31,8 +31,8 @@ Rung::Rest rest_of(const std::string& word) {
   return found->second;
 }
 
-// Returns the tensor core utilization over whole tiles, at a multiple of the boost clock. Stores
-// wait for memory, which has a clock of its own.
+// Returns the tensor core utilization over whole tiles. `clock` is a multiple of the boost clock.
+// Stores take memory time, which does not depend on it.
 double share_with_stores(const Rung& rung, const PlayedKernel& kernel, double clock) {
   const Gpu& gpu = gpus()[1];
   const HopperTimes times;

@@ -1,7 +1,8 @@
 // Prints the table of docs/contributing/ladders.md, or the predicted time of one kernel's loop.
 // Usage:
-//   machine_code_ladders LADDERS.TXT FOLDER
-//   machine_code_ladders OBJECT KERNEL WARPGROUPS BLOCKS STAGES BOX WRITTEN REDUCED
+// - machine_code_ladders LADDERS.TXT FOLDER
+// - machine_code_ladders OBJECT KERNEL WARPGROUPS BLOCKS STAGES BOX WRITTEN REDUCED
+//
 // The second form takes the values of a line of ladders.txt.
 #include <cstdio>
 #include <cstdlib>

@@ -1,5 +1,5 @@
 // Checks the launches that kernel tests made on the emulator against the GPU limits of the compiled
-// kernels: registers and static shared memory, which the emulator does not know.
+// kernels. The emulator does not know a kernel's registers and static shared memory.
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -19,8 +19,9 @@ struct Launch {
   int64_t threads = 0, dynamic_bytes = 0;
 };
 
-// Returns why a GPU would refuse the launch; empty if it would not (CUDA C++ Programming Guide,
-// "Technical Specifications per Compute Capability": 64 K registers, allocated to warps by 256).
+// Returns the reason for which a GPU would refuse the launch, or "" (CUDA C++ Programming Guide,
+// "Technical Specifications per Compute Capability": 64 K registers, allocated to warps in units of
+// 256).
 std::string refusal(const Launch& launch, const Resources& needs) {
   constexpr int64_t kRegisters = 65536, kWarp = 32, kUnit = 256, kDynamicAlignment = 1024;
   const auto most_shared = static_cast<int64_t>(gpu_model(launch.arch).block_shared_bytes);
@@ -53,8 +54,8 @@ Table needs_of_all_kernels() {
       if (hopper && arch != 90) continue;
       const std::string target = cat("sm_", arch, hopper ? "a" : "");
       for (auto [name, needs] : resources_of(entry.path().string(), target)) {
-        // The shared memory in objects for 9.0, but not for 8.0, includes the kilobyte reserved for
-        // each block, which does not count towards the limit.
+        // In objects for 9.0, but not for 8.0, shared memory includes the KiB that is reserved for
+        // each block. That KiB does not count towards the limit.
         if (arch == 90 && needs.shared > 0) needs.shared -= 1024;
         table[{name, arch}] = needs;
       }
@@ -84,10 +85,11 @@ TEST_CASE("launches fit the kernels' bounds, registers and shared memory", "[mac
   REQUIRE_FALSE(table.empty());
   size_t known = 0;
   for (const Launch& launch : launches) {
-    // GPUs for which this build has no code run the code for 8.0.
+    // Where this build has no code for a GPU, the GPU runs the code for 8.0.
     auto needs = table.find({launch.kernel, launch.arch});
     if (needs == table.end()) needs = table.find({launch.kernel, 80});
-    if (needs == table.end()) continue;  // a kernel that is defined in a test
+    // Only a test defines this kernel, so the library does not contain it.
+    if (needs == table.end()) continue;
     ++known;
     const std::string why = refusal(launch, needs->second);
     if (!why.empty())

@@ -19,8 +19,8 @@ std::string place(const Kernel& kernel, size_t index) {
   return cat(kernel.name, address, ": ");
 }
 
-// Returns true for an instruction that waits until at most `left` matmul groups are pending:
-// WARPGROUP.DEPBAR, with operands such as "gsb0, 0x1".
+// Returns true for an instruction that waits until at most `left` groups of matmuls are pending:
+// WARPGROUP.DEPBAR with operands such as "gsb0, 0x1".
 bool waits_for_all_but(const Instruction& instruction, int left) {
   return instruction.opcode.starts_with("WARPGROUP.DEPBAR") &&
          instruction.operands.ends_with(cat("0x", left));
@@ -221,8 +221,8 @@ Findings next_tile_behind_copies(const Kernel& kernel) {
            !waits(kernel.code[at])) {
       ++at;
     }
-    // Blocks that share a tile also count their parts with an atomic operation, and need the result
-    // immediately.
+    // Blocks that share a tile have another atomic operation, which counts their parts and whose
+    // result they need immediately.
     if (at == kernel.code.size() || !waits(kernel.code[at])) return {};
     findings.push_back(cat(place(kernel, at), "waits for the next tile before this one is copied"));
   }

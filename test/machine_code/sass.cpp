@@ -39,8 +39,8 @@ bool read_instruction(std::string_view line, Instruction& out) {
   return !out.opcode.empty();
 }
 
-// Parses the upper half of an instruction's bits, which follows on its own line: "
-// /* 0x000fe20000000f00 */"
+// Parses the upper half of an instruction's bits, which cuobjdump prints on a line of its own: " /*
+// 0x000fe20000000f00 */"
 bool read_control(std::string_view line, uint32_t& control) {
   std::string_view rest = trimmed(line);
   if (!rest.starts_with("/* 0x") || !rest.ends_with("*/")) return false;
@@ -64,7 +64,7 @@ class Flow {
       const std::string &opcode = code[i].opcode, &operands = code[i].operands;
       bool goes_on = code[i].predicated;
       if (const size_t at = operands.rfind("0x"); opcode.starts_with("BRA")) {
-        // Operands such as "P1, 0x40"
+        // A branch with operands such as "P1, 0x40" has a condition.
         goes_on = goes_on || operands.find(',') != std::string::npos;
         if (at == std::string::npos) continue;
         const auto target = places.find(std::strtoull(operands.c_str() + at, nullptr, 16));
@@ -81,8 +81,8 @@ class Flow {
   const std::vector<std::vector<size_t>>& next() const { return next_; }
   const std::vector<Loop>& back_jumps() const { return back_jumps_; }
 
-  // Returns true if the last instruction is reachable from the kernel's start only through the
-  // loop's first. Wait loops after a kernel's end jump back too, but to targets of other code.
+  // Returns true if all paths from the kernel's start to the loop's last instruction lead through
+  // its first. Wait loops after a kernel's end also jump back, but to other code.
   bool is_loop(const Loop& jump) const {
     std::vector<bool> seen(before_.size());
     std::vector<size_t> open = {jump.last};
@@ -109,8 +109,9 @@ class Flow {
   std::vector<Loop> back_jumps_;
 };
 
-// Parses `cuobjdump -res-usage` (" Function NAME:" and "  REG:168 STACK:0 SHARED:1024 ..." per file
-// of an architecture) and `cuobjdump -elf` (".nv.info.NAME" with the launch bounds attribute).
+// Parses two outputs of cuobjdump: of -res-usage (" Function NAME:" and "  REG:168 STACK:0
+// SHARED:1024 ..." per architecture), and of -elf (".nv.info.NAME" with the launch bounds
+// attribute).
 std::map<std::string, Resources> read_resources(const std::string& object,
                                                 const std::string& architecture) {
   std::map<std::string, Resources> table;
@@ -149,7 +150,7 @@ std::vector<Kernel> read_kernels(const std::string& object, const std::string& a
   return read_sass(output_of(cat(SHALE_CUOBJDUMP " -sass -arch ", architecture, " ", object)));
 }
 
-// Calls kRead for an object and an architecture, and caches the result.
+// Returns kRead(object, architecture), which is called once per process and then cached.
 template <auto kRead>
 const auto& once(const std::string& object, const std::string& architecture) {
   static std::map<std::pair<std::string, std::string>, decltype(kRead(object, architecture))> all;

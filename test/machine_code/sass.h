@@ -12,7 +12,7 @@ namespace shale::machine_code {
 struct Instruction {
   uint64_t address = 0;
   std::string opcode;       // opcode with its modifiers: "MUFU.EX2"
-  std::string operands;     // such as "R3, R4"
+  std::string operands;     // text after the opcode, such as "R3, R4"
   bool predicated = false;  // true: has a prefix such as "@!P0"
   // Scheduling information that the compiler writes, since Volta: bits 105 to 121 of the
   // instruction.
@@ -20,15 +20,16 @@ struct Instruction {
 
   // Cycles until the next instruction is issued.
   int stall() const { return static_cast<int>(control & 15); }
-  // Scoreboards (of a warp's six) that are set when the result is ready and when the operands were
-  // read; 7: none. The third function returns the scoreboards to wait for, as bits.
+  // write_board() and read_board() return the scoreboard (of a warp's six) that is set when the
+  // result is ready, or when the operands were read; 7: none. The third function returns the
+  // scoreboards to wait for, as bits.
   int write_board() const { return static_cast<int>(control >> 5 & 7); }
   int read_board() const { return static_cast<int>(control >> 8 & 7); }
   uint32_t awaited_boards() const { return control >> 11 & 63; }
 };
 
-// A loop of the instructions first to last. The last one jumps back to the first, through which all
-// paths enter the loop.
+// A loop from instruction `first` to `last`. The last instruction jumps back to the first. Every
+// path into the loop begins at the first.
 struct Loop {
   size_t first = 0, last = 0;
 };
@@ -44,8 +45,8 @@ struct Kernel {
   std::vector<Loop> loops() const;
   // Returns the possible successors of each instruction.
   std::vector<std::vector<size_t>> next() const;
-  // Returns the innermost loops that contain an instruction whose opcode starts with `opcode`; all
-  // innermost loops if it is empty.
+  // Returns the innermost loops that contain an instruction whose opcode starts with `opcode`. If
+  // it is empty, returns all innermost loops.
   std::vector<Loop> inner_loops(std::string_view opcode = "") const;
 };
 
@@ -62,13 +63,14 @@ struct Resources {
   int64_t max_threads = 1024;         // from __launch_bounds__
 };
 
-// Returns the resources of an object's kernels, by short name, also cached. Empty if the file has
-// no kernels.
+// Returns the resources of an object's kernels by short name, cached like disassemble(). Empty if
+// the file has no kernels.
 const std::map<std::string, Resources>& resources_of(const std::string& object,
                                                      const std::string& architecture);
 
-// Shortens "shale::kernels::cuda::_GLOBAL__N__0123::axpby_kernel<float>(float const*, long)",
-// mangled or not, or the emulator's name of the kernel, to "axpby_kernel<float>".
+// Shortens a kernel's symbol to "axpby_kernel<float>". The symbol may be mangled, or like
+// "shale::kernels::cuda::_GLOBAL__N__0123::axpby_kernel<float>(float const*, long)", or the
+// emulator's name of the kernel.
 std::string short_name(const std::string& symbol);
 
 // Returns the output of a command. Throws InternalError if the command does not exit with 0.

@@ -13,7 +13,7 @@ using kernels::GemmProblem;
 struct Product {
   const char* name;
   int64_t m, n, k;
-  bool is_gradient;  // a weight gradient, whose c is f32
+  bool is_gradient;  // true: a weight gradient, so c is f32
 };
 // GEMMs of training steps of 16,384 tokens, and of one step of 8,192.
 constexpr Product kProducts[] = {

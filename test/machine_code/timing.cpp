@@ -16,13 +16,13 @@ namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
-// Effects of an instruction besides using an issue slot.
+// What an instruction does besides taking an issue slot.
 enum class Event : uint8_t {
   kNone,
   kProduct,        // starts tensor core work
-  kAwaitProducts,  // waits until few enough matmul groups are pending
-  kAwaitBox,       // waits on a barrier for copies
-  kArrive,         // arrives at a barrier, which frees a box
+  kAwaitProducts,  // waits until at most some number of matmul groups are pending
+  kAwaitBox,       // waits at a barrier until a box has been copied
+  kArrive,         // arrives at a barrier, which frees a box for the next copy
   kRequest,        // requests the copy of a box
   kAwaitTurn,      // waits at a named barrier at which another warpgroup arrives
   kPassTurn,
@@ -32,25 +32,26 @@ enum class Event : uint8_t {
 struct Step {
   Event event = Event::kNone;
   int stall = 1;
-  double latency = 0;  // cycles until its scoreboard is set
+  double latency = 0;  // cycles from issue until the scoreboard is set
   int write_board = 7, read_board = 7;
   uint32_t awaited = 0;
-  int pipe = 0;  // index of its pipe, below kPipes
+  int pipe = 0;  // index of the pipe that executes this, below kPipes
   double pipe_cycles = 0;
   double tensor_cycles = 0;
-  double operand_bytes = 0;  // that all four warps of a matmul read from shared memory
+  double operand_bytes = 0;  // bytes that all four warps of a matmul read from shared memory
   bool ends_group = false;
   int groups = 0;
-  bool frees = false;  // the first arrival after a wait for matmuls
+  bool frees = false;  // true: the first arrival after a wait for matmuls
 };
 
-constexpr int kPipes = 4;  // pipes for FMA, integers, special functions, shared memory
+constexpr int kPipes = 4;  // FMA, integers, special functions, shared memory
 constexpr int kSharedPipe = 3;
 
-// The port of an SM's shared memory: a calendar of how much of each time slot is taken.
+// The port of an SM's shared memory. It keeps for each time slot how much of it is taken.
 class Port {
  public:
-  // Takes the first free `cycles` from a time on. Returns when they end.
+  // Takes the first `cycles` that are free at or after the time `from`. Returns the time of their
+  // end.
   double take(double from, double cycles) {
     double end = from;
     for (auto slot = static_cast<size_t>(from / kSlot); cycles > 0; ++slot) {
@@ -65,7 +66,8 @@ class Port {
     return end;
   }
 
-  // Takes `cycles` in equal parts that begin evenly over a time. Returns when the last one ends.
+  // Takes `cycles` in equal parts, whose starts are spread evenly over the interval of length
+  // `time`. Returns the time when the last part ends.
   double take_evenly(double from, double time, double cycles) {
     const double parts = std::ceil(cycles / kSlot);
     double end = from;
@@ -78,7 +80,7 @@ class Port {
   double total() const { return total_; }
 
  private:
-  static constexpr double kSlot = 8;  // cycles
+  static constexpr double kSlot = 8;  // length of a time slot in cycles
   std::vector<double> taken_;
   double total_ = 0;
 };

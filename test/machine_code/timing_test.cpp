@@ -68,7 +68,7 @@ std::vector<Instruction> turn(const Instruction& wait, const std::vector<Instruc
   return body;
 }
 
-// An exponential takes 8 cycles, because an SM has 16 lanes for them.
+// Each takes 8 cycles, because four schedulers share 16 lanes for exponentials.
 std::vector<Instruction> exponentials(int count) {
   return std::vector<Instruction>(size_t(count), code("MUFU.EX2", "R3, R4"));
 }
@@ -84,7 +84,7 @@ TEST_CASE("a played turn that waits for its products pays for their way in and o
   CHECK(waits.cycles < 4 * kProduct + times.product_start + times.product_end + 30);
   const Played behind = play_body(turn(kWaitBehind));
   CHECK(behind.share() == Approx(1).epsilon(0.001));
-  // Matmuls of another warpgroup fill the gap in which one warpgroup waits.
+  // While one warpgroup waits, the matmuls of the other keep the tensor core busy.
   CHECK(play_body(turn(kWait), {.warpgroups = 2}).share() == Approx(1).epsilon(0.001));
 }
 
@@ -92,7 +92,7 @@ TEST_CASE("a played turn waits for its boxes, by their latency and by their byte
           "[machine_code]") {
   const HopperTimes times;
   const std::vector<Instruction> body = turn(kWait);
-  // With one stage, a box is requested once the previous one is free.
+  // With one stage, a box can be requested only after the previous one is free.
   CHECK(play_body(body, {.stages = 1}).cycles > times.copy + 4 * kProduct);
   CHECK(play_body(body, {.stages = 8, .box_bytes = 32 << 10}).cycles ==
         Approx((32 << 10) / times.shared_copy_bytes));
@@ -123,8 +123,8 @@ TEST_CASE("an H100's clock falls as the cube root of what products take of its t
   };
   CHECK(of_share(1) == Approx(kBoost * kFastest / kPeak));
   CHECK(of_share(0.7) == Approx(of_share(1) / std::cbrt(0.7)));
-  CHECK(of_share(0.5) == Approx(kBoost));  // not above the boost clock
-  // The more work is done in a time that does not depend on the clock, the lower the allowed clock.
+  CHECK(of_share(0.5) == Approx(kBoost));  // the allowed clock never exceeds the boost clock
+  // For a fixed number of operations per second, power grows with the square of the clock only.
   const auto of_flops = [](double flops) { return allowed_clock([=](double) { return flops; }); };
   CHECK(of_flops(700e12) == Approx(of_share(1) * std::sqrt(kFastest / 700e12)));
 }
@@ -139,8 +139,8 @@ TEST_CASE("exponentials of a played turn run beside products if nothing waits", 
   CHECK(play_body(turn(kWaitBehind, exponentials(64))).cycles == Approx(64 * 8).epsilon(0.02));
 }
 
-// Matmuls of 64 columns take 32 cycles of the tensor cores; of the port, 32 with both operands in
-// shared memory, and 16 with one.
+// A matmul of 64 columns takes 32 cycles of the tensor cores. It takes 32 cycles of the port if
+// both operands are in shared memory, and 16 if one is.
 TEST_CASE("a played turn takes the shared-memory port for all that reads or writes there",
           "[machine_code]") {
   const auto narrow = [](bool shares_a, const std::vector<Instruction>& rest = {}) {
@@ -160,12 +160,14 @@ TEST_CASE("a played turn takes the shared-memory port for all that reads or writ
   const Played registers = play_body(narrow(false), {.stages = 8, .box_bytes = 4096});
   CHECK(registers.cycles == Approx(tensor).epsilon(0.01));
   CHECK(registers.port == Approx(4 * 16 + 4096 / 128).epsilon(0.01));
-  // Blocks of a cluster write more than they read from the L2 cache; sums are read by copies too.
+  // In a cluster, copies write more bytes than the block reads from the L2 cache. Adding to sums in
+  // the L2 cache takes the port too.
   const Played cluster = play_body(narrow(true), {.stages = 8, .written_bytes = 4096});
   CHECK(cluster.cycles == Approx(full.cycles).epsilon(0.02));
   const Played reduced = play_body(narrow(true), {.stages = 8, .reduced_bytes = 3072});
   CHECK(reduced.cycles == Approx(full.cycles).epsilon(0.02));
-  const std::vector<Instruction> stores(8, code("STS.128", "[R3], R4"));  // 16 cycles each
+  // Each takes 16 cycles of the port.
+  const std::vector<Instruction> stores(8, code("STS.128", "[R3], R4"));
   CHECK(play_body(narrow(false, stores), {.stages = 8}).cycles ==
         Approx(4 * 16 + 8 + 8 * 16).epsilon(0.05));
   // A wider port leaves the tensor cores as the limit.
@@ -198,16 +200,16 @@ TEST_CASE("warpgroups of a played loop meet, or take turns", "[machine_code]") {
   const double apart = cycles(with(none, body, none)), meet = cycles(with(none, body, sync));
   CHECK(meet > apart + 50);
   CHECK(cycles(with(none, body, all)) == meet);
-  // If one warpgroup has the turn for a whole iteration, the tensor core idles when that warpgroup
-  // waits; not if the turn passes after the matmuls were issued.
+  // If a warpgroup keeps the turn for a whole iteration, the tensor core idles while it waits. If
+  // it passes the turn on once its matmuls are issued, the tensor core stays busy.
   const HopperTimes times;
   CHECK(cycles(with(sync, body, pass)) >
         2 * (4 * kProduct + times.product_start + times.product_end));
   std::vector<Instruction> early = with(sync, body, none);
   early.insert(early.begin() + 6, pass);
   CHECK(cycles(early) == Approx(2 * 4 * kProduct).epsilon(0.01));
-  // Without a matmul in between, a warpgroup waits for what the other warpgroup passed an iteration
-  // ago.
+  // If a warpgroup passes the turn on before its matmuls, the other warpgroup does the same. Each
+  // then has the turn since the previous iteration and never waits.
   std::vector<Instruction> given = with(sync, body, none);
   given.insert(given.begin() + 1, pass);
   CHECK(cycles(given) < apart + 10);
@@ -215,7 +217,7 @@ TEST_CASE("warpgroups of a played loop meet, or take turns", "[machine_code]") {
 
 TEST_CASE("the usual way through a loop has its waits and none of what is rare", "[machine_code]") {
   std::vector<Instruction> body = turn(kWait);
-  // The box wait is followed by 20 instructions that a branch skips.
+  // After the wait for a box, a branch skips 20 instructions.
   std::vector<Instruction> rare(20, code("FADD", "R1, R1, R1"));
   rare.insert(rare.begin(), code("BRA", "0x170", 5));
   rare.front().predicated = true;
@@ -229,15 +231,16 @@ TEST_CASE("the usual way through a loop has its waits and none of what is rare",
 }
 
 TEST_CASE("a loop whose warps would wait for ever is an error", "[machine_code]") {
-  CHECK_THROWS_AS(play_body({kWaitForBox, product(true)}), InternalError);  // never frees a box
+  // Deadlocks, because the loop never frees a box.
+  CHECK_THROWS_AS(play_body({kWaitForBox, product(true)}), InternalError);
   CHECK_THROWS_AS(play_body({product(true), code("BAR.SYNC", "R5, 0x100"),
                              code("BAR.SYNC", "R5, 0x100"), code("BAR.ARV", "R5, 0x100")},
                             {.stages = 0}),
                   InternalError);
 }
 
-// With a shared-memory port without limits, these utilizations are upper bounds. A lower one means
-// that a source change has serialized a loop.
+// Simulates the loops with an unlimited shared-memory port, so the utilizations are upper bounds.
+// If one falls, a change of the source has serialized a loop.
 TEST_CASE("loops of Hopper's kernels keep the tensor cores busy, as they are played",
           "[machine_code]") {
   const std::string folder = SHALE_CUDA_OBJECTS;

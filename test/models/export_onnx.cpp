@@ -23,7 +23,7 @@ Tensor made(Context& context, const std::string& name, const Shape& shape, float
   return from_host<float>(context, values, shape);
 }
 
-// Gives a module memory and values that no layer ignores.
+// Allocates a module's parameters and sets them to values that affect every layer.
 void fill(Module& module, Context& context) {
   materialize(module, context, DType::kF32, /*seed=*/1);
   const auto set = [&](const std::string& name, const Shape& shape, const Tensor& to) {

@@ -34,7 +34,7 @@ namespace {
 
 struct JsonReader {
   std::string name;
-  std::string good;  // a valid object; `read` must accept additional keys too
+  std::string good;  // a valid object; `read` must also accept it with additional keys
   std::function<void(const std::string&)> read;
   size_t max_bytes;
   std::string with_fraction;  // `good`, with 2.0 in place of an integer
@@ -105,7 +105,7 @@ std::string complaint(const JsonReader& reader, const std::string& text) {
 
 TEST_CASE("every reader of JSON takes its good text, and no text that breaks a rule", "[io]") {
   const std::string deep = std::string(65, '[') + std::string(65, ']');
-  // Members that are inserted before those of the valid text.
+  // Invalid members, which are inserted before those of the valid text.
   const std::vector<std::pair<std::string, std::string>> rules = {
       {"a key twice", R"("k":1,"k":1,)"},
       {"a key twice, once escaped", R"("k":1,"\u006b":1,)"},
@@ -121,7 +121,7 @@ TEST_CASE("every reader of JSON takes its good text, and no text that breaks a r
   for (const JsonReader& reader : readers()) {
     CAPTURE(reader.name);
     CHECK_NOTHROW(reader.read(reader.good));
-    // Otherwise the rules below would test nothing.
+    // A valid additional member is accepted, so the errors below come from the rules.
     CHECK_NOTHROW(reader.read("{\"k\":1," + reader.good.substr(1)));
     for (const auto& [rule, members] : rules) {
       CAPTURE(rule);
@@ -146,7 +146,8 @@ TEST_CASE("no reader of JSON takes a fraction where an integer belongs", "[io]")
 
 TEST_CASE("every reader of JSON stops at its size limit, not behind it", "[io]") {
   for (const JsonReader& reader : readers()) {
-    if (reader.max_bytes > 1 << 20) continue;  // avoids creating 100 MB
+    // Skips readers whose limit would need a text of 100 MB.
+    if (reader.max_bytes > 1 << 20) continue;
     CAPTURE(reader.name);
     const std::string full = reader.good + std::string(reader.max_bytes - reader.good.size(), ' ');
     CHECK_NOTHROW(reader.read(full));
@@ -186,7 +187,8 @@ TEST_CASE("no random damage of a model's folder is more than an error with the f
   for (int i = 0; i < 600; ++i) {
     std::string damaged_config = config, damaged_weights = weights;
     std::string& text = i % 3 == 0 ? damaged_config : damaged_weights;
-    // Later bytes of the weights are mostly numbers, of which every bit pattern is valid.
+    // Damages only the first 3000 bytes: the rest of the weights is mostly numbers, in which every
+    // bit pattern is valid.
     const size_t extent = std::min(text.size(), size_t{3000});
     const size_t place = below(extent);
     if (i % 4 == 0) text.erase(place, 1 + below(20));

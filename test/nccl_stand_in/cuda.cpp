@@ -1,5 +1,6 @@
-// CUDA runtime functions that GPUs as devices, their clocks and NCCL's groups use, for machines
-// without CUDA: a device that is always idle, and whose events are a millisecond apart.
+// Stand-in for CUDA runtime functions on machines without CUDA: those used by GPUs as devices, by
+// their clocks and by NCCL groups. The device is always idle, and its events are a millisecond
+// apart.
 #include <cuda_runtime.h>
 
 #include <atomic>
@@ -10,7 +11,7 @@
 
 #include "shale/kernels/registry.h"
 
-#ifndef SHALE_HAVE_CUDA  // with CUDA, the kernels' library defines these
+#ifndef SHALE_HAVE_CUDA  // in builds with CUDA, the kernels' library defines these functions
 
 namespace shale::kernels {
 
@@ -31,7 +32,8 @@ namespace {
 
 std::atomic<int64_t> milliseconds_passed = 0;
 
-// Capture on this thread, and whether it may make calls that CUDA considers unsafe meanwhile.
+// Whether this thread captures a graph, and the mode, which says whether it may make calls that
+// CUDA considers unsafe.
 thread_local bool captures = false;
 thread_local cudaStreamCaptureMode capture_mode = cudaStreamCaptureModeGlobal;
 
@@ -45,8 +47,8 @@ float milliseconds_between(cudaEvent_t from, cudaEvent_t to) {
 
 extern "C" {
 
-cudaError_t shale_test_cuda_error = cudaSuccess;  // result of waiting for a stream
-char shale_test_max_connections[8] = "";          // the variable at the first call
+cudaError_t shale_test_cuda_error = cudaSuccess;  // returned by functions that wait for a stream
+char shale_test_max_connections[8] = "";  // value of CUDA_DEVICE_MAX_CONNECTIONS at the first call
 
 bool shale_test_may_allocate() {
   return !captures || capture_mode == cudaStreamCaptureModeRelaxed;

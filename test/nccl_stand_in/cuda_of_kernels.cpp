@@ -1,9 +1,9 @@
-// CUDA runtime functions that kernels and the device backend link to in builds with CUDA. None of
-// them runs without a GPU, but kernels register themselves at program start.
+// Stand-in for the CUDA runtime functions that kernels and the device backend link to in builds
+// with CUDA. Without a GPU only those run with which kernels register themselves at program start.
 #include <cstdio>
 #include <cstdlib>
 
-// CUDA's headers are not included: prototypes do not matter for functions that are never called.
+// CUDA's headers are not included, as functions that are never called need no right prototypes.
 #define SHALE_IGNORED(name) \
   void* name() {            \
     static void* handle;    \

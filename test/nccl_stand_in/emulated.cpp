@@ -1,6 +1,7 @@
-// Moves data between the emulated GPUs of several processes, through a shared segment for each
-// communicator. A launch queues work on the emulated stream; what waits for other ranks lets other
-// streams run, as a kernel of NCCL does. A thread runs queued work beside the host, as a GPU does.
+// Moves data between the emulated GPUs of several processes, in a shared segment for each
+// communicator. A launch queues work on the emulated stream. Work that waits for other ranks lets
+// other streams continue, like a kernel of NCCL. A thread runs queued work while the host
+// continues, like a GPU.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -20,7 +21,7 @@
 #include "shale/kernels/simt/engine/stream.h"
 #include "transfer.h"
 
-// Tells Shale that streams are those of emulated GPUs.
+// Tells Shale that NCCL's streams are streams of emulated GPUs.
 extern "C" const int shale_nccl_of_emulated_gpus = 1;
 
 namespace shale::test {
@@ -30,27 +31,30 @@ using emulator::Stream;
 
 constexpr int kMostRanks = 16, kMostSplits = 128;
 constexpr size_t kHeaderBytes = size_t{1} << 20;
-constexpr size_t kRegion = size_t{64} << 20;  // longest message; only used pages take memory
+// Longest message; pages that are not used take no memory.
+constexpr size_t kRegion = size_t{64} << 20;
 
 [[noreturn]] void die(const char* what) {
   std::fprintf(stderr, "stand-in for NCCL: %s\n", what);
   std::abort();
 }
 
-// Messages from a rank to another one, or, in a collective, to all ranks.
+// Messages from one rank to another rank, or in a collective to all ranks.
 struct Channel {
-  std::atomic<uint64_t> posted, taken;  // number of messages; of times that a rank has read one
-  size_t bytes;                         // of the last message
+  // Number of messages sent; number of times that a rank has read a message.
+  std::atomic<uint64_t> posted, taken;
+  size_t bytes;  // size of the last message
 };
 
-// Begins the segment. Zeros, as a new file has, are its initial state.
+// Start of the segment. Its initial state is zeros, which a new file contains.
 struct Header {
   std::atomic<int> joined;
   struct Split {
     std::atomic<int> called;
     int colors[kMostRanks], keys[kMostRanks];
   } splits[kMostSplits];
-  Channel channels[kMostRanks][kMostRanks + 1];  // [sender][receiver]; receiver `ranks`: all
+  // [sender][receiver]; receiver number `ranks` stands for all ranks.
+  Channel channels[kMostRanks][kMostRanks + 1];
 };
 static_assert(sizeof(Header) <= kHeaderBytes);
 
@@ -139,7 +143,7 @@ size_t size_of(ncclDataType_t type) {
   }
 }
 
-// Adds up, or finds the largest of, element i of all `inputs`, in the order of ranks.
+// Combines element i of all `inputs`, in the order of ranks, to a sum or a maximum.
 template <typename T, typename Acc>
 void combine(const std::vector<const std::byte*>& inputs, ncclRedOp_t op, size_t count,
              void* result) {
@@ -204,7 +208,8 @@ class EmulatedTransfer final : public Transfer,
   void launch(const std::vector<NcclCall>& calls, cudaStream_t handle) override {
     auto* const stream = reinterpret_cast<Stream*>(handle);
     if (!pumped_.exchange(true)) pump().add(this, stream);
-    // Bound to this, so that the segment lives as long as what is queued.
+    // Queued work owns a reference to this object, so that the segment exists until the work has
+    // run.
     const auto queue = [&](auto work, auto ready) {
       const auto self = shared_from_this();
       stream->enqueue_when([self, calls, ready] { return self->aborted_ || ready(*self, calls); },
@@ -221,7 +226,7 @@ class EmulatedTransfer final : public Transfer,
             [](Self& self, const Calls&) { return self.all_posted(); });
       return;
     }
-    // A send ends when its message has been received, as that of a long message does.
+    // A send ends when its message has been received, like NCCL's sends of long messages.
     queue([](Self& self, const Calls& all) { self.send(all); },
           [](Self& self, const Calls& all) { return self.all_taken(all); });
     queue([](Self& self, const Calls& all) { self.receive(all); },
@@ -327,8 +332,8 @@ class EmulatedTransfer final : public Transfer,
 
   Part part_;
   Segment segment_;
-  std::vector<uint64_t> read_;  // messages read from each rank's channel to all
-  int called_ = 0;              // splits that this rank has called
+  std::vector<uint64_t> read_;  // number of messages read from each rank's channel to all ranks
+  int called_ = 0;              // number of calls of split() on this rank
   std::atomic<bool> aborted_ = false, pumped_ = false;
 };
 

@@ -1,5 +1,5 @@
-// Tests what launches over NCCL cost the host, and how they end when a rank is missing, with a
-// library stand-in that counts calls.
+// Tests what launches over NCCL cost the host, and how they end if a rank is missing. A stand-in
+// for NCCL counts calls.
 #include <dlfcn.h>
 #include <pthread.h>
 #include <time.h>
@@ -84,7 +84,7 @@ using Clock = std::chrono::steady_clock;
 // A GPU that is always idle.
 class IdleDevice final : public DeviceBackend {
  public:
-  Device device() const override { return {}; }  // clocks are those of the host
+  Device device() const override { return {}; }  // a CPU device, so its clock is the host's
   MemoryProvider& memory() override { return memory_; }
   MemoryProvider& host_memory() override { return memory_; }
   void pin(void*, size_t) override {}
@@ -110,7 +110,7 @@ NcclCounts& counts() {
     REQUIRE(library != nullptr);
     const auto of_stand_in =
         reinterpret_cast<NcclCounts* (*)()>(dlsym(library, "shale_test_nccl_counts"));
-    REQUIRE(of_stand_in != nullptr);  // otherwise the search path finds a real NCCL
+    REQUIRE(of_stand_in != nullptr);  // without this function, the search path finds a real NCCL
     return of_stand_in;
   }();
   return *get();
@@ -142,8 +142,8 @@ struct Fixture {
   std::unique_ptr<comm::NcclGroup> group;
 };
 
-// A HostGroup as rank 0 of four. The other ranks are simulated: they contribute the same values,
-// and message only each other.
+// A HostGroup as seen by rank 0 of four. The other ranks are simulated: they contribute the same
+// values as rank 0, and send messages only to each other.
 class FirstOfFour final : public comm::HostGroup {
  public:
   FirstOfFour(std::shared_ptr<comm::WorldContext> context, const comm::GroupOptions& options)
@@ -223,7 +223,7 @@ struct LinkedEnds {
   std::unique_ptr<comm::NcclLink> sender, receiver;
 };
 
-// Returns the error message of work that has failed; empty if it has not failed after some seconds.
+// Waits some seconds for work to fail and returns the error message; empty if it does not fail.
 std::string failure_of(const comm::Work& work) {
   for (int i = 0; i < 5000; ++i) {
     try {
@@ -264,7 +264,7 @@ TEST_CASE("the stand-in's launch on a communicator that does not block starts a 
   CHECK(nccl.all_reduce(nullptr, nullptr, 0, ncclFloat, ncclSum, comm, nullptr) == ncclInProgress);
   CHECK(counts().threads == 1);
   wait();
-  // ncclCommSplit has only been started when it returns, also for a rank without a color.
+  // When ncclCommSplit returns, the split has only been started, even for a rank without a color.
   ncclConfig_t blocking = NCCL_CONFIG_INITIALIZER;
   for (const int color : {NCCL_SPLIT_NOCOLOR, 0}) {
     ncclComm_t child = comm;
@@ -339,7 +339,7 @@ TEST_CASE("an NCCL before 2.26.2 is refused with both versions") {
 TEST_CASE("memory of a group is that of ncclMemAlloc, which takes little more than was asked for") {
   Fixture fixture;
   std::vector<void*> memory;
-  constexpr int64_t kUnit = int64_t{11} << 20;  // a layer's gradients
+  constexpr int64_t kUnit = int64_t{11} << 20;  // number of gradients in a layer
   for (int layer = 0; layer < 12; ++layer)
     memory.push_back(fixture.group->memory().allocate(kUnit));
   CHECK(counts().memory <= 12 * kUnit * 12 / 10);
@@ -360,7 +360,7 @@ TEST_CASE("collectives and links have a maximum of thread blocks, which is what 
   LinkedEnds ends;
   ReservedSms& sms = ends.group.device.held();
   CHECK(counts().max_ctas == 2);
-  CHECK(sms.planned() == 16 + 2 * 2);  // both ends are in this process
+  CHECK(sms.planned() == 16 + 2 * 2);  // both ends of the link are in this process
   CHECK(sms.most() == 0);
   {
     const comm::Work sent = ends.send(0), received = ends.receive(0);
@@ -371,7 +371,7 @@ TEST_CASE("collectives and links have a maximum of thread blocks, which is what 
   }
   CHECK(sms.most() == 0);
   sms.limit(132);
-  sms.limit(114);  // of another rank's GPU
+  sms.limit(114);  // another rank's GPU has fewer SMs
   CHECK(sms.total() == 114);
 }
 
@@ -387,8 +387,8 @@ TEST_CASE("a launch is one call of the library, with no thread, no sleep, and no
   CHECK(threads_started == threads);
   CHECK(times_slept == slept);
   CHECK(counts().locks_held == 0);
-  // The locks are those of traffic statistics, of the watchdog's record, and of reserved and
-  // released SMs.
+  // A launch takes four locks: for traffic statistics, for the watchdog's record, to reserve SMs
+  // and to release them.
   CHECK(locks_taken - locks <= 4 * kLaunches);
 }
 
@@ -481,7 +481,7 @@ TEST_CASE("a trace has a collective when the device ran it, once, and what waite
     comm::add_slice(timeline, entry, 0);
   });
   fixture.all_reduce().wait();
-  // By then the watchdog has seen the end of the work.
+  // After this time the watchdog has seen that the work has ended.
   std::this_thread::sleep_for(std::chrono::milliseconds(100));
   fixture.context->recent.listen({});
   fixture.context->timeline = nullptr;
@@ -499,7 +499,8 @@ TEST_CASE("a trace has a collective when the device ran it, once, and what waite
   const auto& waits = record.tracks.at("device");
   REQUIRE(waits.size() == 1);
   CHECK(record.names[waits[0].name] == "comm/wait");
-  CHECK(waits[0].begin >= slices[0].end);  // the stand-in's events are in order
+  // The stand-in's events are a millisecond apart, in the order of their calls.
+  CHECK(waits[0].begin >= slices[0].end);
 }
 
 TEST_CASE("a link connects when it is made; a message is a launch of its own at each end") {

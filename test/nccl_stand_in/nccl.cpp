@@ -43,10 +43,12 @@ using shale::test::Transmission;
 
 struct ncclComm {
   bool blocking = false;
-  int busy_polls = 0;                 // polls of ncclCommGetAsyncError until the call is done
-  std::function<bool()> finish = {};  // asked after these: false if other ranks have yet to call
+  // Number of polls of ncclCommGetAsyncError until the call in progress is done.
+  int busy_polls = 0;
+  // Called after these polls; returns false while other ranks have not called yet.
+  std::function<bool()> finish = {};
   int splits = 0;
-  std::shared_ptr<Transfer> transfer = {};  // null: moves no data
+  std::shared_ptr<Transfer> transfer = {};  // null: this library moves no data
   std::atomic<bool> aborted{false};
   std::atomic<int> inside{0};
 };
@@ -67,7 +69,7 @@ int64_t locks_held() {
 
 constexpr int kPolls = 3;
 
-// ncclCommEnsureReady.
+// Returns what ncclCommEnsureReady returns.
 ncclResult_t ready(ncclComm_t comm) {
   if (comm->busy_polls == 0) return static_cast<ncclResult_t>(counts.async_error.load());
   ++counts.calls_while_busy;
@@ -121,7 +123,7 @@ void advance(ncclComm_t comm) {
   }
 }
 
-// Starts a call that needs other ranks; on a blocking communicator it waits for them.
+// Starts a call that needs other ranks. On a blocking communicator, waits for them.
 void begin(ncclComm_t comm, std::function<bool()> finish) {
   comm->busy_polls = kPolls;
   comm->finish = std::move(finish);
@@ -137,7 +139,7 @@ ncclResult_t release(ncclComm_t comm) {
   ++counts.freed;
   if (comm->inside > 0) {
     ++counts.freed_in_use;
-    return ncclSuccess;  // `comm` is not freed, so that the test can report its use
+    return ncclSuccess;  // leaks `comm`, so that its later use is safe and the test can report it
   }
   delete comm;
   return ncclSuccess;
@@ -230,11 +232,11 @@ ncclResult_t ncclCommDeregister(ncclComm_t, void*) {
   return ncclSuccess;
 }
 
-// Memory by address, with its real size.
+// Sizes of allocated memory by address, after rounding up.
 static std::mutex memory_mutex;
 static std::map<void*, size_t> memory_sizes;
 
-// Also calls cudaMalloc or cuMemCreate, which a capture forbids.
+// NCCL's function calls cudaMalloc or cuMemCreate, which are forbidden during a capture.
 ncclResult_t ncclMemAlloc(void** memory, size_t size) {
   static const auto may_allocate =
       reinterpret_cast<bool (*)()>(dlsym(RTLD_DEFAULT, "shale_test_may_allocate"));

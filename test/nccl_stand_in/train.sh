@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
-# Tests training over NCCL on emulated GPUs, with the stand-in that moves data between processes:
-# losses and norms of gradients are those of CPU ranks. LD_LIBRARY_PATH has the stand-in.
+# Tests training over NCCL on emulated GPUs, with the stand-in for NCCL that moves data between
+# processes. LD_LIBRARY_PATH must contain it. Losses and gradient norms must match those of CPU
+# ranks.
 source "$(dirname "${BASH_SOURCE[0]}")/../support/cli.sh"
 
 for i in $(seq 2000); do echo "line $i of a text that is long enough"; done >"$work/text.txt"
 common=(--data "$work/text.txt" --layers 4 --width 16 --heads 2 --seq-len 16 --micro-batch 1
   --global-batch 8 --steps 3 --threads 1 --eval-every 0 --timeout 120)
 
-# same NAME RANKS FLAGS...: both runs agree within rounding: fp32, a few hundred additions in
-# another order.
+# same NAME RANKS FLAGS...: checks that both runs agree within rounding. They add a few hundred fp32
+# numbers in different orders.
 same() {
   local name=$1 ranks=$2
   shift 2
@@ -25,8 +26,8 @@ same() {
 
 same data 2 --zero 1
 same pipeline 8 --pipeline 4 --zero 1
-# CUDA's 8 hardware queues are enough for a pipeline. Behind one, streams wait for each other, which
-# is found.
+# CUDA's 8 hardware queues are enough for a pipeline. With a single queue, streams wait for each
+# other, which must be detected.
 chunks=(--pipeline 2 --pipeline-chunks 2 --pipeline-schedule interleaved --zero 1)
 SHALE_EMU_QUEUES=8 same queues 4 "${chunks[@]}"
 SHALE_EMU_QUEUES=1 run_training 4 one_queue --device emu --comm nccl "${chunks[@]}" \

@@ -27,27 +27,28 @@ struct NcclCall {
   size_t count = 0;
   ncclDataType_t type = ncclFloat;
   ncclRedOp_t op = ncclSum;
-  int peer = 0;  // or root
+  int peer = 0;  // rank to send to or receive from, or the root
 };
 
 // Data that the ranks of a communicator exchange between processes.
 class Transfer {
  public:
   struct Part {
-    std::string name;  // equal on the ranks of the part, and for no other one
+    std::string name;  // unique name of this part, equal on its ranks
     int rank = 0, ranks = 0;
   };
   virtual ~Transfer() = default;
-  virtual bool joined() = 0;  // true when all ranks have opened the transfer
-  // Part `number` of the communicator: this rank's, when all ranks have called this.
+  virtual bool joined() = 0;  // Returns true if all ranks have opened the transfer.
+  // Returns this rank's part of split `number` of the communicator, or nothing while a rank has not
+  // called this yet.
   virtual std::optional<Part> split(int number, int color, int key) = 0;
   // Queues a collective, or sends and receives that run together.
   virtual void launch(const std::vector<NcclCall>& calls, cudaStream_t stream) = 0;
-  // Ends what is queued. After it, no stream of a launch is used any more.
+  // Ends all queued calls. After this, the transfer uses no stream any more.
   virtual void abort() = 0;
 };
 
-// Only in the library that moves data between emulated GPUs.
+// Defined only in the library that moves data between emulated GPUs; null in the other one.
 __attribute__((weak)) std::shared_ptr<Transfer> open_transfer(const Transfer::Part& part);
 
 }  // namespace shale::test

@@ -1,4 +1,4 @@
-// A libnvidia-ml.so.1 with two GPUs: one that works hard, and one that is half idle and hot, which
+// A libnvidia-ml.so.1 with two GPUs. The first is fully busy. The second is half idle and hot, and
 // has no power sensor. Signatures are those of NVIDIA's nvml.h.
 #include <cstring>
 

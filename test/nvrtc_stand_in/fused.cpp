@@ -1,5 +1,5 @@
-// Tests how chains of ops that are compiled at run time meet NVRTC and the driver, with stand-ins
-// for both.
+// Tests how chains of ops are compiled at run time by NVRTC and loaded by the driver, with
+// stand-ins for both.
 #include <cuda.h>
 
 #include <string>
@@ -14,8 +14,8 @@
 
 namespace {
 
-std::string loaded;       // what the driver was given
-bool old_driver = false;  // refuses what it is given
+std::string loaded;       // code that was given to the driver
+bool old_driver = false;  // true: the driver refuses all code
 int launched = 0, interpreted = 0;
 
 CUresult load_module(CUmodule*, const void* image) {
@@ -47,7 +47,7 @@ void* find_driver_function(const char* name, unsigned) {
   return reinterpret_cast<void*>(error_name);
 }
 
-// The interpreter.
+// Stand-in for the kernel that interprets a chain.
 template <typename Args>
 void run(const Exec& exec, const Args& args);
 template <>
@@ -96,7 +96,7 @@ TEST_CASE("a chain is compiled to the GPU's machine code, by the NVRTC of the bu
 TEST_CASE("what NVRTC or the driver refuses is interpreted, with one warning") {
   int warnings = 0;
   process_log().listen([&](LogLevel, std::string_view) { ++warnings; });
-  run_chain(2, 120);  // a GPU that this NVRTC does not know
+  run_chain(2, 120);  // this NVRTC does not know compute capability 12.0
   CHECK(interpreted == 1);
   CHECK(launched == 0);
   old_driver = true;
@@ -106,7 +106,7 @@ TEST_CASE("what NVRTC or the driver refuses is interpreted, with one warning") {
     CHECK(launched == 0);
   }
   old_driver = false;
-  run_chain(3, 90);  // stays as it was
+  run_chain(3, 90);  // the old driver refused this chain, so it is still interpreted
   CHECK(interpreted == 1);
   run_chain(5, 90);
   CHECK(launched == 1);

@@ -1,5 +1,5 @@
-// A libnvrtc whose machine code is the options that it was given. It refuses compute capability
-// 12.0, as NVRTC does before 12.8. Built as several versions.
+// A libnvrtc that returns the given options as machine code. It refuses compute capability 12.0, as
+// NVRTC does before 12.8. It is built in several versions.
 #include <nvrtc.h>
 
 #include <cstring>

@@ -1,7 +1,7 @@
 """What shale.data writes for files of pyarrow, datasets and webdataset, against their own readers.
 
     python data_sets.py            # prints a checksum of each output, which run.sh compares
-    python data_sets.py FOLDER     # writes the files of test/fixtures/data_sets there
+    python data_sets.py FOLDER  # writes the files of test/fixtures/data_sets into FOLDER
 """
 
 import json
@@ -20,7 +20,8 @@ import webdataset
 MODULE = pathlib.Path(__file__).resolve().parents[2] / "bindings/python/shale/data.py"
 TEXTS = ["Sea and sand.", 'Caf\u00e9 \u4e16\u754c "quoted" \\ back\n', "", None,
          "tab\there \U0001f600"]
-RARE = ["zero \0 in it", "bell \a", "feed \f and back \b", "\0"]  # take another path than TEXTS
+# Characters that are read by another code path than TEXTS.
+RARE = ["zero \0 in it", "bell \a", "feed \f and back \b", "\0"]
 CHATS = [{"messages": [{"role": "user", "content": f"some words {i}"},
                        {"role": "assistant", "content": "more words"}], "source": "s"}
          for i in range(6)]
@@ -70,7 +71,8 @@ def write_more():
                                  "test": datasets.Dataset.from_dict({"text": ["c"]})})
     both.save_to_disk("both")
     mapped = datasets.load_from_disk("both/train").map(lambda row: {"text": row["text"] + "!"})
-    assert mapped.cache_files[0]["filename"].find("cache-") > 0  # beside the data set
+    # The cache file is in the folder of the data set.
+    assert mapped.cache_files[0]["filename"].find("cache-") > 0
     tools = [{"messages": [{"role": "assistant", "content": None, "tool_calls": [
         {"function": {"name": "f", "arguments": {"x": 1}}}]}, {"role": "tool", "content": "2"}]}]
     datasets.Dataset.from_list(tools).to_parquet("tools.parquet")

@@ -42,7 +42,7 @@ def check(name, init, work):
     for split, tokens in (("train", 4000), ("val", 400)):
         (data / f"{split}.bin").write_bytes(bytes(byte for i in range(tokens) for byte in (i % 16, 0)))
     out, hf, to = work / "out", work / "hf", work / "dcp"
-    # A step of rate 0 leaves the weights of the file.
+    # A training step with a learning rate of 0 leaves the weights unchanged.
     run("train_lm", "--data", data, "--init", init, "--steps", 1, "--lr", 0, "--save-every", 1, "--out", out, *RUN)
     run("shale", "ckpt", "export", out, "--out", hf)
     run("shale", "ckpt", "export", out, "--out", to, "--to", "dcp")

@@ -1,6 +1,6 @@
-// Renders templates for chat_templates.py. Reads a JSON object per line of stdin, {"template":
-// TEXT, "now": SECONDS, "cases": [VALUES, ...]}, and writes an array per line: {"text": TEXT,
-// "generations": [[BEGIN, END], ...]} or {"error": MESSAGE} for each case.
+// Renders templates for chat_templates.py. Each line of stdin is a JSON object {"template": TEXT,
+// "now": SECONDS, "cases": [VALUES, ...]}. For each, writes a line with an array that has one
+// element per case: {"text": TEXT, "generations": [[BEGIN, END], ...]} or {"error": MESSAGE}.
 #include <iostream>
 #include <string>
 

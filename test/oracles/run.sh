@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Computes reference results with other projects' libraries, in its own virtual environment, and
-# prints them next to the stored ones (<name>.txt), which tests use without Python.
+# Computes reference results with other projects' libraries, in a virtual environment of its own,
+# and prints them next to the stored results (<name>.txt). Tests use the stored results, without
+# Python.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 

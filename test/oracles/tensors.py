@@ -10,7 +10,7 @@ import jax
 jax.config.update("jax_enable_x64", True)
 import jax.numpy as jnp
 
-INDEX = jnp.array([[2, 0], [1, 3], [3, 2]])  # of columns, in [3, 4]
+INDEX = jnp.array([[2, 0], [1, 3], [3, 2]])  # column numbers for a tensor [3, 4]
 LINES = jnp.arange(3)[:, None]
 
 

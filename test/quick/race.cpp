@@ -1,5 +1,5 @@
-// Runs one kernel in the emulator, with and without the barrier that it needs. Prints what the
-// emulator finds; exits with 0 if it finds the race of the second and nothing in the first.
+// Runs a kernel in the emulator, with and without the barrier that it needs, and prints what the
+// emulator finds. Exits with 0 if it finds the race without the barrier, and nothing with it.
 #include <cstdio>
 #include <vector>
 
@@ -26,7 +26,7 @@ __global__ void reverse(float* x, bool with_barrier) {
   x[i] = row[other];
 }
 
-// Message of the fault that the emulator reports; empty if there is none.
+// Runs the kernel and returns the message of the fault that the emulator reports, or "".
 std::string fault_of(bool with_barrier) {
   std::vector<float> x(kThreads, 1);
   Exec exec;

@@ -76,8 +76,8 @@ kill_and_resume() {
 }
 
 float64() {
-  # The four windows of test/oracles/gpt2_training.py as 16-bit tokens, each a separate source, so
-  # that every step uses all four.
+  # The data is the four windows of test/oracles/gpt2_training.py, as 16-bit tokens. Each window is
+  # a data source of its own, so that every step uses all four.
   local window i
   for window in 0 1 2 3; do
     mkdir "$work/window$window"

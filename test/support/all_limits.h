@@ -7,8 +7,8 @@
 
 namespace shale::test {
 
-// devices_with(), and in addition the emulator as GPUs whose blocks have less shared memory, an RTX
-// 5090 and a T4: some kernels use other algorithms there.
+// Returns devices_with(), and in addition emulated GPUs whose blocks have less shared memory: an
+// RTX 5090 and a T4. Some kernels use other algorithms there.
 inline std::vector<Exec> devices_of_all_limits(
     std::initializer_list<const kernels::SlotBase*> slots) {
   std::vector<Exec> execs = devices_with(slots);

@@ -8,8 +8,8 @@
 
 namespace shale::test {
 
-// Checks that worker threads which share `source` make the same `count` batches as one thread. The
-// thread sanitizer also checks what they share.
+// Checks that worker threads that share `source` make the same `count` batches as one thread. The
+// thread sanitizer checks the sharing.
 inline void check_workers_agree(const BatchSource& source, int64_t count) {
   Prefetcher ahead(source, {.depth = 16, .workers = 8});
   Batch alone;

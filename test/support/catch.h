@@ -1,7 +1,8 @@
 #pragma once
 
-// Catch2 version 2 or 3, whichever the build has found, so that tests are written once. Approx is
-// global. Matchers differ between the versions; use message_of and contains below for exceptions.
+// Includes Catch2 version 2 or 3, whichever the build has found, so that tests need only one form.
+// Approx is global. Matchers differ between the versions, so tests check exceptions by message_of
+// and contains below.
 #include <catch2/catch.hpp>
 
 #include <exception>

@@ -10,7 +10,8 @@
 namespace shale::test {
 namespace {
 
-constexpr const char* kGrid = "h.0.grid";  // two boxes by columns, each cut by ranks
+// A tensor of two boxes side by side, each divided among ranks.
+constexpr const char* kGrid = "h.0.grid";
 
 // Returns byte `index` of a tensor at a step; bytes are pseudo-random (splitmix64).
 std::byte byte_at(std::string_view tensor, int64_t step, int64_t index) {
@@ -27,7 +28,8 @@ int64_t numel(const std::vector<int64_t>& shape) {
   return result;
 }
 
-// Returns the rank's share of a part: as even as possible, without alignment.
+// Returns the elements of a part that a rank has. The part is divided as evenly as possible,
+// without alignment.
 TensorPart share(TensorPart part, int rank, int ranks) {
   const int64_t count = part.count;
   part.first = count * rank / ranks;

@@ -11,8 +11,9 @@
 
 namespace shale::test {
 
-// Options of small checkpoints with known contents: several element types, a scalar, an empty
-// tensor, tensors in one file or in several, and one that is divided into a grid of boxes.
+// Options of small checkpoints with known contents. They have several element types, a scalar, an
+// empty tensor, tensors in one file and in several, and a tensor that is divided into a grid of
+// boxes.
 struct SampleOptions {
   int ranks = 2;
   int64_t chunk_bytes = 4096;

@@ -65,9 +65,10 @@ write_latents() {
   } >"$1"
 }
 
-# Adds a GPU to the folder of a machine simulated by SHALE_MACHINE. PATH: from a host bridge to the
-# GPU, such as pci0000:16/0000:16:01.0/0000:17:00.0; all its links have LANES lanes. REACHED: the
-# GPUs whose memory this one can access, "0,1" or "-". ARCH: compute capability times ten.
+# Adds a GPU to the folder of a machine that SHALE_MACHINE simulates. PATH leads from a host bridge
+# to the GPU, such as pci0000:16/0000:16:01.0/0000:17:00.0; all its links have LANES lanes. REACHED
+# lists the GPUs whose memory this one can access, such as "0,1", or is "-". ARCH is the compute
+# capability times ten.
 add_gpu() {  # FOLDER PATH NODE CPUS LANES REACHED NAME [ARCH]
   local folder=$1 device=$1/sys/devices/$2 at
   mkdir -p "$device" "$folder/sys/bus/pci/devices"

@@ -14,9 +14,8 @@
 
 namespace shale::test {
 
-// An emulated GPU with these options, for kernels that a test writes itself. It has one stream,
-// whose launches are queued until finish(). Each workspace is new memory, filled with NaN, and kept
-// to the end.
+// An emulated GPU for kernels that a test defines. It has one stream, whose launches are queued
+// until finish(). Each workspace is new memory filled with NaN, which is kept until the end.
 class Emulator {
  public:
   explicit Emulator(const emulator::Options& options = {}, int threads = 2)
@@ -25,12 +24,13 @@ class Emulator {
     exec_.stream = stream_;
     exec_.threads = threads;
     exec_.workspace = &workspace_;
-    exec_.persistent_blocks = 2;  // a block then processes several tiles of a small problem
+    exec_.persistent_blocks = 2;  // so that a block processes several tiles even of a small problem
   }
   Emulator(const Emulator&) = delete;
   Emulator& operator=(const Emulator&) = delete;
   const Exec& exec() const { return exec_; }
-  void finish() { streams_.synchronize(stream_); }  // throws errors of kernels
+  // Waits for all queued work and throws errors of kernels.
+  void finish() { streams_.synchronize(stream_); }
 
  private:
   class FreshMemory : public Workspace {
@@ -51,7 +51,7 @@ class Emulator {
     std::list<std::vector<std::byte>> blocks_;
   };
 
-  FreshMemory workspace_{streams_};  // outlives the queued launches
+  FreshMemory workspace_{streams_};  // destroyed after the queued launches
   emulator::StreamSet streams_;
   emulator::Stream* stream_;
   Exec exec_;
@@ -71,10 +71,11 @@ std::vector<std::unique_ptr<DeviceBackend>> emulated_gpus(
 std::unique_ptr<Emulator> emulator_with_kernels(const emulator::Options& options);
 std::vector<std::unique_ptr<Emulator>> emulators_with_kernels(
     const std::vector<emulator::Options>& orders);
-// Waits for the stream of an emulated Exec. Throws errors of kernels; drain_emulated() does not.
+// Waits for the stream of an emulated Exec and throws errors of kernels. drain_emulated() waits
+// without throwing.
 void synchronize_emulated(const Exec& exec);
-// Tell the emulated device about memory: it exists and accesses to its elements are checked; the
-// host has written to it; it no longer exists.
+// Tell the emulated device that memory exists (accesses to its elements are then checked), that the
+// host has written to it, or that it no longer exists.
 void add_emulated_memory(const Exec& exec, const void* p, size_t bytes, size_t element_bytes);
 void write_emulated_memory(const Exec& exec, const void* p, size_t bytes);
 void remove_emulated_memory(const Exec& exec, const void* p);
@@ -86,7 +87,7 @@ struct FoundFault {
   std::string message{};
 };
 
-// Returns the fault that run(emulator), or a kernel that it has launched, ends with.
+// Calls run(emulator) and waits for its kernels. Returns the fault with which that ends, if any.
 template <typename Run>
 FoundFault fault_of(const emulator::Options& options, Run&& run) {
   try {

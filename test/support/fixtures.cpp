@@ -10,7 +10,8 @@
 namespace shale::test {
 
 std::string fixture_path(const std::string& name) {
-  const char* elsewhere = std::getenv("SHALE_TEST_FIXTURES");  // for programs copied elsewhere
+  // Set for programs that are copied to other folders.
+  const char* elsewhere = std::getenv("SHALE_TEST_FIXTURES");
   const std::filesystem::path folder = elsewhere != nullptr ? elsewhere : SHALE_TEST_FIXTURES;
   return (folder / name).string();
 }

@@ -7,8 +7,8 @@
 
 namespace shale::test {
 
-// The numbers of test/fixtures/make_gpt2.py: a stream of random words for each name. Fixtures and
-// tests compute weights and inputs from it, so that these need not be stored.
+// The numbers of test/fixtures/make_gpt2.py: each name has its own stream of random numbers.
+// Fixtures and tests compute weights and inputs from it, so these need not be stored.
 class Formula {
  public:
   Formula(std::string_view name, uint32_t seed) : hash_(hash_name(name)), seed_(seed) {}

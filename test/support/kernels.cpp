@@ -27,8 +27,8 @@ DeviceBackend& cuda() {
   return backend;
 }
 
-// Functions to access a device's memory. The CPU and the emulator use host memory, which can be
-// read once the queued work has run.
+// Functions that access a device's memory. The memory of the CPU and the emulator is host memory,
+// which may be read after the queued work has run.
 void finish(const Exec& exec) {
   if (exec.device.type == DeviceType::kEmu) {
     synchronize_emulated(exec);
@@ -53,13 +53,14 @@ void copy(const Exec& exec, void* to, const void* from, size_t bytes) {
   if (exec.device.type != DeviceType::kCuda && bytes > 0) std::memcpy(to, from, bytes);
 }
 
-// False for tools that know which memory was not written: filling it would hide errors from them.
+// Returns false under tools that track which memory was never written. Filling the memory would
+// hide errors from them.
 bool poisons() {
   const char* wish = std::getenv("SHALE_TEST_POISON");
   return wish == nullptr || std::string_view(wish) != "0";
 }
 
-// Workspace whose reservations are each new memory of exactly the requested size.
+// Workspace in which each reservation is new memory of exactly the requested size.
 class TestWorkspace : public Workspace {
  public:
   explicit TestWorkspace(const Exec& exec) : exec_(exec) {}
@@ -76,7 +77,8 @@ class TestWorkspace : public Workspace {
   std::unique_ptr<DeviceBytes> current_;
 };
 
-// Execs of this process. Never destroyed: workspaces and emulated GPUs are used until the end.
+// The devices of this process. They are never destroyed, because workspaces and emulated GPUs are
+// used until the end.
 struct TestDevices {
   std::vector<std::unique_ptr<TestWorkspace>> workspaces;
   std::vector<std::unique_ptr<Emulator>> emulators;
@@ -100,14 +102,16 @@ struct TestDevices {
           cat("SHALE_TEST_GPU: '", chosen, "', expected emu, emu:75 and its like, or cuda"));
     }
   }
-  // Adds the emulator with both orders of threads, and by default with both architectures.
+  // Adds two emulated GPUs, with different orders of threads. By default they have different
+  // architectures too.
   void add_emulated(int arch, int other_arch) {
     emulators = emulators_with_kernels(
         {{.order = emulator::Order::kFifo}, {.order = emulator::Order::kRandom}});
     for (const auto& emulator : emulators) {
       gpus.push_back(with_workspace(emulator->exec()));
       gpus.back().device.arch = std::exchange(arch, other_arch);
-      // Tests that kernels do nothing unsafe before they wait for the previous kernel.
+      // A dependent launch shows if a kernel does something unsafe before it waits for the previous
+      // kernel.
       gpus.back().dependent_launch = gpus.back().device.arch == 90;
     }
   }

@@ -18,24 +18,26 @@ namespace shale::test {
 // registered. Each has a workspace that fills its memory with NaN and detects writes past its end.
 const std::vector<Exec>& devices();
 
-// Returns the devices() that have a kernel for all of `slots`, the emulator as an A100 and,
-// with another order of threads, as an H100, and the machine's first GPU. An H100 is listed
-// twice, the second time with two persistent blocks like the emulated ones, so that a block
-// processes several tiles. The test's output names devices that were left out. The variable
-// SHALE_TEST_GPU chooses: emu, one emulated GPU such as emu:75, or cuda, which requires a GPU.
-// Launches are dependent (see Exec) on the emulated H100, and with
-// SHALE_TEST_DEPENDENT_LAUNCH=1 on a GPU.
+// Returns those of devices() that have a kernel for all of `slots`, and GPUs: the emulator as an
+// A100 and, with another order of threads, as an H100; and the machine's first GPU. An H100 is
+// returned twice. The second time it has two persistent blocks, like the emulated GPUs, so that a
+// block processes several tiles. The test's output names devices that were left out. The variable
+// SHALE_TEST_GPU restricts the GPUs: to the emulator (emu), to one emulated GPU (such as emu:75),
+// or to a real GPU, which must exist (cuda). Launches are dependent (see Exec) on the emulated
+// H100, and with SHALE_TEST_DEPENDENT_LAUNCH=1 also on a real GPU.
 std::vector<Exec> devices_with(std::initializer_list<const kernels::SlotBase*> slots);
 
-// Returns exec with another number of CPU threads, or with other step values (in device memory).
+// Return `exec` with another number of CPU threads, or with other step values in device memory.
 Exec with_threads(Exec exec, int threads);
 Exec with_step(Exec exec, StepState* step);
 
-// Raw device memory. It has margins on both sides, which are checked for stray writes.
+// Raw device memory with margins on both sides. Tests check that kernels do not write to the
+// margins.
 class DeviceBytes {
  public:
-  // Fills the memory with 0xff (NaN in every float dtype), unless SHALE_TEST_POISON=0 is set.
-  // `element_bytes`, 1, 2, 4 or 8, is the size of elements that are written and read as a whole.
+  // Fills the memory with 0xff, which is NaN in every float dtype, unless SHALE_TEST_POISON=0 is
+  // set. `element_bytes` (1, 2, 4 or 8) is the size of the elements, which kernels read and write
+  // as a whole.
   DeviceBytes(const Exec& exec, size_t bytes, size_t element_bytes = 1);
   ~DeviceBytes();
   DeviceBytes(const DeviceBytes&) = delete;
@@ -92,8 +94,8 @@ class DeviceArray {
   std::unique_ptr<DeviceBytes> bytes_;
 };
 
-// Returns the values of memory that was filled with NaN, for arrays whose elements a kernel must
-// not touch. Tools that know which memory was not written turn the filling off.
+// Returns the values of memory that was filled with NaN, to check that a kernel did not touch
+// elements. The filling is off under tools that track which memory was never written.
 template <typename T>
 std::vector<T> poison(int64_t count) {
   std::vector<T> values(static_cast<size_t>(count));
@@ -143,8 +145,8 @@ class DeviceCounters {
   Exec exec_;
 };
 
-// Calls run(exec) -> std::vector with 1, 2, 3, 4 and 7 CPU threads. Returns true if all results
-// have the same bits.
+// Calls run(exec), which returns a vector, with 1, 2, 3, 4 and 7 CPU threads. Returns true if all
+// results have the same bits.
 template <typename Run>
 bool same_bits_for_any_threads(const Exec& exec, Run&& run) {
   const auto want = run(with_threads(exec, 1));

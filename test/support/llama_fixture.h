@@ -13,8 +13,9 @@
 
 namespace shale::test {
 
-// A folder test/fixtures/llama/<name>: a model that transformers wrote, and results that torch
-// computed for it in f64. test/fixtures/make_llama.py, which makes the folders, explains every key.
+// A folder test/fixtures/llama/<name>. It has a model that transformers wrote, and results that
+// torch computed for it in f64. test/fixtures/make_llama.py made the folders and explains every
+// key.
 struct LlamaFixture {
   explicit LlamaFixture(const std::string& name);
 
@@ -22,15 +23,16 @@ struct LlamaFixture {
   std::vector<int32_t> columns(const Json& ids, int64_t first, int64_t last) const;
   // Returns the batch of a step in expected["train"].
   Batch train_batch(size_t step) const;
-  Batch train_row(size_t step, int64_t row) const;  // one sequence of the batch
-  // Returns the allowed deviation from the f64 result. A correct f32 implementation deviates about
-  // as much as torch's f32, but in another direction; sums in another order may deviate a few times
-  // as much. So 8 times torch's deviation is allowed, and at least 1e-6.
+  Batch train_row(size_t step, int64_t row) const;  // returns one sequence of the batch of a step
+  // Returns the allowed deviation from the f64 result: 8 times the deviation of torch's f32, but at
+  // least 1e-6. A correct f32 implementation deviates about as much as torch's f32, in another
+  // direction; sums in another order may deviate a few times as much.
   //
-  // In bf16, where both round the tensors they store, 4 times torch's deviation is allowed, and at
-  // least 2^-9, one rounding.
+  // In bf16, both implementations round the tensors that they store. 4 times torch's deviation is
+  // allowed, but at least one rounding, 2^-9.
   double allowed(const char* key, DType dtype = DType::kF32) const;
-  models::LanguageModelConfig config() const;  // includes the softcaps, which files cannot store
+  // Includes the softcaps, which config.json cannot contain.
+  models::LanguageModelConfig config() const;
   models::LanguageModelPolicy policy() const;
 
   std::string folder;

@@ -1,6 +1,6 @@
-# Long tests source this file with their arguments, BUILD_DIR [STEPS [FLAG...]]. It sets train (the
-# program), steps, model (the model's flags; default: 10 million parameters) and data (the C++
-# headers), and changes to the folder work (work_folder.sh).
+# Sourced by long tests, with their arguments BUILD_DIR [STEPS [FLAG...]]. Sets the variables train
+# (the program), steps, model (the model's flags; default: 10 million parameters) and data (the C++
+# headers). Changes to the folder $work (work_folder.sh).
 train="$(cd "$1/bin" && pwd)/train_lm"
 steps=${2:-1000}
 model=("${@:3}")

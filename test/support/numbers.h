@@ -12,7 +12,7 @@ namespace shale::test {
 
 // ---- Test data from Philox, so that a test has the same numbers on every machine ----
 
-double uniform_at(uint64_t seed, int64_t index);  // in [0, 1)
+double uniform_at(uint64_t seed, int64_t index);  // returns a pseudo-random number in [0, 1)
 double normal_at(uint64_t seed, int64_t index);
 
 template <typename T>
@@ -93,8 +93,8 @@ double max_error(const std::vector<T>& got, const std::vector<double>& want) {
   return max_error(to_f64(got), want);
 }
 
-// Error of `got` divided by the allowed error: twice the error of the rounded reference, plus
-// `ulps` roundings to T of the largest magnitude. A result passes if it is at most 1.
+// Returns the error of `got`, divided by the allowed error; at most 1 passes. Allowed are twice the
+// error of the rounded reference plus `ulps` roundings to T of the largest magnitude.
 template <typename T>
 double error_ratio(const std::vector<T>& got, const std::vector<double>& exact,
                    const std::vector<double>& rounded, double ulps) {

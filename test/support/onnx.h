@@ -14,7 +14,7 @@ struct OnnxFile {
   struct Tensor {
     std::vector<int64_t> dims;  // -1: "batch"; other free sizes: -2
     int type = 0;
-    int64_t bytes = -1;  // of an initializer; -1: its values are in another file
+    int64_t bytes = -1;  // size of an initializer's values; -1: they are in another file
   };
   struct Node {
     std::string type;
@@ -29,17 +29,17 @@ struct OnnxFile {
 };
 
 // Reads a file and checks that it is well-formed: every name is defined once and before its use,
-// every output exists, and initializers have the bytes of their sizes. Throws DataError.
+// every output exists, and the size of every initializer matches its shape. Throws DataError.
 OnnxFile read_onnx(const std::string& path);
 
-// Exports a forward and reads the file. With the variable SHALE_ONNX_OUT, the file is kept in that
-// folder as NAME.onnx, next to raw inputs and outputs for test/oracles/onnx_files.py: NAME.txt
-// lists them. The outputs are also computed for one sample more, if the batch size is free.
+// Exports a forward and reads the file. If SHALE_ONNX_OUT names a folder, the file is kept there as
+// NAME.onnx, with raw inputs and outputs for test/oracles/onnx_files.py, which NAME.txt lists. If
+// the batch size is free, outputs are also computed for one more sample.
 struct CheckedExport {
   OnnxExport result;
   OnnxFile file;
-  // Nodes of the file of this name that onnxruntime has run (test/oracles/onnx_files.txt); -1:
-  // none.
+  // Number of nodes in the file of this name that onnxruntime has run
+  // (test/oracles/onnx_files.txt); -1: the list lacks the name.
   int64_t frozen_nodes = -1;
 };
 CheckedExport check_export(

@@ -21,8 +21,8 @@ double weighted(const std::vector<double>& output, const std::vector<double>& we
   return total;
 }
 
-// Computes d sum(w * reference) / d inputs by central differences. In f64, a step of 1e-5 keeps the
-// truncation (h² f''' / 6) and the rounding (1e-16 / h) below 1e-9 for functions of order 1.
+// Computes d sum(w * reference) / d inputs by central differences in f64. For functions of order 1,
+// a step h of 1e-5 keeps both errors below 1e-9: truncation (h² f''' / 6) and rounding (1e-16 / h).
 Values differences(const OpCase& op_case, Values inputs, const std::vector<double>& weights) {
   constexpr double kStep = 1e-5;
   Values gradients = inputs;

@@ -27,19 +27,20 @@ struct OpCase {
 };
 
 struct OpErrors {
-  double forward = 0;    // largest |op - reference| / max(1, largest |reference|)
-  double backward = 0;   // like forward, for gradients of sum(w * output), w normal
-  bool complete = true;  // every input got a finite gradient of its shape
+  double forward = 0;    // forward error: largest |op - reference| / max(1, largest |reference|)
+  double backward = 0;   // the same error of gradients of sum(w * output), with normal w
+  bool complete = true;  // true: every input got a finite gradient of its shape
 };
 
 // Runs the case on `context`; inputs and the gradient of the output are rounded to `dtype`.
 OpErrors check_op(Context& context, const OpCase& op_case, DType dtype = DType::kF32);
 
-// Checks the case on all small_contexts(), in f32, bf16 and f16. f32_tolerance: largest f32 error;
-// roundings: in 16 bits, allowed number of roundings of values of magnitude 1.
+// Checks the case on all small_contexts(), in f32, bf16 and f16. `f32_tolerance` is the largest
+// allowed f32 error. `roundings` is the allowed number of roundings of values of magnitude 1 in 16
+// bits.
 void expect_op(const OpCase& op_case, double f32_tolerance = 2e-6, double roundings = 2);
 
-// Makes a leaf that requires a gradient, with given or normal values.
+// Makes a leaf with these values, or with normal values. It requires a gradient.
 Tensor leaf(Context& context, const Shape& shape, std::vector<float> values);
 Tensor random_leaf(Context& context, const Shape& shape, uint64_t seed, double std = 1);
 

@@ -14,9 +14,9 @@ namespace shale::test {
 struct Oracle {
   explicit Oracle(const std::string& name);
 
-  // Returns the allowed deviation from the f64 result. A correct f32 implementation deviates about
-  // as much as torch's f32, but in another direction; sums in another order may deviate a few times
-  // as much. So 8 times torch's deviation is allowed, and at least 1e-6.
+  // Returns the allowed deviation from the f64 result: 8 times the deviation of torch's f32, but at
+  // least 1e-6. A correct f32 implementation deviates about as much as torch's f32, in another
+  // direction; sums in another order may deviate a few times as much.
   double allowed(const char* key) const;
 
   Json data;
@@ -24,7 +24,8 @@ struct Oracle {
   uint32_t seed = 0;
 };
 
-// Checks the norm of a tensor, and its dot product with its random stream, by data[key][name].
+// Checks a tensor's norm, and its dot product with the random stream of its name. The expected
+// numbers are in data[key][name].
 void check_summary(const Oracle& oracle, const char* key, const std::string& name,
                    const Tensor& tensor);
 

@@ -1,8 +1,9 @@
-// The bounds propagate first-order errors next to the values. u = 2^-24 is the unit roundoff of
-// f32. A sum of n products adds at most chain(n) times the sum of their magnitudes, in whatever
-// order: a worst-case n roundings, or 6 sqrt(n) of them, which n independent roundings exceed with
-// probability 3e-8 (Higham and Mary, SIAM J. Sci. Comput. 41(5), 2019, theorem 2.4), plus a few for
-// factors applied before or after.
+// The bounds are first-order errors, which are propagated next to the values. u = 2^-24 is the unit
+// roundoff of f32. A sum of n products, in any order, adds at most chain(n) times the sum of their
+// magnitudes. chain(n) is the smaller of two numbers of roundings: n, the worst case, and 6
+// sqrt(n), which n independent roundings exceed with probability 3e-8 (Higham and Mary, SIAM J.
+// Sci. Comput. 41(5), 2019, theorem 2.4). A few more cover factors that are applied before or
+// after.
 
 #include "shale/test/support/ref_attention.h"
 
@@ -38,7 +39,8 @@ struct Row {
   std::vector<double> slope;  // derivative of the softcap; 1 without a softcap
   double lse = -std::numeric_limits<double>::infinity(), lse_error = 0;
   double softmax_error = 0;   // maximum relative error of the probabilities
-  std::vector<int64_t> keys;  // keys that the query sees, one per element of the vectors
+  // Numbers of the keys that the query sees, one per element of the other vectors.
+  std::vector<int64_t> keys;
   int64_t visible() const { return std::ssize(keys); }
 };
 
@@ -105,8 +107,9 @@ class Reference {
     for (const double score : row.score) sum += std::exp(score - maximum);
     if (row.visible() > 0) row.lse = maximum + std::log(sum);
     for (const double score : row.score) row.prob.push_back(std::exp(score - row.lse));
-    // Errors: the score's own, in numerator and denominator; rounded differences of scores; a
-    // rescaling for each tile (an exponential of 2 ulp and a product); the sum.
+    // The error of the softmax has four sources: the scores' own error, in numerator and
+    // denominator; rounded differences of scores; a rescaling per tile (an exponential of 2 ulp and
+    // a product); and the sum.
     const double tiles = std::ceil(static_cast<double>(row.visible()) / kSmallestTile);
     row.softmax_error =
         2 * largest_error + kUnit * (6 * largest + 6 * tiles + 8) + chain(row.visible());
@@ -182,8 +185,8 @@ class Reference {
     }
   }
 
-  // Additional error of (dp - delta) * slope due to the softcap: kernels may hold that value plus
-  // delta, and may compute the slope from the logarithm of a probability.
+  // Returns the additional error of (dp - delta) * slope with a softcap. Kernels may store that
+  // value plus delta, and may compute the slope from the logarithm of a probability.
   double slope_error(const Row& row, size_t seen, double dp, double delta) const {
     if (s_.softcap == 0) return 0;
     const double tanh_error = row.score_error[seen] / s_.softcap + 32 * kUnit;
@@ -242,7 +245,7 @@ double error_over_bound(const std::vector<double>& got, const Bounded& want) {
   if (got.size() != want.value.size()) return kInfinity;
   double worst = 0;
   for (size_t i = 0; i < got.size(); ++i) {
-    if (got[i] == want.value[i]) continue;  // equal, or equal infinities
+    if (got[i] == want.value[i]) continue;  // also skips equal infinities
     const double ratio = std::abs(got[i] - want.value[i]) / want.bound[i];
     worst = std::isfinite(ratio) ? std::max(worst, ratio) : kInfinity;
   }

@@ -34,8 +34,8 @@ struct Result {
   std::vector<double> losses, grads;
 };
 
-// Computes the losses of rows, [rows], and kScale times their gradients, [rows, cols], in f64.
-// Rounds intermediates by round(), gradients by round_out(). Rows with kIgnoreTarget have zeros.
+// Computes in f64 the losses [rows], and the gradients of logits [rows, cols] times kScale. round()
+// is applied to intermediate results, round_out() to gradients. Rows with kIgnoreTarget are zeros.
 template <typename T, typename Round, typename RoundOut>
 Result reference(const Case<T>& c, Round round, RoundOut round_out) {
   Result out;

@@ -16,13 +16,13 @@ struct RefProduct {
 RefProduct ref_product(const std::vector<double>& a, const std::vector<double>& b, int64_t m,
                        int64_t n, int64_t k);
 
-// Largest error of an f32 sum of k products and `more` terms of sum of magnitudes `magnitude`,
-// added in any order: each term passes through at most k + more - 1 additions, and its product may
-// be rounded, which is k + more roundings of relative size u = 2^-24 each (Higham, Accuracy and
-// Stability of Numerical Algorithms, section 3.1).
+// Returns the largest error of an f32 sum of k products and `more` other terms, in any order.
+// `magnitude` is the sum of the terms' magnitudes. Each term passes through at most k + more - 1
+// additions, and its product may be rounded: k + more roundings of relative size u = 2^-24 (Higham,
+// Accuracy and Stability of Numerical Algorithms, section 3.1).
 double sum_error(int64_t k, int64_t more, double magnitude);
 
-// GELU and its derivative, in the form (tanh or erf) that this epilogue uses.
+// GELU and its derivative, by tanh or erf as in this epilogue.
 double ref_gelu(double x, kernels::Epilogue form);
 double ref_dgelu(double x, kernels::Epilogue form);
 
@@ -31,7 +31,8 @@ struct Placement {
   int64_t rows = 0, cols = 0;
   bool transposed = false;
   int64_t pad = 0;    // number of NaN elements between lines
-  int64_t align = 1;  // elements that a line and its padding are a multiple of
+  // The length of a line, with its padding, is a multiple of this number of elements.
+  int64_t align = 1;
 
   int64_t ld() const {
     const int64_t line = (transposed ? rows : cols) + pad;
@@ -43,7 +44,7 @@ struct Placement {
   int64_t index(int64_t i, int64_t j) const { return transposed ? j * ld() + i : i * ld() + j; }
 };
 
-// place() puts row-major values into this layout; its inverse reads them from the layout.
+// place() stores row-major values in this layout, and gather() reads them from it.
 template <typename T>
 std::vector<T> place(const Placement& p, const std::vector<T>& values) {
   std::vector<T> memory(static_cast<size_t>(p.size()), make<T>(std::nan("")));

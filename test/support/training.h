@@ -24,7 +24,8 @@ struct ShortRun {
   DType compute = DType::kF32;
   float lr = 1e-2f;
   int64_t steps = 1;
-  std::function<Batch(int64_t step)> batch = {};  // batches of equal sizes
+  // Returns the batch of a step; all batches have the same size.
+  std::function<Batch(int64_t step)> batch = {};
 };
 
 struct ShortRunResult {

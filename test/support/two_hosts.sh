@@ -1,5 +1,6 @@
-# Simulates two hosts: network namespaces on this host, joined by a pair of network devices. To be
-# sourced; exits with code 4 if namespaces cannot be made. The functions use a folder, $work.
+# Simulates two hosts: network namespaces on this host, joined by a pair of network devices. Scripts
+# source this file. It exits with code 4 if namespaces cannot be made. The functions use the folder
+# $work.
 
 skip() { echo "skipped: $*"; exit 4; }
 [[ $(id -u) -eq 0 ]] || skip 'not root'
@@ -10,8 +11,8 @@ left=shale-l-$id right=shale-r-$id  # namespaces, with the addresses .1 and .2 o
 left_device=sl$id right_device=sr$id
 subnet=10.213.77.0/24
 
-# in_namespace NAME COMMAND...: like `ip netns exec` and `ip -n`, but without mounting /sys again,
-# which is impossible in a chroot.
+# in_namespace NAME COMMAND...: does what `ip netns exec` and `ip -n` do, without mounting /sys
+# again, which is impossible in a chroot.
 in_namespace() { nsenter --net="/run/netns/$1" "${@:2}"; }
 
 remove_hosts() {
@@ -22,9 +23,9 @@ remove_hosts() {
   done
 }
 
-# make_hosts: makes both hosts with $bridges further interfaces, which come first and lead nowhere, as
-# those of containers. Also makes $work/remote_shell, which replaces ssh for mpirun, and $work/hosts, with
-# two slots for each host.
+# make_hosts: makes both hosts. Each gets $bridges further interfaces, which come first and lead
+# nowhere, like those of containers. Also makes $work/remote_shell, which replaces ssh for mpirun,
+# and $work/hosts, with two slots for each host.
 make_hosts() {
   ip netns add $left 2>/dev/null || skip 'network namespaces cannot be made'
   ip netns add $right || skip 'network namespaces cannot be made'
@@ -56,8 +57,8 @@ END
   printf '10.213.77.1 slots=2\n10.213.77.2 slots=2\n' >"$work/hosts"
 }
 
-# Start of the command that runs ranks from the left host; the number of ranks and their placement
-# follow.
+# Start of the command that runs ranks from the left host. The number of ranks and their placement
+# must follow.
 from_left=(nsenter "--net=/run/netns/$left" unshare --uts sh -c 'hostname left; exec "$@"' sh)
 mpirun_of_hosts() {
   echo mpirun --bind-to none --mca plm_rsh_agent "$work/remote_shell" --mca btl tcp,self \

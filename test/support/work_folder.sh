@@ -1,5 +1,5 @@
-# Long tests source this file. It sets work to $FOLDER if that is given, whose files are kept, else
-# to a folder that is removed at the end.
+# Sourced by long tests. Sets work to $FOLDER, whose files are kept, or without FOLDER to a folder
+# that is removed at the end.
 if [[ -n ${FOLDER:-} ]]; then
   mkdir -p "$FOLDER"
   work=$(cd "$FOLDER" && pwd)

@@ -4,16 +4,17 @@
 
 namespace shale::test {
 
-// Makes the first row of the results of some kernels of the emulated GPUs wrong while it exists.
+// While it exists, some kernels of emulated GPUs give wrong results: the first row is overwritten.
 class WrongKernels {
  public:
   enum Which : unsigned {
     kHopperGemm = 1,
-    kHopperAttention = 2,  // forward, in 16 bits
+    kHopperAttention = 2,  // forward attention on Hopper, in 16 bits
     kEpilogues = 4,        // GEMMs with an epilogue, on every GPU
-    kMul = 8,              // which has no substitute
+    kMul = 8,              // mul(), for which there is no other kernel
   };
-  explicit WrongKernels(unsigned which);  // a sum of Which; the first and third exclude each other
+  // `which` is a sum of Which values; the first and the third exclude each other.
+  explicit WrongKernels(unsigned which);
   ~WrongKernels();                        // registers the right kernels again
   WrongKernels(const WrongKernels&) = delete;
   WrongKernels& operator=(const WrongKernels&) = delete;

@@ -183,7 +183,8 @@ TEST_CASE("what is read at once is read from the disk once, in the order of the 
   std::vector<CheckpointReader::Place> places;
   for (const auto& [name, tensor] : reader.manifest().tensors) {
     reads.push_back({name, 0, found.emplace_back(static_cast<size_t>(tensor.bytes()))});
-    if (tensor.numel() > 0) places.push_back(reader.place_of(name, 0));  // reads the headers
+    // Opening each file reads its header.
+    if (tensor.numel() > 0) places.push_back(reader.place_of(name, 0));
   }
   // Number of bytes that this process received from read calls.
   const auto bytes_read = [] {
@@ -228,7 +229,7 @@ TEST_CASE("a checkpoint has its name only when it is committed", "[io]") {
   CHECK(names_in(folder.path()) == std::vector<std::string>{"step_00000005.tmp-one"});
   CHECK(folder.steps().empty());
   CHECK_THROWS_AS(folder.begin(5, "one"), DiskError);
-  // A manifest is refused if the files do not hold each of its tensors completely.
+  // Manifests whose files do not hold every tensor completely are errors.
   CheckpointManifest manifest{.step = 5};
   const std::vector<TensorPart> parts = {
       {.tensor = "w", .dtype = DType::kU8, .shape = {4}, .box = {}, .first = 0, .count = 3}};
@@ -290,9 +291,9 @@ TEST_CASE("retiring keeps the newest sound checkpoints and the one saved just no
   check(9, 5, {5, 4, 3, 2, 1});
   check(4, 5, {5, 4, 3, 2});
   fs::resize_file(folder.path_of(4) + "/" + shard_file_name(0, 2), 100);
-  check(2, 5, {5, 4, 3});  // 4 is damaged and does not count
+  check(2, 5, {5, 4, 3});  // step 4 is damaged, so it does not count as one of the two kept
   fs::remove(folder.path_of(5) + "/" + kManifestName);
-  check(1, 3, {5, 4, 3});  // 3 is the newest undamaged checkpoint
+  check(1, 3, {5, 4, 3});  // step 3 is the newest undamaged checkpoint
   // Keeps the checkpoint saved just now (step 6), although an earlier run left newer steps.
   for (const int64_t step : {6, 7, 8}) save_sample(folder, step, {});
   check(1, 6, {8, 6});
@@ -304,7 +305,8 @@ TEST_CASE("retiring spares chosen steps, and trusts what this process wrote", "[
   const CheckpointFolder folder(dir.path());
   for (const int64_t step : {1, 2, 3, 4, 5, 6}) save_sample(folder, step, {});
   std::set<int64_t> known = {6};
-  fs::remove(folder.path_of(6) + "/" + shard_file_name(0, 2));  // not looked at
+  // Step 6 is in `known`, so its files are not checked again.
+  fs::remove(folder.path_of(6) + "/" + shard_file_name(0, 2));
   fs::remove(folder.path_of(5) + "/" + shard_file_name(0, 2));
   folder.retire(
       2, 6, [](int64_t step) { return step % 3 == 0 || step == 1; }, &known);
@@ -331,7 +333,8 @@ TEST_CASE("a damaged checkpoint says what is wrong, and is not counted as kept",
   CHECK(contains(problem(9), "step_00000009: manifest.json has step 2"));
   save_sample(folder, 5, {});
   folder.retire(2, 5);
-  CHECK(folder.steps() == std::vector<int64_t>{9, 5, 4});  // 4 is damaged, but complete
+  // Step 4 is damaged, but none of its files is missing.
+  CHECK(folder.steps() == std::vector<int64_t>{9, 5, 4});
   fs::rename(folder.path_of(9), dir.file("best"));
   CHECK(CheckpointReader(dir.file("best")).manifest().step == 2);
 }

@@ -11,7 +11,7 @@ namespace {
 
 using State = std::map<std::string, std::string>;  // bytes of whole tensors, by tensor name
 
-// Returns rank 0's state on all ranks. Collective.
+// Sends rank 0's state to all ranks and returns it. Collective.
 State shared_by_first(comm::ProcessGroup& all, const State& state) {
   std::string names;
   for (const auto& [name, bytes] : state) names += name + "\n";

@@ -21,7 +21,8 @@
 namespace shale::test {
 namespace {
 
-// Layouts with each stage, precision and offload tier at least once (saving is slow).
+// A few layouts, because saving is slow. Each stage, precision and offload tier occurs at least
+// once.
 std::vector<RunLayout> few_layouts() {
   return {{{.stage = 0}},
           {{.compute = DType::kBF16, .stage = 1}, {.optimizer = true}},
@@ -213,7 +214,7 @@ TEST_CASE("the memory for saves of a host's ranks is checked before the first st
   int64_t values = 0;
   for (const StatePart& part : run.share()) values += part.values.bytes();
   all->all_reduce_sum(make_view(&values, {1}));
-  CHECK(bytes > values);  // and the headers of files
+  CHECK(bytes > values);  // the files also have headers
   CHECK_THROWS_AS(check(bytes - 1), OutOfMemoryError);
   CHECK_NOTHROW(check(bytes));
 }
@@ -254,7 +255,7 @@ TEST_CASE("ranks with folders of their own save there, and give each other their
       [&] { comm::spread_checkpoint(*all, folder.path_of(2), true); });
   CHECK(contains(message, all->size() == 1 ? "no host has manifest.json"
                                            : cat("which host ", "abcd"[last], " wrote")));
-  // Another one fetches the file from elsewhere, and has half of another file.
+  // Rank 0 gets all files from a copy elsewhere. The last rank still has its own file, cut in half.
   if (all->rank() == 0) {
     std::filesystem::create_directories(folder.path_of(2));
     using enum std::filesystem::copy_options;
@@ -313,7 +314,8 @@ TEST_CASE("all ranks together write every element once, and about as much each",
         CHECK(end == part.shape.numel());
         total += end * dtype_size(part.values.dtype());
       }
-      // Unsharded states are divided evenly, to within blocks of 1024 elements.
+      // Unsharded states are divided evenly among the ranks, in blocks of 1024 elements (4096
+      // bytes).
       if (stage == 0) CHECK(std::abs(my_bytes - total / all->size()) <= 4096);
     }
   }
@@ -381,7 +383,8 @@ TEST_CASE("a rank whose disk fails stops the save on all ranks; the checkpoint b
   CHECK(contains(message, "File too large"));
   CHECK(contains(message, cat("rank ", all->size() - 1)));
   CHECK(CheckpointFolder(dir.path()).steps() == std::vector<int64_t>{0});
-  if (all->rank() == 0) CHECK(CheckpointFolder(dir.path()).clean() == 0);  // no leftovers to delete
+  // The failed save left no file that clean() would delete.
+  if (all->rank() == 0) CHECK(CheckpointFolder(dir.path()).clean() == 0);
   run.start_save(saver);
   CHECK(saver.finish() == 1);
 }
@@ -394,7 +397,7 @@ TEST_CASE("a rank that cannot copy its share stops the save on all ranks, and th
   comm::CheckpointSaver saver(*all, run.context(), dir.path(), {});
   std::vector<StatePart> share = run.share();
   const bool is_last = all->rank() == all->size() - 1;
-  if (is_last) share.back().first = -1;  // a range that begins outside its tensor
+  if (is_last) share.back().first = -1;  // this range begins outside its tensor
   saver.save({.step = 1}, share);
   const std::string message = message_of<Error>([&] { saver.finish(); });
   all->barrier("rank 0 has cleared away");

@@ -1,4 +1,5 @@
-// Every kind of damage to the files of a committed checkpoint is detected, and names the file.
+// Tests that damage of every kind to a committed checkpoint's files is detected, and that the error
+// names the damaged file.
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -117,7 +118,8 @@ TEST_CASE("thousands of flipped bits of data are noticed, by file and chunk", "[
     const std::string path = saved.path(rank);
     const Flipper file(path);
     const auto bits = static_cast<int64_t>(8 * fs::file_size(path));
-    for (int64_t bit = rank; bit < bits; bit += 311) {  // 311 is a prime: covers each bit position
+    // 311 is a prime, so the flipped bits cover all positions within a byte.
+    for (int64_t bit = rank; bit < bits; bit += 311) {
       file.flip(bit);
       ++flips;
       try {
@@ -159,7 +161,7 @@ TEST_CASE("a flipped bit in any chunk of which bytes are wanted at once is notic
   CHECK_NOTHROW(reader.read_all(reads));
   const auto bytes = static_cast<int64_t>(fs::file_size(path));
   const int64_t chunk = reader.manifest().chunk_bytes;
-  // Covers the header too: its checksum chunk also contains data.
+  // A file's first checksum chunk covers its header and the first data.
   for (int64_t begin = 0; begin < bytes; begin += chunk) {
     const int64_t bit = 8 * std::min(begin + begin % 997, bytes - 1);
     file.flip(bit);
@@ -179,7 +181,8 @@ TEST_CASE("a file cut at any 4 KiB, or longer by a byte, is noticed", "[io]") {
     const std::string name = "step_00000010/" + shard_file_name(rank, kRanks);
     saved.dir.write(name, text + 'x');
     unnoticed += is_noticed(saved, path) ? 0 : 1;
-    // The sizes decrease, because a file that was truncated cannot get its content back.
+    // The sizes decrease, because the test truncates one file again and again and cannot restore
+    // its content.
     std::vector<size_t> sizes = {text.size() - 1};
     for (size_t size = (text.size() - 2) / 4096 * 4096; size > 0; size -= 4096) {
       sizes.push_back(size);
@@ -278,7 +281,7 @@ TEST_CASE("files of equal size that were swapped are noticed", "[io]") {
 
 TEST_CASE("a file that belongs to a manifest by its checksums but not by its parts is refused",
           "[io]") {
-  // Two tensors swap names in the manifest: all checksums remain valid.
+  // Two tensors swap names in the manifest. All checksums remain valid.
   const TempDir dir;
   const CheckpointFolder folder(dir.path());
   save_sample(folder, 1, {.ranks = 1});

@@ -14,7 +14,7 @@ using test::message_of;
 
 namespace {
 
-// Tensor [4, 6] in two boxes of 4 x 3, the first box split into two parts.
+// A tensor [4, 6] in two boxes of 4 x 3 elements. The first box has two parts.
 CheckpointTensor sample() {
   CheckpointTensor tensor{.dtype = DType::kF32, .shape = {4, 6}, .boxes = {}};
   tensor.boxes.push_back({{{0, 0}, {4, 3}}, {{0, 0, 5}, {1, 5, 7}}});
@@ -31,7 +31,7 @@ std::string complaint(const std::function<void(CheckpointTensor&)>& change) {
   return message;
 }
 
-// Returns the indices of a part's elements, counted in the part's box.
+// Returns the indices of a part's elements; index 0 is the first element of the part's box.
 std::vector<int64_t> elements_of(const TensorPart& part) {
   std::vector<int64_t> places;
   const TensorBox box = part.box.size.empty() ? whole_box(part.shape) : part.box;
@@ -83,7 +83,7 @@ TEST_CASE("gaps, overlaps and strays are found", "[io]") {
   CHECK(contains(complaint([](T& t) { t.boxes[1].box.begin.push_back(0); }), "dimensions"));
   CHECK(contains(complaint([](T& t) { std::swap(t.boxes[0], t.boxes[1]); }), "ascending order"));
   CHECK(contains(complaint([](T& t) { t.boxes[1] = t.boxes[0]; }), "ascending order"));
-  // The grid lacks one cell, although boxes cover each dimension.
+  // The boxes cover each dimension completely, but one cell of their grid has no box.
   CHECK(contains(complaint([](T& t) {
                    t.boxes[0] = {{{0, 3}, {2, 3}}, {{0, 0, 6}}};
                    t.boxes[1] = {{{2, 0}, {2, 3}}, {{0, 0, 6}}};

@@ -38,8 +38,8 @@ std::string replaced(std::string text, const std::string& from, const std::strin
   return text.replace(place, from.size(), to);
 }
 
-// Message for a body in which `from` is replaced by `to` with a valid checksum, as an attacker
-// would write it.
+// Replaces `from` by `to` in the body, adds a valid checksum as an attacker would, and returns the
+// error message.
 std::string complaint(const std::string& from, const std::string& to) {
   CAPTURE(from, to);
   const std::string text = sealed(replaced(kBody, from, to));
@@ -103,7 +103,7 @@ TEST_CASE("a manifest of 127 units on 4,096 ranks is as long as its files and te
   for (int64_t rank = 0; rank < kRanks; ++rank) {
     manifest.files.push_back({.name = cat("shard_", rank), .bytes = 4096, .chunk_crcs = {7}});
   }
-  // The parameters of a unit are all on the same number of ranks, with one part on each rank.
+  // All parameters of a unit are on equally many ranks, with one part on each of these ranks.
   for (int64_t tensor = 0; tensor < 3 * kUnits * kParameters; ++tensor) {
     const int64_t begin = tensor % kParameters * kRanks / kParameters;
     const int64_t end = (tensor % kParameters + 1) * kRanks / kParameters;

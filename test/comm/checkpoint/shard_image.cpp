@@ -37,7 +37,7 @@ std::vector<std::byte> bytes_of(const TensorPart& part) {
   return bytes;
 }
 
-// A plan to write a file, with memory for its data.
+// The planned content of a file, with memory for its data.
 struct Shard {
   ShardPlan plan;
   DirectMemory memory = allocate_direct_memory(size_t(ShardImage::bytes_for(plan)));
@@ -67,7 +67,7 @@ std::future<std::string> start_writing(Shard& shard, const TempDir& dir) {
 }  // namespace
 
 TEST_CASE("an image writes the file that a writer writes, while it is being filled", "[io]") {
-  // Sizes around multiples of the alignment of direct I/O and of the chunk size.
+  // These sizes are around multiples of the direct-I/O alignment and of the chunk size.
   for (const int64_t count : {1, 900, 1000, 1024, 1900, 2000, 2048, 5000, 100'000}) {
     CAPTURE(count);
     const TempDir dir, other;
@@ -97,12 +97,14 @@ TEST_CASE("an image that cannot be written is a disk error with the file and the
   const TempDir dir;
   Shard shard(100'000);
   std::future<std::string> written = start_writing(shard, dir);
-  const FileSizeLimit limit(50'000);  // the reserved space cannot be written any more
+  // From here on, writes beyond 50,000 bytes fail, although space is reserved.
+  const FileSizeLimit limit(50'000);
   shard.image.filled(shard.plan.file().bytes);
   const std::string message = message_of<DiskError>([&] { written.get(); });
   CHECK(contains(message, dir.file("shard")));
-  CHECK(contains(message, "errno 27"));                       // EFBIG
-  CHECK_THROWS_AS(shard.image.write(dir.path()), DiskError);  // the file exists, which is an error
+  CHECK(contains(message, "errno 27"));  // errno 27 is EFBIG
+  // The file exists already, which is an error.
+  CHECK_THROWS_AS(shard.image.write(dir.path()), DiskError);
 }
 
 }  // namespace shale

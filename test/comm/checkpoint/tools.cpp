@@ -111,7 +111,7 @@ TEST_CASE("a checkpoint cut for any number of ranks has the same content", "[io]
     CHECK(read_all(cut, name) == stored.bytes);
   }
   CHECK(diff_checkpoints(from, cut).empty());
-  // Reshards back to the original layout.
+  // Reshards to the original layout again.
   const CheckpointFolder back(dir.file("back"));
   reshard_checkpoint(cut, back, 2);
   CheckpointReader again(back.path_of(12));
@@ -122,7 +122,8 @@ TEST_CASE("files have the same size to one element", "[io][checkpoint]") {
   const TempDir dir;
   const CheckpointReader from(write(dir, "from", content()));
   const int ranks = GENERATE(1, 2, 3, 5, 16);
-  // The tensors have 6 + 8 + 2 + 140 bytes, and an element has at most 8 bytes.
+  // The tensors have 6 + 8 + 2 + 140 bytes. The ranks' sizes may differ by one element, of at most
+  // 8 bytes.
   for (const std::vector<TensorPart>& parts : even_parts(from.manifest(), ranks)) {
     int64_t bytes = 0;
     for (const TensorPart& part : parts) bytes += part.bytes();
@@ -168,7 +169,7 @@ TEST_CASE("a difference is found in every type, with its size", "[io][checkpoint
   CHECK(w.elements == 2);
   CHECK(w.max_abs == 0.5);
   CHECK(changed("b", [](Content& t) { set(t, "b", 2, bf16(1)); }).max_abs == 2);
-  // The two values are adjacent integers that round to the same double.
+  // The old and the new value are adjacent integers that round to the same double.
   CHECK(changed("n", [](Content& t) { set(t, "n", 0, (int64_t{1} << 60) + 1); }).max_abs == 1);
   CHECK(changed("u", [](Content& t) { set(t, "u", 0, uint8_t{255}); }).max_abs == 255);
   const auto nan =

@@ -60,8 +60,8 @@ int64_t largest(comm::ProcessGroup& group, int64_t value) {
   return value;
 }
 
-// Rounds until each node has heard from all nodes: recursive doubling, plus two rounds if there are
-// nodes above the largest power of two.
+// Number of message rounds after which each node has heard from all nodes. Recursive doubling takes
+// log2 rounds. Nodes beyond the largest power of two add two rounds.
 int64_t verdict_rounds(int nodes) {
   const auto n = static_cast<unsigned>(nodes);
   return std::bit_width(n) - 1 + (std::has_single_bit(n) ? 0 : 1);
@@ -146,7 +146,8 @@ TEST_CASE("messages between nodes have 64 KiB, however many ranks there are", "[
         chunks * others);
   check("all_gather", sent_in([&] { group.all_gather(part, whole); }), chunks * others);
   check("gather", sent_in([&] { group.gather(part, whole, 0); }), group.rank() == 0 ? 0 : chunks);
-  // The sum is a reduce-scatter and an all-gather: with two nodes each node reduces half.
+  // An all-reduce is a reduce-scatter followed by an all-gather. With two nodes, each node reduces
+  // half.
   check("all_reduce_sum", sent_in([&] { group.all_reduce_sum(whole); }), 2 * chunks * others);
   check("reduce_sum", sent_in([&] { group.reduce_sum(whole, 0); }),
         chunks * others + (group.rank() == 0 ? 0 : chunks));

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs the NCCL tests on a machine with one GPU: with one rank, then with two that look like two
-# hosts, since NCCL refuses two ranks of one host on one GPU.
+# Runs the NCCL tests on a machine with one GPU: with one rank, then with two. NCCL refuses two
+# ranks of one host on one GPU, so these look like two hosts.
 # Usage: test/comm/nccl/nccl_on_one_gpu.sh BUILD_DIR
 set -euo pipefail
 

@@ -105,11 +105,13 @@ TEST_CASE("a deterministic all-reduce over NCCL has the bits of reduce-scatter a
     const View own = sharded.view<float>(count).flat(group.rank() * slice, slice);
     group.reduce_scatter_sum(sharded.view<float>(count), own, on_stream);
     group.all_gather(own, sharded.view<float>(count), on_stream);
-    group.all_reduce_sum(ragged.view<float>(count - 1), on_stream);  // ranks do not divide it
+    // count - 1 is not a multiple of the number of ranks.
+    group.all_reduce_sum(ragged.view<float>(count - 1), on_stream);
     whole.take(), sharded.take(), ragged.take();
     CHECK(std::memcmp(whole.as<float>(), sharded.as<float>(), size_t(count) * 4) == 0);
     for (int64_t i = 0; i < count - 1; ++i) {
-      // NCCL may add in another order: n - 1 roundings of a sum of n values below 32768.
+      // NCCL may add these in another order. The bound covers n - 1 roundings of sums of n values
+      // below 32768.
       REQUIRE(std::abs(ragged.as<float>()[i] - whole.as<float>()[i]) <= group.size() * 0.03125f);
     }
   });
@@ -152,7 +154,7 @@ TEST_CASE("a rank that does not call a collective over NCCL is named after the t
         setup.group.all_reduce_sum(buffer.view<float>(100),
                                    {.tag = "the lost one", .async = true, .stream = setup.stream});
       } catch (const CommError& error) {
-        message = error.what();  // NCCL had not connected the ranks yet
+        message = error.what();  // the call itself fails if NCCL has not connected the ranks yet
       }
       if (message.empty()) message = wait_for_failure(setup.group);
       CHECK(contains(message, "the lost one"));
@@ -175,7 +177,7 @@ TEST_CASE("captured collectives over NCCL run and count at each replay", "[nccl]
                           {.tag = "captured", .async = true, .stream = setup.stream})
           .wait();
     };
-    add_up();  // in this call, NCCL connects the ranks
+    add_up();  // the first call makes NCCL connect the ranks
     const int64_t counted = group.traffic().totals().calls;
     setup.device->begin_capture(setup.stream);
     add_up();

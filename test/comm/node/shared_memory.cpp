@@ -26,7 +26,8 @@ TEST_CASE("another process reaches a segment") {
   const pid_t child = fork();
   REQUIRE(child >= 0);
   if (child == 0) {
-    // In the child, the address names the parent's process, and so the parent's descriptors.
+    // The address contains the parent's process id, so the child attaches to the parent's
+    // descriptor.
     const auto mine = comm::SharedSegment::attach(address);
     if (mine) std::strcpy(static_cast<char*>(mine->data()), "hello");
     _exit(mine ? 0 : 1);
@@ -71,7 +72,7 @@ TEST_CASE("memory in use is freed after the last use") {
   CHECK(memory.allocated_bytes() == 4096);
   memory.end_use();
   CHECK(memory.allocated_bytes() == 4096);
-  std::memset(data, 1, 4096);  // the memory can still be written
+  std::memset(data, 1, 4096);  // the memory is still mapped
   memory.end_use();
   CHECK(memory.allocated_bytes() == 0);
 }

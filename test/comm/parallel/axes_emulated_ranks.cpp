@@ -1,5 +1,5 @@
-// Tests parallel axes on an emulated GPU that delays and reorders its streams by a seed. Using a
-// tensor before it has arrived, or freeing it before it was sent, changes bits of the results.
+// Tests parallel axes on an emulated GPU that delays and reorders its streams by a seed. Results
+// change if code uses a tensor before it has arrived, or frees it before it was sent.
 #include "shale/test/support/numbers.h"
 #include "shale/test/support/op_check.h"
 #include "shale/test/support/ranks/devices.h"

@@ -1,4 +1,5 @@
-// Tests several mesh ranks in one process: exchanges, for any number of processes, and errors.
+// Tests several mesh ranks in one process: their exchanges, for any number of processes, and their
+// errors.
 #include "shale/comm/parallel/hosted_ranks.h"
 
 #include <functional>
@@ -24,7 +25,7 @@ using comm::HostedExchange;
 using comm::HostedRanks;
 using comm::ShiftOf;
 
-// `mesh` ranks along a line, distributed over all processes of a group.
+// A line of `mesh` ranks, distributed evenly over the processes of a group.
 struct Hosted {
   Hosted(comm::ProcessGroup& group, int mesh, bool overlap = true)
       : context(small_context(1)),
@@ -50,7 +51,7 @@ void check_values(const Tensor& x, const Shape& shape, const std::function<T(int
   CHECK(first_difference(got.data(), std::ssize(got), expected) == -1);
 }
 
-// Compares the results of exchanging rows, on a mesh rank of `n`, with loops over the ranks.
+// Exchanges rows on one of `n` mesh ranks, and compares the results with loops over all ranks.
 template <typename T>
 struct Calls {
   static constexpr int64_t B = 2, T_ = 3, C = 5, count = B * T_ * C;
@@ -99,7 +100,7 @@ struct Calls {
     check_values<T>(given, {n, C},
                     [this](int64_t i) { return order_value<T>(int(i / C), rank * C + i % C); });
   }
-  // Starts all exchanges before it waits for the first.
+  // Starts all exchanges, then waits for each.
   void begun() const {
     comm::Arrival rows = exchange.begin_gather(own({B, T_, C}));
     comm::Arrival sum = exchange.begin_sum_slices(own({B, n * T_, C}));
@@ -183,8 +184,8 @@ struct Net : Module {
   int calls = 0, fails_at = 0;
 };
 
-// Two mesh ranks in each process. Collectives do not overlap with computation, because after an
-// error a pending collective, and its group, would be unusable (comm/work.h).
+// Two mesh ranks in each process. Collectives do not overlap with computation: after an error, a
+// pending collective and its group could not be used any more (comm/work.h).
 struct Nets {
   explicit Nets(comm::ProcessGroup& group)
       : context(small_context(1)),
@@ -238,7 +239,7 @@ TEST_CASE("the error of one mesh rank ends the others, which can go on after it"
 
 namespace {
 
-// Returns the error of two mesh ranks that make this call, and checks that they can continue.
+// Runs `call` on two mesh ranks, returns their error, and checks that the ranks can continue.
 std::string mismatch(const std::function<void(HostedExchange&, const Tensor& x)>& call) {
   Hosted hosted(alone(), 2);
   const Tensor x = full(hosted.context, {1, 4, 3}, DType::kF32, 1);
@@ -335,7 +336,7 @@ TEST_CASE("dropout of mesh ranks has the masks of the whole, pass after pass", "
   const int n = 2 * group->size();
   const int64_t B = 2, C = 4, tokens = 8 * n;
   constexpr int kPasses = 3;
-  // Returns both dropout masks of a pass.
+  // Applies two dropouts in one forward and backward, and returns both masks.
   const auto masks = [&](Context& context, const Module& module, int64_t of) {
     const Tensor x = leaf(context, {B, of, C}, std::vector<float>(size_t(B * of * C), 1));
     const Tensor first = module.distribution().dropout(x, 0.5f, 1);

@@ -12,7 +12,8 @@
 
 namespace shale::test {
 
-// External linkage makes the function's name available to the watchdog's report.
+// External linkage puts the function's name into the symbol table, so that the watchdog's report
+// shows it.
 __attribute__((noinline)) void hang_in_computation() {
   const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(1);
   while (std::chrono::steady_clock::now() < end) {
@@ -51,7 +52,7 @@ void receive(comm::PipeLink& link) {
   link.receive(make_view(values.data(), {1024}), {.step = 41, .micro_batch = 7, .chunk = 1}).wait();
 }
 
-// Two ranks with a link on which rank 1 does not send what rank 0 waits for.
+// Two ranks with a link. Rank 0 waits for a message that rank 1 never sends.
 struct LinkedRanks {
   std::unique_ptr<comm::ProcessGroup> group;
   Links links;
@@ -65,10 +66,11 @@ LinkedRanks wait_on_link(World& world, const comm::GroupOptions& options) {
   return ranks;
 }
 
-// Rank 1 stops sending heartbeats, or sends them without calling what other ranks wait for.
+// Rank 1 stops sending heartbeats, or hangs in a computation while its heartbeats continue. Other
+// ranks wait for it.
 void run_watched_mode(std::string_view mode, World& world) {
   const bool one = world.rank() == 1;
-  // In the stopped modes, main() has started the watchdog through comm::run().
+  // In modes that begin with "stopped-", main() has started the watchdog through comm::run().
   const bool waits_long = mode == "hung-long-before-the-timeout";
   if (waits_long) world.watch({.timeout_s = 600, .lost_s = 2});
   if (mode.starts_with("hung-") && !waits_long) world.watch({.timeout_s = 2});
@@ -165,7 +167,8 @@ int run_failure_mode(std::string_view mode, World& world) {
     compute_for_a_minute();
   }
   if (mode == "leaves-with-an-error") {
-    wait_for_rank_1(world, {}, /*async=*/false);  // destroys the group before the error arrives
+    // The group that this returns is destroyed before the error is thrown.
+    wait_for_rank_1(world, {}, /*async=*/false);
     throw_bad_data();
   }
   if (mode == "leaves") {

@@ -157,7 +157,8 @@ TEST_CASE("an exception unwinds past a collective in flight without waiting for 
     const auto start = std::chrono::steady_clock::now();
     try {
       const auto own = std::move(group);
-      const Buffer buffer(*own, Place::kGroup, 4 << 20);  // is destroyed before the group
+      // The buffer is destroyed before the group.
+      const Buffer buffer(*own, Place::kGroup, 4 << 20);
       own->all_reduce_sum(make_view(buffer.as<float>(), {1 << 20}), {.async = true});
       throw std::runtime_error("unwind");
     } catch (const std::runtime_error&) {

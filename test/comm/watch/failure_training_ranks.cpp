@@ -14,14 +14,14 @@
 namespace shale::test {
 namespace {
 
-// Makes the other ranks wait for rank 1 on pipeline links.
+// On pipeline links, the other ranks wait for rank 1.
 void fail_in_pipeline(bool stops, comm::World& world) {
   if (stops) world.watch({.timeout_s = 2});
   const auto fail_here = [&](int64_t step) {
     world.at_step(step + 1);
     if (step != 2 || world.rank() != 1) return;
     if (!stops) throw DataError("tokens.bin: magic is 7, expected 20240520");
-    std::raise(SIGSTOP);  // the launcher resumes the rank when it ends the job
+    std::raise(SIGSTOP);  // stopped until the launcher ends the job
   };
   const auto all = world.group({.timeout_s = 60});
   train_pipeline(*all, six_layers("llama"), {.ranks = all->size(), .during_step = fail_here},
@@ -37,7 +37,7 @@ int fail_while_training(std::string_view where, comm::World& world) {
   }
   const auto group = world.group();
   ContextOptions context_options = small_context(1);
-  // This budget is too small for the first steps of all blocks.
+  // This limit is too small for the first step, which runs out of memory in one of the blocks.
   if (where == "memory") context_options.device_memory = 9 << 20;
   Context context(context_options);
   models::LanguageModelConfig config = tiny_model();

@@ -43,7 +43,7 @@ TEST_CASE("the progress of a group names ranks that have not called, then those 
   GroupProgress progress = start();
   const int last = world().size() - 1;
   if (world().rank() == last && last > 0) {
-    progress.exchange();  // reports that this rank has issued nothing
+    progress.exchange();  // tells the other ranks that this rank has called nothing yet
   } else {
     progress.issued(call(0, "a"));
     wait_until([&] {
@@ -55,7 +55,7 @@ TEST_CASE("the progress of a group names ranks that have not called, then those 
   if (world().rank() == 0) progress.finished();
   CHECK(progress.in_flight() == (world().rank() == 0 ? 0u : 1u));
   if (world().rank() != 0) {
-    // Rank 0 has finished, so its messages describe the calls of all ranks.
+    // Rank 0 finishes only after it knows the calls of all ranks, so its messages describe them.
     wait_until([&] {
       progress.exchange();
       return contains(progress.late_ranks(), "all ranks have called it; ") &&

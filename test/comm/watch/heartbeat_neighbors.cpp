@@ -17,8 +17,8 @@ bool contains(const std::vector<int>& nodes, int node) {
   return std::find(nodes.begin(), nodes.end(), node) != nodes.end();
 }
 
-// Simulates one rank per node, whose watchdog wakes every 50 ms: it counts a beat, sends datagrams,
-// forwards failures, and reports silent ranks.
+// Simulates nodes with one rank each. A node's watchdog wakes every 50 ms, counts a beat, sends
+// datagrams, forwards failures, and reports silent ranks.
 class Nodes {
  public:
   static constexpr double kLook_s = 0.05;
@@ -50,7 +50,7 @@ class Nodes {
     return static_cast<int>(std::count_if(nodes_.begin(), nodes_.end(),
                                           [](const auto& node) { return node->failing; }));
   }
-  // Returns the nodes that are reported missing, if all reports agree; else nothing.
+  // Returns the nodes that are reported missing, or nothing if reports differ.
   std::vector<int> missed() const {
     std::vector<int> all;
     for (const auto& node : nodes_) {

@@ -38,7 +38,7 @@ TEST_CASE("a heartbeat table keeps the newest heartbeat, whatever the order of a
   table.set_failure_elsewhere(76, 3);
   CHECK(table.failure_elsewhere() == 76);
   CHECK(table.failing_elsewhere() == 3);
-  table.set_failure_elsewhere(76, 5);  // the lowest rank stays
+  table.set_failure_elsewhere(76, 5);  // the table keeps the lowest failing rank
   table.set_failure_elsewhere(76, -1);
   CHECK(table.failing_elsewhere() == 3);
   table.set_failure_elsewhere(76, 0);
@@ -56,7 +56,7 @@ TEST_CASE("a rank that was heard of and beats no more becomes silent, others do 
     table.put(0, {.beats = 2 + look});
     silence.look(table, 0.5, 1);
   }
-  // Rank 3 was never heard from, which another function reports.
+  // Rank 3 never sent a beat: never_heard() reports it, silent_for() does not.
   CHECK(silence.never_heard() == std::vector<int>{3});
   CHECK(silence.silent_for(4.9) == std::vector<int>{1, 2});
   CHECK(silence.silent_for(5.1).empty());

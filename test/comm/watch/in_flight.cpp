@@ -62,7 +62,7 @@ TEST_CASE("collectives that ended between two looks are all noted, as ended") {
   CHECK(in_flight.empty());
   CHECK(sequences(recent) == std::vector<uint64_t>{3, 2, 1, 0});
   for (const auto& entry : recent.newest_first()) CHECK_FALSE(entry.running);
-  device.queue(1);  // the device continues
+  device.queue(1);  // the device continues with its queue
   CHECK(recent.newest_first()[0].running);
 }
 

@@ -65,7 +65,7 @@ TEST_CASE("a rank that issued another collective is named, wherever the others a
 
 TEST_CASE("ranks ahead, and ranks further behind than what is kept, are not compared") {
   Rank mine, other;
-  other.issue(7);  // a call that differs
+  other.issue(7);  // this call differs from the other rank's
   const Progress early = other.progress;
   for (size_t i = 0; i < IssuedCalls::kKept; ++i) mine.issue(1);
   CHECK_FALSE(mine.calls.disagreement(std::vector{early}, std::vector{1}).empty());
@@ -91,7 +91,8 @@ TEST_CASE("counts that do not fit are found when all ranks have issued equally m
 }
 
 TEST_CASE("what a beat looks at does not grow with the history") {
-  // The last call of these ranks is the oldest one in the history, found last by a linear search.
+  // The last call of these ranks is the oldest one in this rank's history, so a linear search would
+  // find it last.
   constexpr size_t kRanks = 4096;
   Rank few, many;
   for (int i = 0; i < 16; ++i) few.issue(i);
@@ -99,7 +100,7 @@ TEST_CASE("what a beat looks at does not grow with the history") {
   const double short_s = seconds_of(few, std::vector<Progress>(kRanks, few.progress));
   const double long_s = seconds_of(many, std::vector<Progress>(kRanks, many.progress));
   CAPTURE(short_s, long_s);
-  // A linear search would take 256 times as long.
+  // With a linear search, the long history would take 256 times as long.
   CHECK(long_s < 10 * short_s + 1e-4);
 }
 

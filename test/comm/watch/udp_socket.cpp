@@ -24,10 +24,10 @@ IpAddress ip(const std::string& text) {
 }
 
 IpAddress loopback(int last) {
-  return ip(cat("127.0.0.", last));  // all on this host
+  return ip(cat("127.0.0.", last));  // a loopback address, so all sockets are on this host
 }
 
-// Returns the message that arrives within a second.
+// Returns the next message, or nothing if none arrives within a second.
 std::optional<UdpSocket::Received> wait_for(const UdpSocket& socket, std::array<char, 8>& data) {
   for (int i = 0; i < 1000; ++i) {
     if (const auto got = socket.receive(data.data(), data.size())) return got;
@@ -47,7 +47,8 @@ TEST_CASE("a socket hears what is sent to its address, and nothing sent to anoth
   sender.send("own", 3, here.address());
   const auto got = wait_for(here, data);
   REQUIRE(got);
-  CHECK(std::string(data.data(), got->bytes) == "own");  // other datagrams would come first
+  // A datagram of another sender would have come first.
+  CHECK(std::string(data.data(), got->bytes) == "own");
   CHECK(got->from == loopback(3));
   CHECK_FALSE(here.receive(data.data(), data.size()));
 }
@@ -67,7 +68,7 @@ TEST_CASE("a datagram to nobody does not end a socket's use") {
 }
 
 TEST_CASE("an address that is not this host's cannot be listened on") {
-  const IpAddress documentation = ip("192.0.2.1");  // RFC 5737
+  const IpAddress documentation = ip("192.0.2.1");  // reserved for documentation (RFC 5737)
   CHECK(test::contains(test::message_of<UnavailableError>([&] { UdpSocket socket(documentation); }),
                        "192.0.2.1"));
 }

@@ -1,5 +1,5 @@
-// Runs a fuzz target without libFuzzer: feeds it the given files, or all files of a folder, each
-// whole, truncated at every byte, and with every bit flipped.
+// Runs a fuzz target without libFuzzer, on the given files or on all files of a folder. Each file
+// is used whole, truncated at every byte, and with every bit flipped.
 #include <algorithm>
 #include <cstdio>
 #include <exception>
@@ -18,7 +18,8 @@ namespace fs = std::filesystem;
 int64_t runs = 0;
 
 void feed(const std::string& bytes) {
-  // A copy of exactly this size, so that sanitizers detect reads beyond its end.
+  // Copies the bytes to memory of exactly this size, so that sanitizers detect reads beyond the
+  // end.
   const std::vector<uint8_t> input(bytes.begin(), bytes.end());
   LLVMFuzzerTestOneInput(input.data(), input.size());
   ++runs;

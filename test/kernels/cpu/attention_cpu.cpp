@@ -12,8 +12,8 @@ using test::AttentionShape;
 using test::check_against_f64;
 using test::shape_of;
 
-// Columns: B, Tq, Tk, H, Hkv, D. From 8 pairs (batch, KV head) on, the CPU's backward uses another
-// scheme; up to 4 queries, its forward uses another kernel.
+// Columns: B, Tq, Tk, H, Hkv, D. If B * Hkv is 8 or more, the CPU's backward uses another
+// algorithm. With up to 4 queries, its forward uses another kernel.
 const auto kShapes = {shape_of(0, 3, 3, 2, 2, 8),     shape_of(2, 0, 0, 2, 1, 8),
                       shape_of(1, 0, 5, 2, 2, 8),     shape_of(1, 5, 0, 2, 2, 8),
                       shape_of(1, 5, 5, 0, 2, 8),     shape_of(1, 1, 1, 1, 1, 1),

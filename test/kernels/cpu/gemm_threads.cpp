@@ -18,8 +18,8 @@ Exec cpu() {
   return devices().front();
 }
 
-// Sizes of weight gradients (small c, long k), of activations, one row, ragged ones, and several
-// blocks in each direction.
+// Sizes: weight gradients (small c, long k), activations, one row, ragged sizes, several blocks in
+// each direction.
 const std::vector<GemmSize>& sizes() {
   static const std::vector<GemmSize> all{{128, 128, 4096}, {96, 64, 20000}, {16, 16, 30000},
                                          {8, 500, 5000},   {300, 40, 9000}, {512, 384, 128},
@@ -41,7 +41,7 @@ TEST_CASE("gemm has the same bits for any number of threads", "[gemm]") {
   for (const auto& [m, n, k] : sizes()) {
     check_threads(random_case<float, float>(m, n, k));
     check_threads(random_case<bf16, bf16>(m, n, k));
-    auto g = random_case<bf16, float>(m, n, k);  // arguments as for a weight gradient
+    auto g = random_case<bf16, float>(m, n, k);  // operands are transposed as for a weight gradient
     g.accumulate = true;
     g.c = randn<float>(m * n, 3);
     check_threads(g);
@@ -94,7 +94,7 @@ TEST_CASE("one product may run in several threads at once", "[gemm]") {
   }
   for (auto& thread : threads) thread.join();
   for (const auto& c : results) CHECK(same_bits(c, results[0]));
-  // A sum of 100 products of magnitude 1 or so has 101 roundings.
+  // A sum of 100 products, each of magnitude about 1, has 101 roundings.
   CHECK(max_error(run_gemm(cpu(), g).c, to_f64(results[0])) < 200 * 0x1p-24 * 100);
 }
 

@@ -1,7 +1,8 @@
-// Checks each primitive of kernels/simt against the PTX ISA's definitions, by element index and in
-// integer or f64 arithmetic, on the emulator and on a GPU if there is one. Emulated tests of
-// kernels rely on this agreement. test/fixtures/primitives.txt has hashes of the expected values,
-// so that the definitions stay unchanged; SHALE_WRITE_GOLDEN=DIR writes it and the values.
+// Checks each primitive of kernels/simt against the definitions of the PTX ISA, on the emulator and
+// on a GPU if there is one. The expected values are computed element by element, in integer or f64
+// arithmetic. Emulated tests of kernels rely on these primitives. test/fixtures/primitives.txt has
+// hashes of the expected values, which detect a change of the definitions. With
+// SHALE_WRITE_GOLDEN=DIR, the test writes this file and the values.
 #include "shale/test/kernels/simt/primitives.h"
 
 #include <algorithm>
@@ -98,18 +99,19 @@ Words interesting_floats() {
   return {0x00000000, 0x80000000, 0x3f800000, 0xbf800000,  // 0, -0, 1, -1
           0x7f800000, 0xff800000, 0x7fc00000, 0xff800001,  // infinities, quiet and signalling NaN
           0x3f808000, 0x3f818000, 0x3f808001, 0x3f807fff,  // ties in bf16, and numbers next to one
-          0x3f801000, 0x3f803000, 0x3f801001, 0x3f800fff,  // the same ties in f16 and tf32
+          0x3f801000, 0x3f803000, 0x3f801001, 0x3f800fff,  // the same ties, in f16 and in tf32
           // The largest f16, and numbers that round to it or beyond.
           0x477fe000, 0x477fefff, 0x477ff000, 0x477fffff, 0x7f7f0000, 0x7f7f7fff, 0x7f7f8000,
-          0x7f7fffff,                                       // the same for bf16
+          0x7f7fffff,  // the largest bf16, and numbers that round to it or beyond
           0x38800000, 0x387fffff, 0x33800000, 0x33000000,   // subnormal numbers in f16
           0x33000001, 0x00000001, 0x007fffff, 0x00800000};  // subnormal numbers in f32
 }
 
 // ---- The primitives ----
 
-// Register m of a lane holds row lane / 4, columns 2 (lane % 4) and the next of matrix m, or of its
-// transpose. A matrix has 8 rows of 8 halves, two to a word.
+// Returns a half of a matrix. Register m of a lane has two halves of matrix m or of its transpose:
+// those in row lane / 4, at columns 2 (lane % 4) and 2 (lane % 4) + 1. A matrix has 8 rows of 8
+// halves, two per word.
 uint32_t matrix_half(const Words& tile, int matrix, int row, int column) {
   return tile[size_t(matrix * 32 + row * 4 + column / 2)] >> (column % 2 * 16) & 0xffffu;
 }
@@ -133,8 +135,8 @@ void add_matrix_moves(std::vector<Golden>& out) {
   }
 }
 
-// Tests d [16, 8] += a [16, depth] b [depth, 8] with small integers, which are exact in any order.
-// Elements and positions of fragments are numbered as in the PTX ISA, "Matrix Fragments for mma".
+// Tests d [16, 8] += a [16, depth] b [depth, 8] with small integers, whose sums are exact in any
+// order. Elements of fragments have the numbers of the PTX ISA, "Matrix Fragments for mma".
 struct Place {
   int row, column;
 };
@@ -237,7 +239,7 @@ void add_conversions(std::vector<Golden>& out) {
                  })});
 }
 
-// The product needs more bits than f32 has, which reveals an intermediate rounding.
+// The products need more bits than f32 has, so rounding before the addition changes the result.
 void add_multiply_add(std::vector<Golden>& out) {
   const Words in = words(3, [](int i, int lane) {
     return word_of(float(1 + (i == 2 ? -1.5 : test::uniform_at(6, i * 32 + lane))));
@@ -356,7 +358,7 @@ TEST_CASE("fast functions stay within their bounds", "[kernels][simt]") {
   for (int lane = 0; lane < kLanes; ++lane) {
     in.push_back(word_of(float(std::ldexp(1 + test::uniform_at(9, lane), lane / 4 - 4))));
   }
-  // Errors are in ulps of the result; 2^x also has the absolute error of x.
+  // Errors are in ulps of the result. For 2^x, the absolute error of x counts too.
   const auto error = [](uint32_t got, double want) {
     return std::abs(double(float_of(got)) - want) / std::ldexp(1, std::ilogb(want) - 23);
   };

@@ -2,8 +2,8 @@
 
 #include "shale/kernels/simt/simt.h"
 
-// Kernels of one warp each. in[32 * i + lane] is word i of a lane, and out has the same layout;
-// "tile" is memory that all lanes see, word by word.
+// Each kernel runs in one warp. in[32 * i + lane] is word i of a lane, and `out` has the same
+// layout. A "tile" is memory that all lanes see, word by word.
 namespace shale::kernels::SHALE_BACKEND {
 namespace {
 
@@ -45,7 +45,7 @@ __global__ void stmatrix_kernel(const uint32_t* in, uint32_t* out) {
   for (int i = 0; i < kCount; ++i) out[32 * i + lane_id()] = tile.words[32 * i + lane_id()];
 }
 
-// Tests mma with 16-bit operands. in words 0 to 3: d; 4 to 7: a; 8 and 9: b. out: d.
+// Tests mma with 16-bit operands. in: words 0 to 3 are d, 4 to 7 a, 8 and 9 b. out: d.
 template <typename T>
 __global__ void mma_16_kernel(const uint32_t* in, uint32_t* out) {
   await_previous_grid();
@@ -77,8 +77,8 @@ __global__ void mma_8_kernel(const uint32_t* in, uint32_t* out) {
   for (int i = 0; i < 4; ++i) out[32 * i + lane_id()] = as_word(d[i]);
 }
 
-// Tests cp_async. in: kBytes / 4 words per lane, of which odd lanes copy none. out: shared memory
-// as read by the adjacent lane after the copy.
+// Tests cp_async. in: kBytes / 4 words per lane; odd lanes copy none of them. out: what the
+// adjacent lane reads from shared memory after the copy.
 template <int kBytes>
 __global__ void cp_async_kernel(const uint32_t* in, uint32_t* out) {
   await_previous_grid();
@@ -95,8 +95,8 @@ __global__ void cp_async_kernel(const uint32_t* in, uint32_t* out) {
   for (int i = 0; i < kWords; ++i) out[other + i] = tile.words[other + i];
 }
 
-// Tests conversions to narrower formats. in word 0: f32. out words: bf16, f16, tf32, and (x, next
-// lane's x) packed as bf16 and as f16.
+// Tests conversions to narrower formats. in: word 0 is an f32 x. out: x as bf16, as f16 and as
+// tf32; x and the next lane's x, packed as bf16 and as f16.
 __global__ void narrow_kernel(const uint32_t* in, uint32_t* out) {
   await_previous_grid();
   const float x = as_float(in[lane_id()]), next = as_float(in[(lane_id() + 1) % 32]);
@@ -107,8 +107,8 @@ __global__ void narrow_kernel(const uint32_t* in, uint32_t* out) {
   out[128 + lane_id()] = pack_pair<f16>(x, next);
 }
 
-// Tests conversions to f32. in word 0: two halves. out words: the lower half as bf16, then as f16,
-// then the same for the upper half.
+// Tests conversions to f32. in: word 0 has two halves. out: the lower half, read as bf16 and as
+// f16; the upper half, read as bf16 and as f16.
 __global__ void widen_kernel(const uint32_t* in, uint32_t* out) {
   await_previous_grid();
   for (int half = 0; half < 2; ++half) {
@@ -121,8 +121,7 @@ __global__ void widen_kernel(const uint32_t* in, uint32_t* out) {
   }
 }
 
-// Tests a multiplication and an addition. in words: a, b, c. out words: a b + c in two roundings,
-// and in one.
+// Tests multiplication with addition. in: a, b, c. out: a b + c with two roundings, and with one.
 __global__ void multiply_add_kernel(const uint32_t* in, uint32_t* out) {
   await_previous_grid();
   const float a = as_float(in[lane_id()]), b = as_float(in[32 + lane_id()]);
@@ -131,8 +130,9 @@ __global__ void multiply_add_kernel(const uint32_t* in, uint32_t* out) {
   out[32 + lane_id()] = as_word(fmaf(a, b, c));
 }
 
-// Tests shuffles. in word 0: any. out words: the word of lane 5, lane ^ 9, lane + 3, lane - 3; 64
-// bits of lane ^ 16; and the word of lane ^ 2 within the lower 16 lanes only.
+// Tests shuffles. in: word 0 is any word. out: the word of lane 5, of lane ^ 9, of lane + 3, of
+// lane - 3; two words of lane ^ 16, moved as 64 bits; the word of lane ^ 2, exchanged among the
+// lower 16 lanes only.
 __global__ void shuffle_kernel(const uint32_t* in, uint32_t* out) {
   await_previous_grid();
   const uint32_t x = in[lane_id()];
@@ -146,8 +146,8 @@ __global__ void shuffle_kernel(const uint32_t* in, uint32_t* out) {
   out[192 + lane_id()] = lane_id() < 16 ? shfl_xor(x, 2, 0x0000ffffu) : 0;
 }
 
-// Tests votes. in word 0: any. out words: votes on its lowest bit: ballot, any, all, ballot of
-// lanes 16 to 31.
+// Tests votes on the lowest bit of a word. in: word 0 is any word. out: ballot, any, all, and the
+// ballot of lanes 16 to 31.
 __global__ void vote_kernel(const uint32_t* in, uint32_t* out) {
   await_previous_grid();
   const bool odd = in[lane_id()] % 2 == 1;
@@ -157,10 +157,15 @@ __global__ void vote_kernel(const uint32_t* in, uint32_t* out) {
   out[96 + lane_id()] = lane_id() >= 16 ? ballot(odd, 0xffff0000u) : 0;
 }
 
-// Tests atomics. in word 0: a small integer n. out, ten words that all lanes update: 0: sum of n as
-// f32; 1: of -n as i32; 2: of n as u32; 3: number of lanes modulo 5, by atomic increments; 4 and 5:
-// sum of n << 20 as u64; 6: largest n as i32; 7: as u32; 8: 0 again, after each lane has tried to
-// exchange its number with the 0 in it; 9: whether exactly one lane succeeded.
+// Tests atomics. in: word 0 is a small integer n. out: ten words that all lanes update:
+// - 0: sum of n as f32
+// - 1: sum of -n as i32
+// - 2: sum of n as u32
+// - 3: number of lanes modulo 5, by atomic increments
+// - 4 and 5: sum of n << 20 as u64
+// - 6 and 7: largest n as i32 and as u32
+// - 8: 0 again, after each lane has tried to exchange the 0 with its number
+// - 9: whether exactly one lane succeeded in that
 __global__ void atomic_kernel(const uint32_t* in, uint32_t* out) {
   await_previous_grid();
   const uint32_t n = in[lane_id()];

@@ -7,9 +7,9 @@
 
 namespace shale::test {
 
-// A one-warp kernel around one primitive of kernels/simt, compiled for both of its backends. It
-// reads input words of a test and writes words that the test checks. Comments in primitives.cu
-// describe each lane's words.
+// A kernel of one warp around one primitive of kernels/simt, compiled for both backends. It reads a
+// test's input words, and writes words that the test checks. primitives.cu describes each lane's
+// words.
 using RunPrimitive = void (*)(const Exec& exec, const uint32_t* in, uint32_t* out);
 
 }  // namespace shale::test

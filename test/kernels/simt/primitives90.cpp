@@ -1,7 +1,7 @@
-// Checks Hopper's primitives against the PTX ISA's definitions by element, on the emulator and on a
-// GPU of compute capability 9.0 if there is one. Not yet confirmed on such a GPU.
-// test/fixtures/hopper_primitives.txt has hashes of the expected values, so that the definitions
-// stay unchanged; SHALE_WRITE_GOLDEN=DIR writes it and the values.
+// Checks Hopper's primitives against the definitions of the PTX ISA, element by element, on the
+// emulator and on a GPU of compute capability 9.0 if there is one. They have not been run on such a
+// GPU yet. test/fixtures/hopper_primitives.txt has hashes of the expected values, which detect a
+// change of the definitions. With SHALE_WRITE_GOLDEN=DIR, the test writes this file and the values.
 #include "shale/test/kernels/simt/primitives90.h"
 
 #include <cmath>
@@ -59,7 +59,8 @@ int64_t place_in_box(const HopperBoxes& boxes, int64_t line, int64_t byte) {
   return line * 128 + (byte / 16 ^ line % 8) * 16 + byte % 16;
 }
 
-// Calls fn(byte of the box in shared memory, element of the array or -1) for a whole box.
+// Calls fn(byte of the box in shared memory, index in the array) for all elements of a box. The
+// index is -1 outside the array.
 template <typename Fn>
 void for_box(const HopperBoxes& boxes, const std::array<int, 4>& at, Fn&& fn) {
   std::array<int, 4> box = boxes.box;
@@ -90,7 +91,8 @@ int64_t array_words(const HopperBoxes& boxes) {
   return int64_t{boxes.sizes[last]} * boxes.strides[last] * dtype_size(boxes.dtype) / 4;
 }
 
-// Returns boxes inside the array, across its last edges, and across its first edges.
+// Returns three kinds of boxes: inside the array, across its last edges, and across its first
+// edges.
 std::vector<HopperBoxes> all_boxes() {
   return {
       {DType::kBF16, 2, true, {90, 20}, {1, 96}, {64, 16}, {{{8, 2}, {40, 10}, {-24, -3}}}},
@@ -121,8 +123,8 @@ std::vector<HopperBoxes> all_boxes() {
 }
 
 // Returns a name such as "tma_load 2-D bf16 swizzled, array 90x20 by 96, box 64x16, at 8,2 40,10
-// -24,-3": sizes and coordinates innermost first, strides from the second dimension on, in
-// elements.
+// -24,-3". Sizes and coordinates are in elements, innermost first. Strides begin with the second
+// dimension.
 std::string named(const char* what, const HopperBoxes& boxes) {
   const auto joined = [&](const std::array<int, 4>& list, const char* between, int first = 0) {
     std::string text;
@@ -171,8 +173,8 @@ Golden loaded_boxes(const HopperBoxes& boxes) {
   return golden;
 }
 
-// Returns the array after the box was stored at its first two positions; nothing is written
-// outside.
+// Returns the array after the box was stored at its first two positions. Elements of the box
+// outside the array are not written.
 Golden stored_boxes(const HopperBoxes& boxes) {
   const int64_t bytes = dtype_size(boxes.dtype);
   Golden golden = {named("tma_store", boxes), counted_words(box_words(boxes)),
@@ -196,8 +198,8 @@ Golden copied_run(bool add) {
   return golden;
 }
 
-// Every thread sees the phase's four words: a copy of the input words, or their sums with the
-// previous phase (PTX ISA, "mbarrier", "Phase of the mbarrier object").
+// Expects that every thread sees the four words of each phase: a copy of the input words, or their
+// sums with the previous phase (PTX ISA, "mbarrier", "Phase of the mbarrier object").
 Golden phases() {
   constexpr int kThreads = 128;
   Golden golden = {"mbarrier phases", counted_words(4 * test::kPhases), {}};
@@ -212,7 +214,7 @@ Golden phases() {
   return golden;
 }
 
-// Expected sums of the rounds in order: lost or reordered rounds would change them.
+// Expected sums. They depend on the order of rounds, so a lost or reordered round changes them.
 Golden roles() {
   constexpr int kThreads = 128;
   Golden golden = {"roles", counted_words(int64_t{kThreads} * test::kRounds), {}};
@@ -348,8 +350,9 @@ Words tile_of(const Words& lines) {
   return tile;
 }
 
-// Returns operand a as registers for four steps of 16: register i of thread t is at (4 step + i)
-// 128 + t (PTX ISA, "Register fragments for wgmma.mma_async.m64nNk16", of A in bf16 and f16).
+// Returns operand a as registers for four steps of 16 along k. Register i of thread t for a step is
+// at (4 step + i) 128 + t (PTX ISA, "Register fragments for wgmma.mma_async.m64nNk16", of A in bf16
+// and f16).
 template <typename T>
 Words a_fragments() {
   Words words;
@@ -365,8 +368,8 @@ Words a_fragments() {
   return words;
 }
 
-// Returns the registers of factor * a b: register i of thread t is at 128 i + t (PTX ISA, the same
-// section, of D).
+// Returns the registers of factor * a b. Register i of thread t is at 128 i + t (PTX ISA, "Register
+// fragments for wgmma.mma_async.m64nNk16", of D).
 Words d_fragments(int columns, int factor, int depth = kDepth) {
   Words words;
   for (int i = 0; i < columns / 2; ++i) {
@@ -399,7 +402,8 @@ void check_product(HopperProduct p) {
   }
 }
 
-// Returns two tiles as threads write them to shared memory, and their product.
+// Returns a test in which threads write two tiles to shared memory, with the expected product of
+// the tiles.
 template <typename T>
 Golden written_product(bool mn_major) {
   Golden golden = {cat("wgmma ", mn_major ? "mn" : "k", "-major ", dtype_name(dtype_of<T>)),
@@ -411,7 +415,8 @@ Golden written_product(bool mn_major) {
 
 // ---- wgmma with 8-bit operands ----
 
-// Returns a tile [64, 128] of integers in shared memory, as E4M3 (3 mantissa bits) or E5M2 (2).
+// Returns a tile [64, 128] of integers as it is in shared memory, in E4M3 (3 mantissa bits) or E5M2
+// (2 mantissa bits).
 template <typename Element>
 Words byte_tile(int mantissa_bits, Element&& element_of) {
   constexpr int kBytes = 128;
@@ -462,7 +467,7 @@ TEMPLATE_TEST_CASE("wgmma reads tiles that threads wrote and fenced, byte for by
   check_golden(written_product<TestType>(true));
 }
 
-// The table has no f16 products, which differ from bf16 only in the bits of the elements.
+// The table has no f16 matmuls: they differ from bf16 matmuls only in the bits of the elements.
 TEST_CASE("the table of Hopper's primitives is what the definitions give", "[kernels][simt]") {
   std::vector<Golden> all;
   for (const HopperBoxes& boxes : all_boxes()) {

@@ -2,7 +2,8 @@
 
 #include "shale/test/kernels/simt/primitives90.h"
 
-// Kernels of one warpgroup each. primitives90.cpp describes the words that they read and write.
+// Each kernel runs in one warpgroup. primitives90.cpp describes the words that kernels read and
+// write.
 namespace shale::kernels::SHALE_BACKEND {
 namespace {
 
@@ -33,7 +34,8 @@ struct Place {
   int x, y, z, w;
 };
 
-// Tests tma_load. out: shared memory after loading the box at each position, one after the other.
+// Tests tma_load. Loads the box at one position after the other. out: shared memory after each
+// load.
 template <int kDims>
 __global__ void load_boxes_kernel(const __grid_constant__ TensorMap map, const Place first,
                                   const Place second, const Place third, int bytes, uint32_t* out) {
@@ -90,7 +92,8 @@ __global__ void fill_words_kernel(uint32_t* out, int count, uint32_t value) {
   for (int i = thread_id(); i < count; i += kThreads) out[i] = value;
 }
 
-// Copies `in` to shared memory in two runs, and from there to out; adds to out if kAdd.
+// Copies `in` to shared memory in two runs of bytes, and from there to `out`. If kAdd, adds to
+// `out` instead.
 template <bool kAdd>
 __global__ void copy_runs_kernel(const uint32_t* in, uint32_t* out, int bytes) {
   await_previous_grid();
@@ -155,8 +158,8 @@ void store_boxes(const Exec& exec, const test::HopperBoxes& boxes, const uint32_
 constexpr int kDepth = 64;      // k of the operands: four wgmma steps
 constexpr int kBox = 64 * 128;  // bytes of 64 lines
 
-// Computes one wgmma group: d (+)= a [64, 64] b [64, kColumns], with tiles k-major or mn-major, or
-// with a in registers.
+// Issues one wgmma group: d (+)= a [64, 64] b [64, kColumns]. Tiles are k-major or mn-major, or a
+// is in registers.
 template <typename T, int kColumns, bool kARegisters, bool kAMnMajor, bool kBMnMajor>
 __device__ __forceinline__ void multiply_tiles(float (&d)[kColumns / 2],
                                                const uint32_t (&a_registers)[4][4],
@@ -192,9 +195,9 @@ __device__ __forceinline__ void write_registers(const float (&d)[kColumns / 2], 
   for (int i = 0; i < kColumns / 2; ++i) out[i * kThreads + thread_id()] = d[i];
 }
 
-// Computes d = 2 a b: once in one group, and added again in a second. Both operands come by TMA; or
-// a comes from a_words, as registers of each step of 16: register i of thread t at (4 step + i) 128
-// + t.
+// Computes d = 2 a b: one group computes a b, and a second group adds it again. Both operands come
+// by TMA, or a comes from a_words as registers: register i of thread t for step `step` of 16 along
+// k is at (4 step + i) 128 + t.
 template <typename T, int kColumns, bool kARegisters, bool kAMnMajor, bool kBMnMajor>
 __global__ void wgmma_kernel(const uint32_t* a_words, const __grid_constant__ TensorMap a_map,
                              const __grid_constant__ TensorMap b_map, float* out) {
@@ -231,7 +234,7 @@ __global__ void wgmma_kernel(const uint32_t* a_words, const __grid_constant__ Te
   write_registers<kColumns>(d, out);
 }
 
-// in: two tiles of [64, 64] with the bytes of shared memory, which threads write there. out: the
+// Tests tiles that threads write to shared memory. in: the bytes of two tiles [64, 64]. out: the
 // registers of d = a b.
 template <typename T, bool kMnMajor>
 __global__ void wgmma_written_kernel(const uint32_t* in, float* out) {
@@ -248,7 +251,7 @@ __global__ void wgmma_written_kernel(const uint32_t* in, float* out) {
   write_registers<64>(d, out);
 }
 
-// Does the same with 8-bit operands: two tiles of [64, 128].
+// Tests two tiles [64, 128] of 8-bit operands that threads write to shared memory.
 template <typename TA, typename TB>
 __global__ void wgmma_bytes_kernel(const uint32_t* in, float* out) {
   await_previous_grid();
@@ -290,8 +293,8 @@ TensorMap operand_map(DType dtype, const uint32_t* words, int lines, int length,
                           .box = {64, box_lines}});
 }
 
-// Launches a wgmma kernel. in: a, then b, as [64, 64] and [columns, 64], transposed if mn-major; or
-// a as its registers.
+// Launches a wgmma kernel. in: a [64, 64], then b [columns, 64], each transposed if it is mn-major;
+// or a as its registers.
 template <typename T, int kColumns, bool kARegisters, bool kAMnMajor, bool kBMnMajor>
 void multiply(const Exec& exec, const uint32_t* in, uint32_t* out) {
   constexpr DType kType = std::is_same_v<T, bf16> ? DType::kBF16 : DType::kF16;
@@ -322,9 +325,10 @@ struct PhaseData {
   alignas(16) uint32_t words[4 * test::kPhases];
 };
 
-// Runs phases of an mbarrier with 32 arrivals. In phase p, warp p % 4 writes four words: those of
-// `in`, by a bulk copy that the phase waits for, if p % 3 is 2; otherwise the sums of those and the
-// previous phase's words. out: the words as every thread sees them after the phase.
+// Runs phases of an mbarrier with 32 arrivals. In phase p, warp p % 4 writes four words. If p % 3
+// is 2, a bulk copy brings the words of `in`, and the phase waits for it. Otherwise the words are
+// sums of `in` and the previous phase's words. out: the words that every thread sees after the
+// phase.
 __global__ void phases_kernel(const uint32_t* in, uint32_t* out) {
   await_previous_grid();
   PhaseData& data = shared<PhaseData>();
@@ -335,7 +339,7 @@ __global__ void phases_kernel(const uint32_t* in, uint32_t* out) {
   }
   __syncthreads();
   mbarrier_wait(data.turn, 1);  // the phase before the first counts as complete
-  __syncthreads();              // waits, so that no thread is two phases late
+  __syncthreads();              // keeps every thread within one phase of the others
   for (int p = 0; p < test::kPhases; ++p) {
     if (warp == p % 4) {
       uint32_t* const words = data.words + 4 * p;
@@ -366,9 +370,9 @@ struct RoleData {
   uint32_t sums[kThreads];
 };
 
-// Warpgroup 0 releases registers and loads rounds of 128 words of `in` into a ring of three stages;
-// warpgroups 1 and 2 get more registers and alternate on them, by named barriers. out: sums = 3
-// sums + words, after each round.
+// Warpgroup 0 releases registers, and loads rounds of 128 words of `in` into a ring of three
+// stages. Warpgroups 1 and 2 get more registers, and process the rounds alternately, by named
+// barriers. out: after each round, sums = 3 sums + words.
 __global__ void __launch_bounds__(3 * kThreads, 1) roles_kernel(const uint32_t* in, uint32_t* out) {
   await_previous_grid();
   RoleData& data = shared<RoleData>();
@@ -393,7 +397,7 @@ __global__ void __launch_bounds__(3 * kThreads, 1) roles_kernel(const uint32_t* 
   } else {
     grow_registers<232>();
     const int mine = group, other = 3 - group;            // numbers of named barriers
-    if (group == 2) barrier_arrive(other, 2 * kThreads);  // warpgroup 1 has the first turn
+    if (group == 2) barrier_arrive(other, 2 * kThreads);  // warpgroup 1 begins
     for (int round = group - 1; round < test::kRounds; round += 2) {
       const int stage = round % kStages, turn = round / kStages;
       mbarrier_wait(data.full[stage], turn % 2);

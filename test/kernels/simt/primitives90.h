@@ -36,16 +36,16 @@ inline constexpr int kPhases = 12, kRounds = 12;
 
 // Functions of test/kernels/simt/primitives90.cu, for each backend.
 namespace shale::kernels::emu {
-// Loads the boxes at all three positions and writes shared memory to `out` after each; or (`store`)
-// stores `in` as the boxes at the first two positions of the array `out`.
+// Without `store`, loads the boxes at all three positions, and writes shared memory to `out` after
+// each. With `store`, stores `in` as the boxes at the first two positions of the array `out`.
 void run_hopper_boxes(const Exec& exec, const test::HopperBoxes& boxes, bool store,
                       const uint32_t* in, uint32_t* out, int out_words);
 // Copies `bytes` bytes from `in` to `out`, or adds them as f32.
 void run_hopper_runs(const Exec& exec, bool add, const uint32_t* in, uint32_t* out, int bytes);
-// Null if no test uses the product.
+// Returns the kernel of a product, or null if no test uses that product.
 test::RunPrimitive find_wgmma(const test::HopperProduct& product);
-// Returns a kernel such as "mbarrier phases", "roles", "wgmma k-major bf16", "wgmma e4m3 e5m2";
-// null for another name.
+// Returns the kernel of a name such as "mbarrier phases", "roles", "wgmma k-major bf16" or "wgmma
+// e4m3 e5m2"; null for any other name.
 test::RunPrimitive find_hopper_primitive(std::string_view name);
 }  // namespace shale::kernels::emu
 namespace shale::kernels::cuda {

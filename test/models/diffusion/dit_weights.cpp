@@ -1,6 +1,6 @@
-// Files with weights of diffusion transformers: exported weights are imported unchanged; names and
-// config.json in diffusers' format match those of its own model (test/fixtures/make_dit.py); files
-// that do not fit are refused.
+// Tests files with weights of diffusion transformers. Exported weights are imported unchanged.
+// Names and config.json in diffusers' format match those of diffusers' own model
+// (test/fixtures/make_dit.py). Files that do not fit are errors.
 #include "shale/models/diffusion/dit_weights.h"
 
 #include <algorithm>
@@ -95,7 +95,7 @@ TEST_CASE("weights of diffusion transformers are read as they were written") {
       std::vector<float> all(want.size());
       weights.read(*parameter, 0, make_view(all.data(), parameter->shape));
       CHECK(all == want);
-      // Reads from the second row on: these rows begin in one stored tensor and may end in another.
+      // Reads from the second row on. The range begins in one stored tensor and may end in another.
       const int64_t cols = parameter->numel() / parameter->shape[0];
       Shape rest = parameter->shape;
       rest[0] -= 1;
@@ -159,7 +159,8 @@ TEST_CASE("stored weights that do not fit a diffusion transformer are refused") 
   refuses(wrong, "unknown in this model");
 }
 
-// dit.pt has the averaged weights by the formula of make_checkpoints.py, and other weights.
+// dit.pt has averaged weights, by the formula of make_checkpoints.py, and other weights that must
+// be ignored.
 TEST_CASE("a checkpoint of DiT's training program gives its averaged weights") {
   const models::Dit model(
       {.pixels = 4, .channels = 1, .patch = 2, .layers = 1, .width = 16, .heads = 2, .classes = 3});

@@ -56,7 +56,7 @@ TEST_CASE("variances of DDPM are those that are published") {
   CHECK(all.at(0).log_posterior == all.at(1).log_posterior);
   for (const int64_t i : {int64_t{1}, int64_t{500}, int64_t{999}}) {
     const NoiseSchedule::Step& step = all.at(i);
-    // Without noise, x_i is sqrt(a) x_0 and the posterior mean is sqrt(before) x_0.
+    // If there is no noise, x_i is sqrt(a) x_0, and the posterior mean must be sqrt(before) x_0.
     CHECK(step.of_first + step.of_now * std::sqrt(step.a) == Approx(std::sqrt(step.before)));
     CHECK(std::exp(step.log_posterior) < step.beta);
   }
@@ -65,7 +65,7 @@ TEST_CASE("variances of DDPM are those that are published") {
 TEST_CASE("fewer steps of DDPM go from the last to the first with the same noise") {
   const NoiseSchedule all, some(5);
   REQUIRE(some.size() == 5);
-  const std::vector<int64_t> times = {0, 250, 500, 749, 999};  // 249.75 apart
+  const std::vector<int64_t> times = {0, 250, 500, 749, 999};  // evenly spaced by 249.75, rounded
   double product = 1;
   for (int64_t i = 0; i < some.size(); ++i) {
     CHECK(some.at(i).time == times[size_t(i)]);
@@ -118,7 +118,7 @@ TEST_CASE("a shift moves a flow's times towards noise") {
   CHECK(models::shifted_time(0, 3) == 0);
   CHECK(models::shifted_time(1, 3) == 1);
   CHECK(models::shifted_time(0.3, 1) == 0.3);
-  // The shift divides the signal-to-noise ratio, (1 - t) / t.
+  // A shift divides the ratio of signal to noise, (1 - t) / t, by its value.
   for (const double time : {0.1, 0.5, 0.9}) {
     const double shifted = models::shifted_time(time, 4);
     CHECK(std::abs((1 - shifted) / shifted - (1 - time) / time / 4) < 1e-12);

@@ -67,7 +67,7 @@ TEST_CASE("a flow's samples are its noise less what the model says on the way") 
   const models::SamplerOptions one{.steps = 1, .seed = 9};
   const std::vector<float> moved = small.sample({0, 1}, 0, one);
   CHECK(moved != noise);
-  // With one step the shift has no effect; with two it moves the intermediate time.
+  // The shift changes only intermediate times: with one step there is none, with two there is one.
   models::SamplerOptions shifted{.steps = 1, .shift = 3, .seed = 9};
   CHECK(small.sample({0, 1}, 0, shifted) == moved);
   shifted.steps = 2;

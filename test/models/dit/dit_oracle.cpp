@@ -91,7 +91,7 @@ void flatten(const Json& from, std::vector<double>& to) {
   for (const Json& part : from) flatten(part, to);
 }
 
-// Returns the noisy images that the loss gives to the model.
+// Mixes images and noise into the inputs that the loss gives to the model.
 Tensor mixed(const Batch& batch, Context& context) {
   const auto images = batch.field("images").values<float>();
   const auto noise = batch.field("noise").values<float>();
@@ -164,8 +164,10 @@ TEST_CASE("steps of SGD on diffusion transformers go as torch's") {
 TEST_CASE("diffusion transformers have the sizes that are published") {
   struct Published {
     const char* preset;
-    int64_t parameters;    // number in the paper's program, which counts position embeddings
-    double multiply_adds;  // in 1e9, of a forward pass, from table 4 of the paper
+    // Parameters of the model in the paper's program, which count position embeddings.
+    int64_t parameters;
+    // Multiply-adds of a forward pass in units of 1e9, from table 4 of the paper.
+    double multiply_adds;
   };
   for (const auto& [name, parameters, multiply_adds] : {Published{"dit-s2", 32'963'360, 6.06},
                                                         {"dit-b2", 130'512'416, 23.01},

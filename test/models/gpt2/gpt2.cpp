@@ -55,7 +55,8 @@ TEST_CASE("presets have the published numbers of parameters") {
                                                        {"gpt2-1558m", 1557611200}};
   for (const auto& [name, want] : published) {
     const LanguageModelConfig config = models::preset(name, 1024);
-    const auto model = models::make_language_model(config);  // never allocated
+    // The parameters are not allocated, only counted.
+    const auto model = models::make_language_model(config);
     int64_t count = 0;
     for (const Parameter* parameter : model->parameters()) count += parameter->numel();
     CAPTURE(name);
@@ -254,7 +255,8 @@ TEST_CASE("recomputation keeps the documented bytes less per block, and changes 
   const int64_t full_saves = (15 * C + config.heads + 4) * tokens * f32;
   CHECK(none.kept - selective.kept == blocks * selective_saves);
   CHECK(none.kept - full.kept == blocks * full_saves);
-  // The peak is in the backward of the last block, whose own tensors have been recomputed by then.
+  // The peak is in the backward of the last block. Its own tensors have been recomputed by then, so
+  // only the other blocks save memory.
   CHECK(none.peak - selective.peak >= (blocks - 1) * selective_saves);
   CHECK(none.peak - full.peak >= (blocks - 1) * full_saves);
 }
@@ -278,8 +280,8 @@ TEST_CASE("a folder that transformers wrote gives the logits that transformers c
     for (size_t b = 0; b < 2; ++b) {
       for (int64_t v = 0; v < config.vocab; ++v) {
         const float got = logits[b * size_t(config.padded_vocab) + size_t(v)];
-        // transformers' own f32 result deviates from f64 by 2e-7; another summation order may have
-        // a few times that
+        // Transformers' own f32 result is off by 2e-7; adding in another order may be a few times
+        // as far off.
         REQUIRE(got == Approx(want["last_logits"][b][size_t(v)].get<double>()).margin(2e-6));
       }
     }
@@ -301,7 +303,8 @@ TEST_CASE("an exported folder is read back bit for bit") {
     const std::string name = parameter->full_name();
     CAPTURE(name);
     std::vector<float> want = to_host<float>(parameter->value);
-    if (name == "wte.weight") std::fill(want.begin() + 50 * 24, want.end(), 0.0f);  // padding
+    // Rows that pad the vocabulary.
+    if (name == "wte.weight") std::fill(want.begin() + 50 * 24, want.end(), 0.0f);
     CHECK(same_bits(to_host<float>(other.model->find_parameter(name)->value), want));
   }
 }

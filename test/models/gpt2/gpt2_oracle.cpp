@@ -37,7 +37,7 @@ void fill_weights(const Parameter& parameter, const View& to, uint32_t seed, int
   std::fill(values + count, values + parameter.numel(), 0.0f);  // rows that pad the vocabulary
 }
 
-// A model with the fixture's weights on one rank, trained in the way of train_lm.
+// A model with the fixture's weights on one rank. It is trained as train_lm trains.
 class Run {
  public:
   explicit Run(const Json& fixture, int64_t loss_chunk_rows = 0)
@@ -109,9 +109,9 @@ class Run {
   optim::AdamW optimizer_;
 };
 
-// Returns the allowed deviation from the f64 result. A second correct f32 implementation deviates
-// about as far as torch's; with another summation order a few times as far. The limit is 8 times
-// torch's deviation, but at least 1e-6.
+// Returns the allowed deviation from the f64 result: 8 times that of torch in f32, but at least
+// 1e-6. Another correct f32 implementation deviates about as far as torch, or a few times as far if
+// it adds in another order.
 double allowed(const Json& deviation, const char* key) {
   return std::max(1e-6, 8 * deviation[key].get<double>());
 }
@@ -175,7 +175,7 @@ void check_fixture(const std::string& file) {
     const float first = Formula(name, fixture["config"]["seed"].get<uint32_t>())
                             .value(0, is_gain && !is_bias ? 1 : 0, is_bias ? 0x1p-4f : 0x1p-3f);
     const auto bits = std::stoul(want["first_bits"][0].get<std::string>(), nullptr, 16);
-    // Computing the value by its formula gives the same bits.
+    // The formula gives the bits that are stored in the fixture.
     REQUIRE(std::bit_cast<uint32_t>(first) == bits);
   }
   Run run(fixture);
@@ -184,7 +184,7 @@ void check_fixture(const std::string& file) {
         allowed(fixture["f32_deviation"], "loss"));
   check_gradients(run, fixture);
   for (const Parameter* parameter : run.model().parameters()) {
-    leaf_state(parameter->value).has_value = false;  // like zero_grad()
+    leaf_state(parameter->value).has_value = false;  // discards the gradient, as zero_grad() does
   }
   check_training(run, fixture);
 }

@@ -179,7 +179,8 @@ TEST_CASE("an export in another type rounds to nearest", "[io]") {
 TEST_CASE("large parameters are exported in several pieces", "[io]") {
   HfGpt2Config config = small();
   config.layers = 1;
-  config.width = 640;  // c_fc, 2560 x 640, and wte exceed a part of 2^20 elements
+  // So large that c_fc (2560 x 640) and wte have more than 2^20 elements, the size of a part.
+  config.width = 640;
   config.vocab = 2000;
   const TempDir dir;
   std::vector<float> values;
@@ -328,7 +329,7 @@ TEST_CASE("missing, unknown and misshapen tensors are listed with expected and f
   CHECK(contains(message, "attn.bias.more"));
 
   HfGpt2Config deeper = small();
-  deeper.layers = 4;  // 24 tensors are missing, besides the four problems above
+  deeper.layers = 4;  // two more blocks lack 24 tensors; the folder also has the four errors above
   CHECK(contains(message_of<DataError>([&] { Gpt2Weights(dir.path(), deeper); }), "and 18 more"));
 }
 

@@ -58,7 +58,8 @@ std::string file_of(const char* name) {
 
 }  // namespace
 
-// Logits are of the order of 1 after two layers; f32 rounds each of about 100 terms by 2^-24.
+// Logits are near 1 after two layers. Each is a sum of about 100 terms, which f32 rounds by 2^-24
+// each.
 TEST_CASE("a ckpt.pt of nanoGPT gives the logits that nanoGPT computed", "[io]") {
   check_logits(file_of("nanogpt.pt"), "nanogpt_expected.json", 4e-6);
   check_logits(file_of("nanogpt_bias.pt"), "nanogpt_bias_expected.json", 4e-6);
@@ -69,7 +70,7 @@ TEST_CASE("a ckpt.pt of nanoGPT gives the logits that nanoGPT computed", "[io]")
 
 TEST_CASE("a model of llm.c gives the logits that its reference computed", "[io]") {
   check_logits(file_of("llmc_fp32.bin"), "llmc_expected.json", 4e-6);
-  // Each weight is rounded by 2^-9 of itself; logits have a few terms of the order of 1.
+  // bf16 rounds each weight by up to 2^-9 of itself. Logits have a few terms near 1.
   check_logits(file_of("llmc_bf16.bin"), "llmc_expected.json", 6e-2);
   check_logits(file_of("llmc_llama_fp32.bin"), "llmc_llama_expected.json", 4e-6);
   check_logits(file_of("llmc_llama_bf16.bin"), "llmc_llama_expected.json", 6e-2);
@@ -84,7 +85,7 @@ TEST_CASE("biases that a nanoGPT model does not have are zero", "[io]") {
 
 namespace {
 
-// Returns the error of a file in which an integer of 32 bits is replaced.
+// Replaces the 32-bit integer number `word` of a file by `value`, and returns the error message.
 std::string complaint(std::string bytes, size_t word, int32_t value) {
   std::memcpy(bytes.data() + 4 * word, &value, sizeof value);
   const TempDir dir;

@@ -149,9 +149,10 @@ TEST_CASE("image models have the sizes that are published") {
   struct Published {
     const char* preset;
     int64_t parameters;
-    double multiply_adds;  // in 1e9, of a forward pass at 224 pixels
+    double multiply_adds;  // multiply-adds of a forward pass at 224 pixels, in units of 1e9
   };
-  // From the tables of torchvision and timm; for a vision transformer timm counts only the matmuls.
+  // The numbers are from the tables of torchvision and timm. For a vision transformer, timm counts
+  // only matmuls.
   for (const auto& [preset, parameters, multiply_adds] : {Published{"resnet18", 11'689'512, 1.81},
                                                           {"resnet50", 25'557'032, 4.09},
                                                           {"vit-s16", 22'050'664, 4.6},

@@ -193,7 +193,8 @@ TEST_CASE("image weights that do not fit are listed by name", "[io]") {
                  "blocks.2.mlp.fc1.bias is missing, expected [768]"));
   CHECK(contains(refused([&](auto& specs) { find(specs, "norm.bias")->shape = {5}; }),
                  "norm.bias is F32[5], expected F32, BF16 or F16 [192]"));
-  // The shape matches neither 4 x 4 patches plus a class token, nor another square grid.
+  // 16 positions match neither 4 x 4 patches plus a class token, nor another square grid plus a
+  // class token.
   CHECK(contains(refused([&](auto& specs) {
                    find(specs, "pos_embed")->shape = {1, 16, 192};
                  }),
@@ -244,7 +245,8 @@ TEST_CASE("weights for pixels that are normalised otherwise are refused", "[io]"
 TEST_CASE("weights are read from a file of torch.save", "[io]") {
   const Case of("vit");
   Made made(of.config);
-  // A file of another model: its names show that it was read.
+  // The file belongs to another model. The error shows the file's tensor names, so the file was
+  // read.
   CHECK(contains(message_of<DataError>([&] {
                    ImageWeights(fixture_path("checkpoints/state_dict.pt"), *made.model, false);
                  }),

@@ -76,7 +76,8 @@ void check_logits(const Adapted& run, const Tensor& logits) {
   }
 }
 
-// Adds the adapter of a weight, if it has one, to some of its rows.
+// If the weight has an adapter, adds the adapter's product to `rows`, which begin at row
+// `first_row`.
 void merge_rows(const Adapted& run, const std::string& name, int64_t first_row, const View& rows) {
   const Parameter* const weight = run.model->find_parameter(name);
   const auto* const layer = dynamic_cast<const nn::LinearWeights*>(weight->owner);

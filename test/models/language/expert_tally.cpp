@@ -37,7 +37,7 @@ struct Tallies : models::StepObserver {
 };
 
 struct Run {
-  std::vector<std::vector<int32_t>> tallies;  // counts of each step
+  std::vector<std::vector<int32_t>> tallies;  // token counts per expert, for each step
   std::vector<float> bias;                    // biases after the last step
   std::set<std::string> saved;                // names of training state tensors
 };
@@ -74,7 +74,7 @@ Run train_mixture(Recompute level, const models::LanguageModelPolicy& policy, fl
     }
     if (bias.defined()) run.bias = to_host<float>(bias);
   }
-  // The model does not keep any tensor of the context.
+  // The model's buffers no longer refer to memory of the context.
   for (const Buffer* buffer : model->buffers()) CHECK_FALSE(buffer->value.defined());
   run.tallies = seen.all;
   return run;
@@ -107,7 +107,7 @@ TEST_CASE("what finds no room at its expert is counted as dropped", "[experts]")
   }
 }
 
-// Algorithm 1 of arXiv:2408.15664, applied to the reported counts.
+// The expected biases follow algorithm 1 of arXiv:2408.15664, applied to the reported counts.
 TEST_CASE("biases of routers follow the loads of all steps by their formula", "[experts]") {
   const Run run = train_mixture(Recompute::kFull, {.balance_loss = 0}, kRate, 5);
   std::vector<float> want(size_t(kLayers * kExperts));
@@ -120,10 +120,10 @@ TEST_CASE("biases of routers follow the loads of all steps by their formula", "[
       }
     }
   }
-  CHECK(run.bias == want);  // exact: multiples of a power of two
+  CHECK(run.bias == want);  // the bits agree, because biases are multiples of a power of two
   CHECK(std::any_of(want.begin(), want.end(), [](float bias) { return bias != 0; }));
   CHECK(run.saved.contains("layers.2.mlp.router_bias"));
-  // The biases change routing: without them the first layer's router chooses other experts.
+  // The biases change routing: without them, later steps choose other experts.
   const Run without = train_mixture(Recompute::kFull, {.balance_loss = 0}, 0, 5);
   CHECK(without.tallies.front() == run.tallies.front());
   CHECK(without.tallies.back() != run.tallies.back());

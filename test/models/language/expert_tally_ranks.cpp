@@ -1,4 +1,5 @@
-// Expert token counts are summed over all ranks and equal on each rank, and so are router biases.
+// Tests that token counts of experts are summed over all ranks. The counts and the router biases
+// must be equal on all ranks.
 #include "shale/models/language/expert_tally.h"
 #include "shale/models/training/task.h"
 
@@ -63,7 +64,7 @@ TEST_CASE("tokens of experts are added up over the ranks", "[experts]") {
   REQUIRE(seen.all.size() == size_t(3 * (kExperts + 1)));
   const int sum = std::accumulate(seen.all.begin(), seen.all.end(), 0);
   CHECK(sum == 3 * all->size() * kRows * kLength * kActive);
-  // The counts must be equal on all ranks, so each maximum is this rank's own value.
+  // If counts are equal on all ranks, the maximum over ranks is this rank's own value.
   std::vector<int32_t> largest = seen.all;
   all->all_reduce_max(make_view(largest.data(), {std::ssize(largest)}));
   CHECK(largest == seen.all);

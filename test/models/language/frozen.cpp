@@ -1,5 +1,5 @@
-// Compares adapters over weights of 16, 8 and 4 bits with adapters over the same rounded weights in
-// f32.
+// Compares adapters over weights of 16, 8 and 4 bits with adapters over the same rounded weights
+// stored in f32.
 #include "shale/runtime/nn/frozen.h"
 
 #include <algorithm>
@@ -31,7 +31,8 @@ models::LanguageModelConfig small_llama(int64_t width) {
           .hidden = 2 * width};
 }
 
-// Returns random values; those of linear layers are exactly representable in the dtype.
+// A stored model with random values. Values of linear layers are exactly representable in the
+// dtype.
 class RoundedModel final : public models::StoredModel {
  public:
   RoundedModel(const models::LanguageModelConfig& config, FrozenDType rounded)
@@ -63,7 +64,7 @@ class RoundedModel final : public models::StoredModel {
   std::unique_ptr<models::LanguageModel> model_;
 };
 
-// A model with adapters on one rank. The adapters' B are random too, instead of 0.
+// A model with adapters on one rank. The B matrices of its adapters are random, instead of 0.
 struct Run {
   Run(FrozenDType rounded, FrozenDType kept, int stage = 0, Recompute recompute = Recompute::kNone)
       : stored(small_llama(64), rounded), model(models::make_language_model(stored.config())) {
@@ -142,13 +143,14 @@ TEST_CASE("weights in few bits take the memory of their codes and scales, and no
       const int64_t elements = layer->weight_shape().numel();
       REQUIRE(elements % comm::kFlatAlignment == 0);
       const auto bytes = int64_t(double(elements) * bits / 8);
-      // Parameters start at multiples of kFlatAlignment elements; codes are parameters of bytes.
+      // A parameter of codes has one byte per element. Its memory is rounded up to a multiple of
+      // kFlatAlignment elements.
       const int64_t unit = comm::kFlatAlignment;
       const int64_t padded = (bytes + unit - 1) / unit * unit;
       saved += 4 * elements - (dtype == FrozenDType::kBF16 ? bytes : padded);
     }
     CHECK(before - held == saved);
-    // Backward keeps no dequantized weight of the GEMMs.
+    // GEMMs do not save their dequantized weights for backward.
     const Tensor loss = run.forward();
     CHECK(run.context.allocator().stats().allocated - held == plain_forward);
   }

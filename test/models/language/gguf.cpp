@@ -171,7 +171,8 @@ TEST_CASE("Llama in a GGUF file turns neighbours, and its relatives halves", "[i
   CHECK(row(q, 9) == 12);
   CHECK(row(llama.tensors["blk.0.attn_k.weight"], 1) == 4);
   CHECK(row(llama.tensors["blk.0.attn_v.weight"], 1) == 1);
-  CHECK_FALSE(llama.tensors.contains("output.weight"));  // tied
+  // The output layer is tied to the embedding.
+  CHECK_FALSE(llama.tensors.contains("output.weight"));
   CHECK_FALSE(llama.tensors.contains("rope_freqs.weight"));
 
   LanguageModelConfig config = tiny("qwen3");
@@ -195,7 +196,8 @@ TEST_CASE("Llama 3's scaling is written as divisors of the frequencies", "[io]")
   File file = written(dir, config);
   const std::vector<float>& divisors = file.tensors["rope_freqs.weight"];
   REQUIRE(divisors.size() == 4);
-  // Wavelengths of 6.3, 167, 4443 and 118,144 tokens: kept, kept, blended (s = 0.2814), divided.
+  // The wavelengths are 6.3, 167, 4443 and 118,144 tokens. The first two frequencies are kept, the
+  // third is blended (s = 0.2814), the fourth is divided by 8.
   CHECK(divisors[0] == 1);
   CHECK(divisors[1] == 1);
   CHECK(divisors[2] == Approx(1 / ((1 - 0.28129) / 8 + 0.28129)).epsilon(1e-4));
@@ -365,7 +367,8 @@ TEST_CASE("tokens with a meaning in a GGUF file are those of the model's folder"
 
   const auto plain = splitting(kBytesAndGpt2);
   values = values_of(*plain);
-  CHECK(id(values, "bos_token_id") == 0);  // the document end token also starts the first one
+  // The token that ends documents also begins the first one.
+  CHECK(id(values, "bos_token_id") == 0);
   CHECK_FALSE(flag(values, "add_bos_token"));
   CHECK(id(values, "eot_token_id") == -1);
 

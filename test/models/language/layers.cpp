@@ -31,7 +31,7 @@ LanguageModelConfig small(const ModelFamily& family) {
   return config;
 }
 
-// Number of calls of each module's hooks: one digit per hook point.
+// How often each hook of a module was called, by module name and HookPoint.
 using Calls = std::map<std::string, std::array<int, 4>>;
 
 Calls count_hooks(LanguageModel& model, Context& context) {

@@ -102,7 +102,7 @@ TEST_CASE("prompts of different lengths go on together as each alone") {
       CHECK(alone[0].size() == 12);
     }
   }
-  // One of the texts ends before the others.
+  // One text ends before the other texts.
   const auto ends = generate_all(*run.model, run.context, prompts, {.tokens = 6}, 0,
                                  [](size_t prompt, int32_t) { return prompt != 1; });
   CHECK(ends[0].size() == 6);

@@ -1,5 +1,5 @@
-// Tries numbers that often cause errors for every numeric option of train_lm: either an error names
-// the option, or the sizes of the run do not overflow.
+// Tries extreme numbers, which often cause errors, for every numeric option of train_lm. Either an
+// error names the option, or the sizes of the run do not overflow.
 
 #include <limits>
 #include <string>

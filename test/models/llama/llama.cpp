@@ -154,13 +154,13 @@ TEST_CASE("what several layers read becomes numbers of fp8 once") {
     models::KvCache cache;
     const std::vector<int32_t> text = rand_int<int32_t>(12, 3, 0, 49);
     model->next_logits(from_host<int32_t>(context, text, {1, 12}), cache);
-    // Each of two blocks quantizes seven weights and four inputs: of attention, of its output
-    // projection, of the SwiGLU halves and of the down projection.
+    // Each of two blocks quantizes seven weights and four inputs: those of QKV, of the output
+    // projection, of the two up projections, and of the down projection.
     CHECK(tracer.totals().at("quantize_fp8").calls == 2 * (7 + 4));
   }
 }
 
-// The GPU is not there; what is refused is refused before it is needed.
+// There is no GPU here: the sizes are checked before one is needed.
 TEST_CASE("layers whose sizes cuBLASLt's fp8 GEMMs do not take are named before a run") {
   const Exec gpu{.device = {.type = DeviceType::kCuda, .arch = 89}};
   LanguageModelConfig config = small("llama");

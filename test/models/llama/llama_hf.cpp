@@ -371,7 +371,8 @@ TEST_CASE("a window that no layer or no position notices is none", "[io]") {
                            Keys{{"max_position_embeddings", "4096"}}}) {
     CHECK(parse(with(least("mistral"), keys)).window == 0);
   }
-  for (const Keys& keys : {Keys{}, Keys{{"use_sliding_window", "true"}},  // window from layer 28 on
+  // By default, only layers from number 28 on have a window, and this model has fewer.
+  for (const Keys& keys : {Keys{}, Keys{{"use_sliding_window", "true"}},
                            Keys{{"use_sliding_window", "true"}, {"sliding_window", "32768"}},
                            Keys{{"use_sliding_window", "true"},
                                 {"max_window_layers", "0"},
@@ -392,7 +393,7 @@ TEST_CASE("windows of attention are those that transformers takes", "[io]") {
                                                                  {"layer_types", layers}}));
     CHECK(qwen.window == 100);
     CHECK(qwen.full_layers == 1);
-    // Related models that do not read these keys use the window in all layers.
+    // Models of related families do not read these keys, and use the window in all layers.
     const LanguageModelConfig moe = parse(with(least("qwen3_moe"), {{"use_sliding_window", "true"},
                                                                     {"sliding_window", "100"},
                                                                     {"max_window_layers", "1"},

@@ -66,7 +66,7 @@ void check_last_logits(const LlamaFixture& fixture, const Tensor& logits) {
   CHECK(worst <= fixture.allowed("logit", dtype));
 }
 
-// Reads gradients as a model's weights: the files have the same tensors.
+// Reads expected gradients like a model's weights, because the files have the same tensors.
 std::unique_ptr<models::StoredModel> stored_gradients(const LlamaFixture& fixture,
                                                       const TempDir& folder) {
   namespace fs = std::filesystem;
@@ -128,7 +128,8 @@ TEST_CASE("loss and gradients of models that transformers wrote are its own, in 
     run.parallel.finish_gradients();
     CHECK(std::abs(to_host<float>(loss).front() / fixture.expected["loss"].get<double>() - 1) <=
           fixture.allowed("loss", dtype));
-    // Rounded scores route tokens with nearly equal experts differently, which changes gradients.
+    // Where two experts have nearly equal scores, rounding may choose the other one, which changes
+    // gradients.
     if (dtype == DType::kBF16 && fixture.expected.contains("router")) continue;
     const TempDir folder;
     const auto gradients = stored_gradients(fixture, folder);

@@ -32,11 +32,11 @@ TEST_CASE("frequencies of Llama 3.2 are kept, blended or divided by wavelength")
   config.original_context = 8192;
   const std::vector<double> f = rope_frequencies(config, 64);
   REQUIRE(f.size() == 32);
-  check(f[13], 0.00483942135);  // short wavelength: kept
-  check(f[15], 0.00129054793);  // between the limits: blended
+  check(f[13], 0.00483942135);  // short wavelength: the frequency is kept
+  check(f[15], 0.00129054793);  // between the limits: the frequency is blended
   check(f[16], 0.000429556797);
   check(f[17], 9.7082878e-05);
-  check(f[18], 1.94616382e-05);  // long wavelength: divided
+  check(f[18], 1.94616382e-05);  // long wavelength: the frequency is divided
   check(f[31], 9.41830673e-08);
 }
 

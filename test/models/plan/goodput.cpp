@@ -9,8 +9,9 @@
 namespace shale::models {
 namespace {
 
-// Seconds between failures of Llama 3's training, which had 466 interruptions in 54 days on 16,384
-// GPUs (arXiv:2407.21783, section 3.3.4), of which 419 were unplanned: one every 3.09 hours.
+// Mean seconds between failures in Llama 3's training on 16,384 GPUs. In 54 days it had 466
+// interruptions, of which 419 were unplanned: one every 3.09 hours (arXiv:2407.21783, section
+// 3.3.4).
 constexpr double kLlama3 = 54. * 24 * 3600 / 419;
 
 // Returns the goodput (useful share of the time) of a simulated job that trains, saves and fails.
@@ -51,7 +52,8 @@ TEST_CASE("the best interval is close to Young's, and the loss to his first orde
     const Goodput best = best_goodput({.between_failures_s = kLlama3, .save_s = row.save_s});
     CHECK(best.interval_s == Approx(young).epsilon(0.1));
     CHECK(1 - best.share == Approx(row.loss).epsilon(0.12));
-    // Llama 3's effective training time of more than 90% requires saves of less than a minute.
+    // Llama 3 reports an effective training time of more than 90%. That requires saves of less than
+    // a minute.
     CHECK((best.share > 0.9) == (row.save_s < 60));
   }
 }

@@ -77,7 +77,7 @@ TEST_CASE("kernels are measured in their places, the first ones of each kind", "
   CHECK(found.basis == Basis::kMeasured);
   CHECK(found.seconds == Approx(kMillisecond).epsilon(0.3));
   CHECK(kernel.runs() == 32);
-  // Three ranks share a core.
+  // Three ranks share a core, so a kernel takes three times as long.
   times.set_crowding(3);
   CHECK(times.of(kernel.call()).seconds == Approx(3 * found.seconds));
 }

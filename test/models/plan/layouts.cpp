@@ -34,7 +34,7 @@ const PlannedLayout* find(const std::vector<PlannedLayout>& layouts, std::string
   return found == layouts.end() ? nullptr : &*found;
 }
 
-// Ranks of a search in which the speed of links matters.
+// Number of ranks of a search in which the speed of links matters.
 constexpr int kSearchRanks = 4;
 
 struct Searched {
@@ -88,8 +88,8 @@ FoundLayouts search(const Cluster& cluster, const LayoutSearchOptions& options,
       options);
 }
 
-// Returns false in a build without the emulator, whose kernels report the scratch memory of GPU
-// kernels.
+// Returns true if the build has the emulator. Without it, the scratch memory of GPU kernels is not
+// known.
 bool emulates_gpus() {
   try {
     static_cast<void>(make_backend(emulated_device("emu:90")));
@@ -99,7 +99,7 @@ bool emulates_gpus() {
   }
 }
 
-// Checks that a layout's plan equals a full plan of every step of the run.
+// Checks a found layout against a full plan of every step of the run.
 void check_whole_plan(const PlannedLayout& layout, const Cluster& cluster, const Searched& of) {
   CAPTURE(layout.flags);
   const TrainConfig config = searched_config(of);
@@ -116,9 +116,8 @@ void check_whole_plan(const PlannedLayout& layout, const Cluster& cluster, const
   }
   const PlannedStep step = planned_step(layout.config, unit, cluster, stages, kSearchRanks);
   CHECK(layout.device.reserved == reserved);
-  // At the end of a step, the losses of its micro-batches (at most 16, 4 bytes each) are copied.
-  // The search plans fewer micro-batches, so its copies take less: each takes the time of a launch
-  // and a tenth of one.
+  // A step ends with one copy per micro-batch (at most 16), of its loss of 4 bytes. The search
+  // plans fewer micro-batches and thus fewer copies. Each copy takes at most 1.2 launches.
   const double copies = 16 * 1.2 * cluster.launch_s;
   CHECK(layout.step->seconds == Approx(step.seconds).epsilon(1e-6).margin(copies));
   CHECK(layout.step->products == Approx(step.products).epsilon(1e-6));
@@ -126,7 +125,7 @@ void check_whole_plan(const PlannedLayout& layout, const Cluster& cluster, const
   CHECK(layout.step->bubble == Approx(step.bubble).epsilon(1e-6).margin(copies));
 }
 
-// Returns exit code and message of the error from check_found(); {0, ""} if it returns.
+// Calls check_found() and returns the exit code and message of its error, or {0, ""}.
 std::pair<int, std::string> ending_of(const FoundLayouts& found,
                                       const LayoutSearchOptions& options) {
   try {
@@ -220,7 +219,8 @@ TEST_CASE("a search that reaches its limit of plans is incomplete, and repeatabl
   CHECK(few.least_seconds <= all.best.front().step->seconds);
   CHECK(few.least_seconds <= few.likely_seconds);
   CHECK(few.candidates == all.candidates);
-  // The sum counts planned layouts that are too large twice.
+  // A planned layout that is too large counts as both, so the sum may exceed the number of
+  // candidates.
   CHECK(few.left + few.planned + few.slower + few.too_large + few.refused >= few.candidates);
   REQUIRE(few.best.size() == 1);
   CHECK(ending_of(few, {}).first == 0);
@@ -294,7 +294,8 @@ TEST_CASE("no layout fits only if every one was evaluated or excluded by a bound
 }
 
 TEST_CASE("a layout is refused by its own plan alone", "[plan]") {
-  // Dry runs for time bounds use --zero 0, which is incompatible with these options.
+  // To bound a layout's time, the search does a dry run with --zero 0, which is incompatible with
+  // these options.
   const Searched of{.gbytes_per_s = 10, .gather_bits = CodedBits::k8};
   const Cluster cluster = searched_cluster(of);
   const FoundLayouts found = search(cluster, {.top = 5}, of);

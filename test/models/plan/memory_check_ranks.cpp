@@ -14,7 +14,8 @@
 namespace shale::models {
 namespace {
 
-// Returns the error of a check of a run with this micro-batch, on all ranks; empty: it fits.
+// Checks a run with this micro-batch on all ranks. Returns the error message, or "" if the run
+// fits.
 std::string problem(const char* micro_batch, const std::optional<GpuMemory>& gpu,
                     std::vector<const char*> flags = {}) {
   const auto group = test::world().group();
@@ -57,9 +58,9 @@ TEST_CASE("a run that its hosts cannot hold is refused on all ranks, with option
   CHECK(test::contains(text, "memory: this run needs "));
   CHECK(test::contains(text, " on " + host_name() + " " + ranks_text(ranks) + ", found "));
   CHECK(test::contains(text, " free; each of these options is enough:\n  --micro-batch "));
-  // More than the address space, which a plan cannot have either.
+  // This micro-batch needs more than the address space, so even its plan cannot be made.
   CHECK(test::contains(problem("1073741824", {}), "needs "));
-  // A limit of its own holds for the device, and the rest still counts.
+  // --device-memory is its own limit for the device. The rest of the run's memory is still checked.
   CHECK(problem("65536", {}, {"--device-memory", "64MiB"}).empty());
   CHECK(test::contains(problem("4194304", {}, {"--device-memory", "64MiB"}), "needs "));
 }

@@ -65,8 +65,8 @@ Planned plan_of(const std::string& offload, int zero, bool activations, const Cl
   return planned;
 }
 
-// Returns false in a build without the emulator, whose kernels report the scratch memory of GPU
-// kernels.
+// Returns true if the build has the emulator. Without it, the scratch memory of GPU kernels is not
+// known.
 bool can_plan_gpus() {
   try {
     plan_of("none", 0, false, cluster_of(), 1);
@@ -164,18 +164,19 @@ TEST_CASE("an offloaded optimizer moves gradients down and parameters up", "[pla
     CAPTURE(zero);
     const Planned planned = plan_of("optimizer", zero, false, cluster);
     const double count = double(planned.parameters) / (zero == 0 ? 1 : 2);
-    // Gradients are f32, parameters bf16. In stage 2 the gradients of each micro-batch are copied.
-    // Rows that pad the vocabulary are copied too, 3% of so small a model.
+    // Gradients are f32, parameters bf16. In stage 2, the gradients of each of two micro-batches
+    // are copied. The copies include rows that pad the vocabulary, 3% of so small a model.
     CHECK(planned.time.to_host == Approx((zero == 0 ? 4 : 8) * count / 10e9).epsilon(0.05));
     CHECK(planned.time.from_host == Approx(2 * count / 10e9).epsilon(0.05));
-    // AdamW reads four values of 4 bytes and writes three of 4 and one of 2 bytes per element; two
-    // ranks share the host's memory bandwidth.
+    // Per element, AdamW reads four values of 4 bytes, and writes three of 4 bytes and one of 2
+    // bytes. Two ranks share the host's memory bandwidth.
     CHECK(planned.time.on_host >= 30 * count / 50e9 * 0.98);
-    // The update takes all of the time, and the next step needs the updated parameters.
+    // The update on the host takes almost all of the step, because the next step needs the updated
+    // parameters.
     CHECK(planned.step.seconds >= planned.time.on_host);
     CHECK(planned.step.seconds <
           1.05 * (planned.time.on_host + planned.time.to_host + planned.time.from_host));
-    // The parameter gather waits for the update too, and this counts as exposed host time.
+    // Gathering the parameters also waits for the update. This wait counts as exposed host time.
     CHECK(planned.step.exposed_host > 0.5 * planned.step.seconds);
   }
 }
@@ -193,7 +194,8 @@ TEST_CASE("what is offloaded is hidden as far as the step is long enough", "[pla
   for (const double rate : {1e9, 10e9, 100e9}) {
     cluster.host_bandwidth = rate;
     const Planned planned = plan_of("params", 3, true, cluster);
-    // The step takes at least as long as the busiest of device, host and links.
+    // The step takes at least as long as the busiest of device, links and host, and at most the sum
+    // of their times.
     const RankTime& time = planned.time;
     const double kernels = time.total - time.exposed_host;
     CHECK(time.total >= std::max({kernels, time.to_host, time.from_host, time.on_host}) * 0.999);

@@ -47,9 +47,9 @@ int64_t kept_by_block(const PlannedRank& rank) {
 }
 
 // Models of arXiv:2205.05198, table 3, with the activation memory in GiB on each of 8 tensor ranks
-// of the first of p stages with v chunks: with tensor parallelism alone; and with sequence
-// parallelism and selective recomputation of attention too (table 2; for v > 1 the numbers include
-// more than one chunk in flight).
+// of the first pipeline stage. The pipeline has p stages with v chunks each. most_gib: with tensor
+// parallelism alone. least_gib: also with sequence parallelism and selective recomputation of
+// attention (table 2). For v > 1 the numbers include more than one chunk in flight.
 struct Published {
   const char* width;
   const char* heads;
@@ -73,8 +73,9 @@ TEST_CASE("a plan of 1,024 ranks takes next to no memory, and states are shared 
                                    5, 1024);
   getrusage(RUSAGE_SELF, &after);
   CHECK(planned.place == "shard 5");
-  CHECK(after.ru_maxrss - before.ru_maxrss < 600 << 10);  // limit in KiB
-  // AdamW's two states; parameters are f32 and therefore their own masters.
+  CHECK(after.ru_maxrss - before.ru_maxrss < 600 << 10);  // ru_maxrss and the limit are in KiB
+  // AdamW has two states of 4 bytes per parameter. Parameters are f32, so there are no separate
+  // master weights.
   const double states = 8 * 1'557'611'200. / 1024;
   CHECK(double(tagged(planned, MemoryTag::kOptimizer)) >= states);
   CHECK(double(tagged(planned, MemoryTag::kOptimizer)) < 1.2 * states);
@@ -92,8 +93,8 @@ TEST_CASE("blocks of published sizes keep what the literature says, less what is
                 "--micro-batch", sequences.c_str(), "--dtype", "bf16", "--recompute", recompute},
                0, 1));
     };
-    // models/gpt2.h has the formula. A memory block may exceed its tensor by less than 1 MiB, which
-    // is not split off.
+    // models/gpt2.h has the formula. The allocator does not split off a rest of less than 1 MiB, so
+    // a memory block may be larger than its tensor.
     const int64_t tokens = T * of.sequences, statistics = tokens * 4 * (of.H + 4);
     const int64_t all = kept("none");
     const auto is_near = [](int64_t found, int64_t want) {
@@ -103,10 +104,10 @@ TEST_CASE("blocks of published sizes keep what the literature says, less what is
     CHECK(is_near(kept("selective"), tokens * 10 * of.C * 2 + statistics));
     CHECK(is_near(kept("full"), tokens * of.C * 2));
 
-    // The paper also keeps dropout masks, 2 bytes per element of the residual stream, which Shale
-    // regenerates, and, unless recomputed, 5 bytes per element of the attention matrices, which
-    // Shale never stores. Tensor parallelism alone keeps both norms' inputs and outputs and the
-    // masks complete on every rank.
+    // The paper counts more than Shale keeps: dropout masks (2 bytes per element of the residual
+    // stream), which Shale regenerates, and without recomputation 5 bytes per element of the
+    // attention matrices, which Shale never stores. With tensor parallelism alone, every rank keeps
+    // the masks and the inputs and outputs of both norms in full.
     const int64_t masks = 2 * tokens * of.C, matrices = 5 * of.H * T * tokens;
     const int64_t block = all - statistics + masks, whole = tokens * 4 * of.C * 2 + masks;
     const double in_flight = of.v == 1 ? 1 : 1 + double(of.p - 1) / double(of.p * of.v);
@@ -136,8 +137,8 @@ int64_t growth(const Body& body) {
   return field("VmHWM:") - before;
 }
 
-// Options whose kernels or batches differ. A sequence has 64 tokens. Not here, as their layers loop
-// over samples or pieces of a batch, in little memory: --context, --loss-chunk.
+// Options with different kernels or batches. A sequence has 64 tokens. --context and --loss-chunk
+// are missing, because their layers loop over samples or chunks of a batch, in little memory.
 constexpr const char* kKinds[] = {
     "--model nano",
     "--model nano --dtype bf16 --recompute full --eval-every 1",
@@ -166,10 +167,10 @@ TEST_CASE("nothing that a dry run allocates grows with the micro-batch", "[plan]
     CHECK(growth([&] {
             const PlannedRank planned = plan(flags, 0, 2);
             CHECK(planned.memory.device.reserved > int64_t{8} << 30);
-            // Two fields of i32 and, with documents, two more.
+            // A batch has two i32 fields, or four with documents.
             CHECK(planned.batch_bytes >= 2 * 4 * 64 * int64_t{1048576} / 2);
           }) < 100 << 20);
-    // A loop over the tokens, of which there are 67 million, takes longer.
+    // A plan must not loop over the 67 million tokens, which would take longer.
     CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(20));
   }
 }

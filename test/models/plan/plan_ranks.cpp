@@ -51,7 +51,8 @@ constexpr Case kCases[] = {
     {2, kLarge, "--model nano --zero 1 --grad-dtype bf16 --dtype bf16"},
     {2, kLarge, "--model nano --zero 2 --no-overlap --global-batch 16"},
     {2, kLarge, "--model nano --zero 3 --no-overlap"},
-    // With overlap, gradients are freed when their reductions finish: the plan is an upper bound.
+    // With overlap, it is not fixed when a gradient is freed: after its reduction. The plan is then
+    // an upper bound.
     {2, kLarge, "--model nano --zero 2"},
     {2, kLarge, "--model nano --zero 3 --dtype bf16 --recompute full"},
     {2, kLarge, "--model nano --zero 3 --no-overlap --recompute full"},
@@ -81,7 +82,7 @@ constexpr Case kCases[] = {
     {4, kLarge, "--model llama-nano --kv-heads 1 --context 4 --context-kind ring --zero 1"},
 };
 
-// A run in this folder, in which rank 0 has written a text.
+// A run in `folder`, where rank 0 has written the training text.
 struct Run {
   TrainConfig config;
   ConfigSpec spec{"train_lm", "of a test"};

@@ -84,14 +84,15 @@ TEST_CASE("a collective takes what its slowest link takes", "[plan]") {
   const auto seconds = [&](comm::CollectiveOp op, const std::vector<int>& ranks) {
     return collective_seconds(cluster, call_of(op, 8'000'000'000), spread_of(cluster, ranks));
   };
-  // 7/8 of 8 GB at 100 GB/s, twice for an all-reduce, plus six or seven latencies.
+  // Each rank sends 7/8 of 8 GB at 100 GB/s; an all-reduce sends twice as much. Six or seven
+  // latencies add little.
   CHECK(seconds(kAllGather, ranks_of(8)) == Approx(0.07).epsilon(1e-3));
   CHECK(seconds(kAllReduceSum, ranks_of(8)) == Approx(0.14).epsilon(1e-3));
   // Four nodes: 3/4 of the data leaves each node, over the links of all eight devices.
   CHECK(seconds(kAllGather, ranks_of(32)) == Approx(0.75 * 8 / 80).epsilon(1e-2));
   // The same device on each of four nodes: each uses only its own link.
   CHECK(seconds(kAllGather, ranks_of(4, 8)) == Approx(0.75 * 8 / 10).epsilon(1e-2));
-  // A short message takes only latency, here that of two trees over many nodes.
+  // A short message takes only latency. Over many nodes, that is the latency of two trees.
   const comm::CollectiveCall short_sum = call_of(kAllReduceSum, 4);
   CHECK(collective_seconds(cluster, short_sum, spread_of(cluster, ranks_of(1024, 8))) ==
         Approx(20 * 10e-6).epsilon(1e-2));
@@ -133,14 +134,14 @@ TEST_CASE("scores in memory cost their traffic, and their products over all pair
   cluster.memory_bandwidth = 1e12;
   cluster.bandwidth_share = 1;
   cluster.scores = Cluster::Scores::kKept;
-  // 1e9 scores with head size 64: reading and writing 13 bytes per score in forward and 19 in
-  // backward takes longer than the GEMMs.
+  // Attention computes 1e9 scores with heads of 64. Memory traffic of 13 bytes per score in forward
+  // and 19 in backward takes longer than the GEMMs.
   const double kept = attention_seconds(cluster, 1e9, 64, DType::kBF16, true);
   CHECK(attention_seconds(cluster, 1e9, 64, DType::kBF16, false) == Approx(13e-3).epsilon(1e-6));
   CHECK(kept == Approx(19e-3).epsilon(1e-6));
   cluster.scores = Cluster::Scores::kAgain;
   CHECK(attention_seconds(cluster, 1e9, 64, DType::kBF16, true) == Approx(kept + 13e-3));
-  // With fast memory, GEMMs of 128 GFLOP dominate: two in forward, four in backward.
+  // With fast memory the GEMMs dominate: two in forward and four in backward, of 128 GFLOP each.
   cluster.memory_bandwidth = 1e18;
   cluster.scores = Cluster::Scores::kKept;
   CHECK(attention_seconds(cluster, 1e9, 64, DType::kBF16, true) ==
@@ -156,7 +157,7 @@ TEST_CASE("other programs' exchanges and rows change a tensor rank's step alone"
   const PlannedStep waited = step_of(config, cluster, 2);
   cluster.exchanges_in_pieces = true;
   const PlannedStep pieces = step_of(config, cluster, 2);
-  // The first of two pieces overlaps with no GEMM.
+  // Of two pieces, the first overlaps with no GEMM, so half of the time stays exposed.
   CHECK(pieces.exposed_model >= 0.5 * waited.exposed_model * (1 - 1e-9));
   CHECK(pieces.exposed_model < waited.exposed_model);
   CHECK(pieces.products == Approx(waited.products));
@@ -211,8 +212,8 @@ TEST_CASE("equal stages idle as the formula of 1f1b has it", "[plan]") {
   TrainConfig config = config_of(4);
   config.run.pipeline = 4;
   const PlannedStep step = step_of(config, cluster, 4);
-  // The bubble is (p - 1) / m of a stage's time with m = 32 micro-batches; the first and last stage
-  // do a little more work.
+  // The bubble is (p - 1) / m of the computation, for p = 4 stages and m = 32 micro-batches. The
+  // first and last stage do a little more work.
   CHECK(step.bubble / (step.seconds - step.bubble) == Approx(3.0 / 32).epsilon(0.25));
 }
 

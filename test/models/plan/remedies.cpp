@@ -27,7 +27,7 @@ TrainConfig parsed(const std::vector<std::string>& flags, int ranks) {
   return config;
 }
 
-// A run with these flags, whose plans are made for rank 0.
+// Plans for rank 0 of a run with these flags.
 struct Planned {
   TrainConfig config;
   LanguageTask task;
@@ -60,8 +60,8 @@ std::vector<std::string> words_of(std::string text) {
   return words;
 }
 
-// Returns the planned memory of a rank with these flags and this budget. Throws OutOfMemoryError if
-// it exceeds the budget.
+// Plans a rank with these flags and this memory budget, and returns its memory. Throws
+// OutOfMemoryError if the budget is too small.
 int64_t bytes_within(int64_t budget, std::vector<std::string> flags, const std::string& more,
                      int ranks) {
   for (const std::string& word : words_of(more)) flags.push_back(word);
@@ -168,7 +168,8 @@ TEST_CASE("what a large micro-batch needs is extrapolated") {
   const MemoryNeeds planned = needs("1024"), more = needs("4096");
   CHECK(more.device ==
         Approx(bytes_within(0, {"--model", "nano", "--micro-batch", "4096"}, "", 1)).epsilon(0.01));
-  // Three batches of 1,024 sequences of 256 tokens, inputs and targets; the checkpoint is the same.
+  // Three batches of 1,024 sequences of 256 tokens, with 4-byte inputs and targets. The
+  // checkpoint's memory does not change.
   const int64_t batches = 3 * 1024 * 256 * 8;
   CHECK((more.host - more.device) - (planned.host - planned.device) == 3 * batches);
   CHECK(needs("1073741824").device == int64_t{1} << 46);

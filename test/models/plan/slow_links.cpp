@@ -71,8 +71,8 @@ Planned plan_of(const TrainConfig& config, double gbit_per_s) {
 const std::string kModel =
     "--model llama-nano --vocab 32000 --seq-len 256 --micro-batch 1 --threads 1 --dtype fp32";
 
-// Methods of bench/slow_links.sh, by their names on its page. All steps are after the freeze, and
-// one in ten is an outer step.
+// Methods of bench/slow_links.sh, by their names on its page. With --freeze-step 1, all steps are
+// after the freeze. With local steps, one step in ten is an outer step.
 const std::map<std::string, std::string> kMethods = {
     {"AdamW", "--zero 1 --shard-ranks 2"},
     {"1-bit Adam", "--zero 1 --shard-ranks 2 --optimizer 1bit-adam --freeze-step 1"},
@@ -86,7 +86,7 @@ struct Row {
   double tokens_per_s = 0;
 };
 
-// Rows of bench/results/slow_links.md with methods that are listed above.
+// Returns the rows of bench/results/slow_links.md for the methods in kMethods.
 std::vector<Row> measured_rows() {
   std::ifstream page(test::fixture_path("../../bench/results/slow_links.md"));
   std::vector<Row> rows;
@@ -127,7 +127,7 @@ TEST_CASE("a plan knows how often each kind of step comes", "[plan]") {
 TEST_CASE("a plan knows the memory of steps that come after the freeze", "[plan]") {
   const std::string flags =
       kModel + " --zero 1 --shard-ranks 2 --optimizer 1bit-adam --freeze-step ";
-  // Plans must not depend on the freeze step.
+  // The plan does not depend on the freeze step.
   CHECK(plan_of(config_of(flags + "500"), 1).bytes == plan_of(config_of(flags + "1"), 1).bytes);
 }
 
@@ -142,7 +142,8 @@ TEST_CASE("a plan orders what spares slow links as measured", "[plan]") {
     };
     const double of_slow = seconds_of(slow);
     for (const Row& fast : rows) {
-      // Ratio of measured rates below which a plan need not predict the faster method.
+      // If measured speeds differ by less than this factor, the plan need not predict which method
+      // is faster.
       constexpr double kApart = 1.25;
       const bool is_faster =
           fast.gbit_per_s == slow.gbit_per_s && fast.tokens_per_s > kApart * slow.tokens_per_s;

@@ -102,8 +102,7 @@ TEST_CASE("TOML that options cannot have is refused", "[toml]") {
     for (int i = 0; i < times; ++i) text += part;
     return text;
   };
-  // Nests lists and tables: less than the limit, more than the limit, and more than the parser can
-  // count.
+  // Nesting depths: below the limit, above the limit, and too deep for the TOML parser itself.
   const auto lists = [&](int depth) {
     return cat("x = ", repeated("[", depth), repeated("]", depth));
   };
@@ -115,7 +114,7 @@ TEST_CASE("TOML that options cannot have is refused", "[toml]") {
   CHECK(contains(error_of(cat(key(70), " = 1")), "f.toml:1: expected at most 64 tables"));
   CHECK(error_of(cat("\n[", key(200'000), "]")) ==
         "f.toml:2: expected at most 128 dots, found more");
-  // A text that reaches both limits of nesting.
+  // This text reaches the limit of nested tables and that of nested lists.
   const std::string inner = cat("{", key(129), " = [\n");
   CHECK(contains(error_of(cat("x = [\n", repeated(inner, 126), "1\n", repeated("]}\n", 126), "]")),
                  "expected at most 64 tables"));

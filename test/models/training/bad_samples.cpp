@@ -1,4 +1,4 @@
-// Runs whose data has values that are not finite: with --skip-non-finite and --skip-samples.
+// Tests runs whose data has values that are not finite, with --skip-non-finite and --skip-samples.
 #include <cmath>
 #include <memory>
 #include <string>
@@ -25,7 +25,7 @@ class Line : public Module {
   nn::Linear layer;
 };
 
-// Classifies points that depend on their position only; those of the range are NaN.
+// Classifies points that depend only on their position. Points in the bad range are NaN.
 class PointTask : public models::Task {
  public:
   PointTask(int64_t first_bad, int64_t last_bad) : first_bad_(first_bad), last_bad_(last_bad) {}
@@ -43,7 +43,7 @@ class PointTask : public models::Task {
       const auto labels = batch.set("labels", DType::kI32, {kBatch}).values<int32_t>();
       const auto x = batch.set("x", DType::kF32, {kBatch, 2}).values<float>();
       for (int64_t i = 0; i < kBatch; ++i) {
-        const int64_t sample = batch.first_position + i + 1;  // counted from 1
+        const int64_t sample = batch.first_position + i + 1;  // samples are counted from 1
         const bool is_bad = sample >= first_bad_ && sample <= last_bad_;
         labels[size_t(i)] = int32_t(sample % kClasses);
         x[size_t(2 * i)] = is_bad ? NAN : std::sin(float(sample));
@@ -88,7 +88,8 @@ std::vector<float> train(const std::string& out, Bad bad, std::vector<std::strin
   resolve(config, 1);
   PointTask task(bad.first, bad.last);
   resolve_steps(config, spec, 0, 1);
-  const ExitCode code = models::Trainer(config, spec, task, world).run();  // may throw
+  // run() may throw NonFiniteError.
+  const ExitCode code = models::Trainer(config, spec, task, world).run();
   CHECK(code == ExitCode::kOk);
   std::vector<float> losses;
   for (const MetricsRow& row : read_metrics(out + "/metrics.jsonl")) {
@@ -101,13 +102,14 @@ std::vector<float> train(const std::string& out, Bad bad, std::vector<std::strin
 
 TEST_CASE("a step with a value that is not finite ends the run, or is skipped") {
   const TempDir dir;
-  const Bad bad{.first = 18, .last = 18};  // of step 5
+  const Bad bad{.first = 18, .last = 18};  // sample 18 is in step 5
   const auto ends = [&] { train(dir.file("ends"), bad, {"--steps", "8"}); };
   CHECK(contains(message_of<NonFiniteError>(ends), "step 5: the loss is"));
   const auto skipped = train(dir.file("a"), bad, {"--steps", "8", "--skip-non-finite", "1"});
   REQUIRE(skipped.size() == 8);
   for (size_t i = 0; i < 8; ++i) CHECK(std::isfinite(skipped[i]) == (i != 4));
-  // The step changes nothing but the place in the data: without it, the next losses are the same.
+  // A skipped step only moves on in the data. A run that leaves out its samples has the same later
+  // losses.
   const auto plain = train(dir.file("plain"), {}, {"--steps", "7", "--skip-samples", "17-20"});
   CHECK(std::vector(skipped.begin() + 5, skipped.end()) ==
         std::vector(plain.begin() + 4, plain.end()));
@@ -115,7 +117,7 @@ TEST_CASE("a step with a value that is not finite ends the run, or is skipped") 
 
 TEST_CASE("steps that are not finite are skipped up to a number in a row") {
   const TempDir dir;
-  const Bad two{.first = 18, .last = 22};  // of steps 5 and 6
+  const Bad two{.first = 18, .last = 22};  // samples of steps 5 and 6
   const auto one = [&] {
     train(dir.file("one"), two, {"--steps", "8", "--skip-non-finite", "1"});
   };
@@ -136,7 +138,7 @@ TEST_CASE("bad samples are stepped over after a rollback, and a resumed run goes
   std::vector<std::string> again = skip;
   again.insert(again.end(), {"--save-every", "1", "--resume", "auto"});
   CHECK(train(dir.file("out"), bad, again) == want);
-  // From a checkpoint behind the samples, with the flag and without it.
+  // Resumes from a checkpoint after the bad samples, with and without --skip-samples.
   for (const bool with : {true, false}) {
     const std::string out = dir.file(with ? "with" : "without");
     std::vector<std::string> flags = {"--steps", "9", "--resume",
@@ -151,7 +153,7 @@ TEST_CASE("bad samples are stepped over after a rollback, and a resumed run goes
 TEST_CASE("steps around a range of samples") {
   const BatchLayout plain{.global_batch = 10};
   BatchLayout layout = plain;
-  CHECK(layout.skip(21, 40, 0, 100) == 2);  // of a whole number of steps
+  CHECK(layout.skip(21, 40, 0, 100) == 2);  // the range has whole steps
   CHECK(layout.begin(2) == 40);
   CHECK(layout.begin(1) == 10);
   layout = plain;
@@ -161,13 +163,13 @@ TEST_CASE("steps around a range of samples") {
   CHECK(layout.skip(1, 5, 0, 100) == 0);
   CHECK(layout.begin(0) == 5);
   layout = plain;
-  CHECK(layout.skip(21, 40, 3, 100) == 3);  // resumed in the middle of the range
+  CHECK(layout.skip(21, 40, 3, 100) == 3);  // resumes in the middle of the range
   CHECK(layout.begin(3) == 40);
   layout = plain;
-  CHECK_FALSE(layout.skip(21, 40, 4, 100));  // resumed behind it
+  CHECK_FALSE(layout.skip(21, 40, 4, 100));  // resumes after the range
   CHECK(layout.begin(4) == 40);
   layout = plain;
-  CHECK_FALSE(layout.skip(2000, 2001, 0, 100));  // behind the last step
+  CHECK_FALSE(layout.skip(2000, 2001, 0, 100));  // the range is after the last step
   CHECK(layout.begin(99) == 990);
 }
 

@@ -1,4 +1,5 @@
-// Tests the table of incompatible options, from which checks, messages and the page are made.
+// Tests the table of incompatible options. Checks, error messages and the documentation's page are
+// generated from it.
 #include "shale/models/training/compatibility.h"
 
 #include <fstream>
@@ -33,7 +34,7 @@ void check_table(std::span<const models::Incompatible<Config>> table) {
     CHECK(seen.emplace(pair.a.name, pair.b.name).second);
     CHECK(!seen.contains({pair.b.name, pair.a.name}));
     CHECK(!std::string(pair.reason).ends_with('.'));
-    CHECK(pair.a.in(Config()).empty());  // defaults are compatible
+    CHECK(pair.a.in(Config()).empty());  // defaults are compatible with every option
     CHECK(pair.b.in(Config()).empty());
   }
 }

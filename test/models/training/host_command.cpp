@@ -53,7 +53,7 @@ TEST_CASE("a command has the shell, the checkpoint and the host, and no rank", "
   const std::string text = test::read_file(dir.file("log"));
   CHECK(contains(text, "7 /A B "));
   CHECK(contains(text, dir.path().string() + "\n0\n"));
-  CHECK(contains(command.failure(), "exit code 1"));  // grep found nothing
+  CHECK(contains(command.failure(), "exit code 1"));  // grep exits with 1 if it finds nothing
   CHECK_FALSE(command.uses(7));
 }
 
@@ -79,7 +79,7 @@ TEST_CASE("a newer checkpoint replaces one that waits, and one that fails", "[ho
   const TempDir dir;
   HostCommand command(options(dir, "echo $SHALE_STEP; [ $SHALE_STEP = 3 ]", /*pause_s=*/600));
   for (const int64_t step : {1, 2, 3}) {
-    if (step == 2) {  // the first one fails before
+    if (step == 2) {  // waits until the command for step 1 has failed
       while (command.failure().empty()) std::this_thread::yield();
     }
     command.start(step, {cat("SHALE_STEP=", step)});
@@ -95,7 +95,7 @@ TEST_CASE("a command that runs ends with its owner, and can be stopped", "[host_
   sigset_t blocked, before;
   sigemptyset(&blocked);
   sigaddset(&blocked, SIGTERM);
-  pthread_sigmask(SIG_BLOCK, &blocked, &before);  // as ranks do
+  pthread_sigmask(SIG_BLOCK, &blocked, &before);  // ranks block this signal, too
   {
     HostCommand command(options(dir, "echo begins; sleep 100; echo ends"));
     command.start(1);

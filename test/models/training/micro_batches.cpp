@@ -1,4 +1,4 @@
-// Training steps whose forward and backward are replayed CUDA graphs, on the emulator.
+// Tests training steps that replay CUDA graphs of forward and backward, on the emulator.
 #include "shale/models/training/micro_batches.h"
 
 #include <memory>
@@ -41,10 +41,10 @@ Batch batch_at(int64_t index, int64_t length = kTokens) {
   return batch;
 }
 
-// Races are not tracked here; the kernels' own tests do that.
+// The emulator does not track races here, because the kernels' own tests do.
 constexpr emulator::Options kUntracked = {.track = false};
 
-// A run, step by step.
+// A run of which the tests make one step at a time.
 class Training : models::StepObserver {
  public:
   Training(const Case& c, bool graphs, const emulator::Options& options = kUntracked)
@@ -96,7 +96,7 @@ class Training : models::StepObserver {
     return values;
   }
 
-  // Evaluates as in the middle of a run: with the model and the memory of training.
+  // Evaluates in the middle of a run, with the model and the memory of training.
   float evaluate() {
     const Inference inference(context_);
     const DeviceBatch batch(context_, batch_at(1000));
@@ -127,7 +127,8 @@ class Training : models::StepObserver {
 
 void check_same_bits(const Case& c, const emulator::Options& options = kUntracked) {
   CAPTURE(c.name, describe(options));
-  constexpr int kSteps = 3;  // one launched kernel by kernel, one captured, one replayed
+  // The first step launches kernels one by one, the second captures a graph, the third replays it.
+  constexpr int kSteps = 3;
   Training eager(c, false, options), graphs(c, true, options);
   const std::vector<float> want = eager.steps(kSteps);
   REQUIRE(want.front() != want.back());
@@ -239,7 +240,7 @@ TEST_CASE("replays need no more memory than the step before the capture") {
     graphs.steps(2);
     const MemoryStats after = graphs.context().allocator().stats();
     CHECK(after.peak_reserved == eager.peak_reserved);
-    // Each graph keeps one loss, in a block of 512 bytes.
+    // Each graph keeps one loss, whose memory block has 512 bytes.
     CHECK(after.allocated <= eager.allocated + micro_batches * 512);
   }
 }

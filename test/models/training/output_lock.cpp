@@ -67,7 +67,8 @@ TEST_CASE("a folder has one owner, and after it none", "[lock]") {
     const std::string message = message_of<ConfigError>([&] { OutputLock(dir.path(), kAtOnce); });
     CHECK(contains(message, cat("process ", getpid(), " on host \"", this_process().host, "\"")));
     CHECK(is_in_use(dir.path()) == true);
-    CHECK_THROWS_AS(OutputLock(dir.path(), kAtOnce), ConfigError);  // asking has released nothing
+    // is_in_use() has not released the lock.
+    CHECK_THROWS_AS(OutputLock(dir.path(), kAtOnce), ConfigError);
   }
   CHECK(is_in_use(dir.path()) == false);
   CHECK(std::filesystem::is_empty(dir.path()));
@@ -99,7 +100,8 @@ TEST_CASE("of many that start at once exactly one wins", "[lock]") {
   for (const bool left_over : {false, true}) {
     for (int round = 0; round < 20; ++round) {
       LockOwner gone = this_process();
-      gone.started += 1;  // as if the process number had been reused
+      // A new process has the number of the one that is gone, but another start time.
+      gone.started += 1;
       if (left_over) dir.write("lock", owner_text(gone));
       std::filesystem::remove(dir.file("go"));
       std::vector<std::unique_ptr<Child>> starts;
@@ -109,7 +111,7 @@ TEST_CASE("of many that start at once exactly one wins", "[lock]") {
           try {
             const OutputLock lock(dir.path(), kAtOnce);
             dir.write(cat("winner-", getpid()), "");
-            // Holds the lock until all other processes were refused.
+            // The winner holds the lock until all other processes are refused.
             for (;;) {
               int count = 0;
               for (const auto& entry : std::filesystem::directory_iterator(dir.path())) {
@@ -137,14 +139,14 @@ TEST_CASE("of many that start at once exactly one wins", "[lock]") {
   }
 }
 
-// File systems on which the lock of another host cannot be seen, or on which nothing can be locked.
+// Simulates file systems that do not show the locks of other hosts, or that have no locks.
 namespace {
 
 constexpr long kLustre = 0x0bd00bd0;
 constexpr long kOther[] = {kLustre, 0x47504653, 0x19830326, 0x00c36400,
-                           0x65735546};  // GPFS to FUSE
+                           0x65735546};  // file systems from GPFS to FUSE
 long type = kLustre;
-int flock_errno = 0;  // 0: granted, which says nothing about other hosts
+int flock_errno = 0;  // 0: flock() succeeds, but another host may hold the lock too
 
 LockOptions remote_disk(double patience_s = 0) {
   return {.patience_s = patience_s,
@@ -154,7 +156,7 @@ LockOptions remote_disk(double patience_s = 0) {
           .system_type = [](const std::string&) { return type; }};
 }
 
-// Writes a lock that was last touched so many seconds ago.
+// Writes a lock file that was last touched `age_s` seconds ago.
 void write_lock(const TempDir& dir, const LockOwner& owner, int64_t age_s) {
   dir.write("lock", owner_text(owner));
   const timespec time{.tv_sec = std::time(nullptr) - age_s, .tv_nsec = 0};
@@ -212,7 +214,8 @@ TEST_CASE("a process of this host that is gone is followed without a lock", "[lo
   gone.started += 1;
   write_lock(dir, gone, 1);
   CHECK_NOTHROW(OutputLock(dir.path(), remote_disk()));
-  gone.boot = "another container of this host";  // its processes cannot be seen from here
+  // The owner is in another container, so this process cannot see whether it is alive.
+  gone.boot = "another container of this host";
   write_lock(dir, gone, 1);
   CHECK_THROWS_AS(OutputLock(dir.path(), remote_disk()), UnavailableError);
 }
@@ -230,11 +233,10 @@ TEST_CASE("an owner touches its lock, and finds out that it was taken over", "[l
     dir.write("lock", owner_text(kElsewhere));
     CHECK(contains(message_of<UnavailableError>([&] { lock.check(); }), "node0007"));
   }
-  CHECK(std::filesystem::exists(dir.file("lock")));  // that of the other run
+  CHECK(std::filesystem::exists(dir.file("lock")));  // the other run's lock is not removed
 }
 
-// Without a system lock on the file (some file systems have none), the content of the lock file
-// decides.
+// Some file systems have no locks. The content of the lock file then decides who owns the lock.
 TEST_CASE("a living process of this host is believed by its number and start", "[lock]") {
   const TempDir dir;
   LockOwner owner = this_process();

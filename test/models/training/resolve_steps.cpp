@@ -6,7 +6,7 @@
 namespace shale::models {
 namespace {
 
-// Steps of a run with these flags and data of this many samples.
+// Returns the number of steps of a run with these flags, whose data has `samples` samples.
 int64_t steps_of(std::vector<const char*> flags, int64_t samples) {
   RunConfig config;
   ConfigSpec spec("train", "of a test");
@@ -29,7 +29,7 @@ TEST_CASE("epochs are rounded up to steps, and the fewer of both count") {
   CHECK(steps_of({"--epochs", "2", "--steps", "7"}, 80) == 7);
   CHECK(steps_of({"--epochs", "2", "--steps", "70"}, 80) == 20);
   CHECK(steps_of({}, 80) == 1000);
-  // Ten steps of 16 samples, then 8 a step.
+  // Ten steps of 16 samples are followed by steps of 8 samples.
   CHECK(steps_of({"--epochs", "1", "--batch-ramp", "16:10"}, 800) == 90);
   CHECK(steps_of({"--epochs", "1", "--batch-ramp", "16:10"}, 40) == 3);
 }

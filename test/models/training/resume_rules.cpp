@@ -57,7 +57,7 @@ TEST_CASE("where and how fast a run runs may change on resume") {
         c.run.out = "elsewhere";
         c.run.resume = "auto";
         c.run.save_every = 7;
-        c.language.layers = 4;  // the preset's value
+        c.language.layers = 4;  // the preset has 4 layers, too
       },
       3);
   check_same_run(stored.run, now.run, "step_00000005", 5);
@@ -146,7 +146,7 @@ TEST_CASE("an option that a checkpoint of an older version has not is refused wh
   now.run.given.insert("beta1");
   CHECK(contains(refusal(old, now), "--beta1 was not known in step_00000005, is 0.9"));
   CHECK(contains(refusal(now, old), "--beta1 was 0.9 in step_00000005, is not known now"));
-  old.run.values["momentum"] = "0.9";  // old versions stored it for AdamW too
+  old.run.values["momentum"] = "0.9";  // old versions stored the momentum for AdamW too
   now.run.given.clear();
   check_same_run(old.run, now.run, "step_00000005", 5);
 }
@@ -154,12 +154,12 @@ TEST_CASE("an option that a checkpoint of an older version has not is refused wh
 TEST_CASE("an option that was removed since is refused where the run used it") {
   const TempDir dir;
   Described old(dir), now(dir);
-  old.run.values["local-most"] = "4";  // its default, in versions that had this option
+  old.run.values["local-most"] = "4";  // 4 was the default in versions that had this option
   check_same_run(old.run, now.run, "step_00000005", 5);
   old.run.values["local-most"] = "8";
   CHECK(contains(refusal(old, now), "step_00000005 is of a run with --local-most 8, which was"));
   old.run.values.erase("local-most");
-  old.run.values["tensor-leaves"] = "4";  // this option may change at each start
+  old.run.values["tensor-leaves"] = "4";  // this removed option could change when a run was resumed
   check_same_run(old.run, now.run, "step_00000005", 5);
   old.run.values["optimizer"] = "\"01-adam\"";
   CHECK(refusal(old, now) ==

@@ -45,7 +45,7 @@ TEST_CASE("steps count from the first step of training, whatever the clock says"
   SaveSchedule schedule(5, 10, kStart);
   CHECK(schedule.due_by_steps(5));
   CHECK_FALSE(schedule.due_by_steps(6));
-  // Saved for another reason; the schedule by steps is unaffected.
+  // Saves for another reason. This does not change the schedule by steps.
   schedule.saved(kStart + minutes(9), kStart + minutes(9));
   CHECK(schedule.due_by_steps(10));
   CHECK_FALSE(SaveSchedule(0, 10, kStart).due_by_steps(5));
@@ -63,7 +63,7 @@ TEST_CASE("a save that failed is due in 1, 2, 4 minutes, and hopeless after an h
     CHECK_FALSE(schedule.due_by_time(now + delay - seconds(1)));
     now += delay;
     CHECK(schedule.due_by_time(now));
-    schedule.saved(now, now);  // copied, and being written
+    schedule.saved(now, now);  // the state is copied, and the files are being written
     CHECK_FALSE(schedule.due_by_time(now));
   }
   CHECK(tries == 6);
@@ -79,25 +79,26 @@ TEST_CASE("automatic minutes follow from the pause of a save and the rate of fai
           "[save_schedule]") {
   SaveSchedule schedule(0, -1, kStart);
   CHECK(schedule.is_auto());
-  CHECK(schedule.minutes() == 10);  // before a save was measured
-  // Eight failures in ten hours, at the end of the ten hours: 4,500 s between them.
+  CHECK(schedule.minutes() == 10);  // no save has been measured yet
+  // Eight failures in ten hours are one every 4,500 s.
   schedule.set_failures(8, 36000, /*ranks=*/1);
   CHECK(schedule.between_failures_s(kStart) == Approx(4500).epsilon(0.001));
-  // A pause of 4 s: sqrt(2 * 4 * 4500) = 190 s.
+  // A save pauses training for 4 s: the best interval is sqrt(2 * 4 * 4500) = 190 s.
   schedule.saved(kStart, kStart + seconds(4));
   schedule.written(kStart + seconds(14));
   CHECK(schedule.minutes() == Approx(190 / 60.).epsilon(0.01));
   CHECK_FALSE(schedule.due_by_time(kStart + seconds(4 + 185)));
   CHECK(schedule.due_by_time(kStart + seconds(4 + 195)));
-  // A write that takes longer than the interval sets it.
+  // If writing takes longer than this interval, its duration is the interval.
   schedule.saved(kStart, kStart + seconds(4));
   schedule.written(kStart + seconds(304));
   CHECK(schedule.minutes() == 10);
-  // Without a failure: that of Llama 3's devices, 16,384 of which failed every 11,135 s.
+  // If a run has not failed yet, it has the failure rate of Llama 3's GPUs: with 16,384 GPUs one
+  // failure every 11,135 s.
   schedule.set_failures(0, 36000, 16384);
   CHECK(schedule.between_failures_s(kStart) == Approx(54 * 86400. / 419));
-  // One device fails so seldom that the longest interval counts, and a quick save at least a
-  // minute.
+  // One device fails so rarely that the interval is the longest allowed one. With frequent failures
+  // and quick saves, it is the shortest, a minute.
   schedule.set_failures(0, 0, 1);
   schedule.saved(kStart, kStart + seconds(4));
   schedule.written(kStart + seconds(5));

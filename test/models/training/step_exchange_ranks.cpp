@@ -55,12 +55,14 @@ TEST_CASE("ranks agree on the micro-batch at which they stop, at most one vote l
   Context context({.threads = 1});
   const bool is_last = group->rank() == group->size() - 1;
   models::StopVotes votes(*group, context);
-  CHECK_FALSE(votes.stops(0, false));  // before the length of a step is known: at each micro-batch
+  // While the length of a step is unknown, ranks vote at each micro-batch.
+  CHECK_FALSE(votes.stops(0, false));
   CHECK_FALSE(votes.stops(1, is_last));
   CHECK(votes.stops(2, is_last));
-  CHECK(models::StopVotes(*group, context).stops(0, is_last));  // at the start of a step: at once
+  // A request before a step stops at its first micro-batch.
+  CHECK(models::StopVotes(*group, context).stops(0, is_last));
   votes.set_step(/*step_s=*/16, /*micro_batches=*/128);         // two micro-batches take 0.25 s
-  CHECK(votes.stops(4, false));                                 // what was asked before
+  CHECK(votes.stops(4, false));  // the last rank asked before this call
   CHECK_FALSE(votes.stops(5, is_last));
   CHECK_FALSE(votes.stops(6, is_last));
   CHECK_FALSE(votes.stops(7, is_last));
@@ -69,7 +71,7 @@ TEST_CASE("ranks agree on the micro-batch at which they stop, at most one vote l
   CHECK(votes.stops(0, is_last));
   CHECK_FALSE(votes.stops(63, is_last));
   CHECK(votes.stops(64, is_last));
-  votes.set_step(0.2, 128);  // the end of such a step comes soon enough
+  votes.set_step(0.2, 128);  // so short a step is not interrupted
   CHECK_FALSE(votes.stops(0, is_last));
 }
 

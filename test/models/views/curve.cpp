@@ -64,7 +64,7 @@ TEST_CASE("a column of any length keeps every peak and the mean in bounded memor
   CHECK(count == kSteps);
   CHECK(points.back().last == kSteps);
   CHECK(std::abs(points.front().mean()) < 0.5);
-  // Far apart steps too, up to the largest.
+  // Covers steps that are far apart, up to the largest number.
   for (int64_t step = kSteps; step < std::numeric_limits<int64_t>::max() / 2; step *= 2) {
     for (int64_t i = 0; i < 100; ++i) column.add(step + i, 1.0);
   }
@@ -77,7 +77,7 @@ TEST_CASE("a column of any length keeps every peak and the mean in bounded memor
 TEST_CASE("smoothing looks to both sides and keeps a line", "[curve]") {
   CurvePoints line;
   for (int64_t step = 0; step < 1001; ++step) line.push_back({step, static_cast<double>(step)});
-  CHECK(smoothed(line)[500].value == Approx(500));  // no lag
+  CHECK(smoothed(line)[500].value == Approx(500));  // the smoothed curve does not lag behind
   line[500].value = 1500;
   CHECK(smoothed(line)[500].value < 600);
   CHECK(smoothed(line)[499].value > 500);

@@ -100,7 +100,8 @@ TEST_CASE("a run that writes and a killed run are told apart", "[run_data]") {
   CHECK(read_run(dir.path()).state == "killed");
   CHECK_FALSE(read_run(dir.path()).seconds_left());
   dir.write("lock", "{\"host\": \"another\", \"pid\": 1, \"started\": 5}");
-  const RunData far = read_run(dir.path());  // killed where the file system is known to be local
+  // "killed" if the file system is known to be local, as then no other host can hold the lock.
+  const RunData far = read_run(dir.path());
   CHECK((far.state == "unknown" || far.state == "killed"));
 }
 
@@ -115,7 +116,8 @@ TEST_CASE("a reader reads what is new, and everything of a file that was replace
   dir.write("metrics.jsonl", row(1, 9) + row(2, 8) + row(3, 7));
   CHECK(points_of(reader.read(), "loss") == "1:9 2:8 3:7");
   CHECK(points_of(reader.read(), "loss") == "1:9 2:8 3:7");
-  dir.write("metrics.jsonl", row(1, 9) + row(2, 5) + row(3, 4) + row(4, 3));  // resumed from 1
+  // The run was resumed from step 1.
+  dir.write("metrics.jsonl", row(1, 9) + row(2, 5) + row(3, 4) + row(4, 3));
   CHECK(points_of(reader.read(), "loss") == "1:9 2:5 3:4 4:3");
   dir.write("metrics.jsonl", row(1, 6));
   CHECK(points_of(reader.read(), "loss") == "1:6");

@@ -71,7 +71,7 @@ TEST_CASE("pictures are in the feed as base64, and those that cannot be read are
     run.pictures.push_back(dir.write(cat("step_", run.pictures.size(), ".png"), bytes));
   };
   for (const char* const bytes : {"f", "fo", "foo", "\xff\xef"})
-    add(bytes);  // RFC 4648, section 10
+    add(bytes);  // test vectors of RFC 4648, section 10
   add(std::string(2 << 20, 'x'));
   run.pictures.push_back(dir.file("gone.png"));
   const Json feed = feed_of({run});

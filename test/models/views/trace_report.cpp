@@ -9,8 +9,8 @@ namespace {
 using Slice = TraceRecord::Slice;
 constexpr int64_t kMs = 1'000'000;
 
-// Makes a trace with a step of 100 ms: 1 ms of data, 40 of forward, 50 of backward, of which 20 are
-// waits. Rank `late` computes while the others wait.
+// Makes a trace with a step of 100 ms: 1 ms of data, 40 ms of forward, 50 ms of backward. Of
+// backward, 20 ms are waits; in these, rank `late` computes.
 TraceRecord rank_of(int rank, int late) {
   TraceRecord record{.rank = rank,
                      .host = "node",

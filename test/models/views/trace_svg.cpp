@@ -39,7 +39,8 @@ TEST_CASE("a step is drawn with its passes, waits and messages, and no other ste
   CHECK(trace_svg(ranks, 4) != svg);
   CHECK(test::contains(svg, ">90.0 ms<"));
   CHECK(test::contains(svg, ">rank 1<"));
-  // 900 pixels show 90 ms, from x = 56 on; rows of ranks are 40 pixels apart.
+  // The picture shows 90 ms in 900 pixels, from x = 56 on. The rows of two ranks are 40 pixels
+  // apart.
   CHECK(test::contains(svg, R"(<rect x="256.0" y="6" width="200.0" height="22" fill="#9ecae1")"));
   CHECK(test::contains(svg, R"(<rect x="656.0" y="46" width="200.0" height="22" fill="#fdae6b")"));
   CHECK(test::contains(svg, R"(<rect x="756.0" y="17" width="100.0" height="11" fill="#cb181d")"));

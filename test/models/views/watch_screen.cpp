@@ -57,7 +57,7 @@ TEST_CASE("lines of dots join the values", "[watch_screen]") {
         std::vector<std::string>{"\xe2\xa1\x9c"});  // U+285C
   const auto plot = braille_plot({{1, 5}, {9, 1}}, 2, 2);
   CHECK(plot == std::vector<std::string>{"\xe2\xa2\xa3\xe2\xa0\x80", "\xe2\xa0\x80\xe2\xa2\xa3"});
-  // A mark is a letter over the dots, and inside the plot like them.
+  // A mark is drawn as a letter in place of dots, inside the plot.
   CHECK(braille_plot({{1, 5}, {9, 1}}, 2, 2, {{9, 1}}) ==
         std::vector<std::string>{"\xe2\xa2\xa3\xe2\xa0\x80", "\xe2\xa0\x80o"});
 }
@@ -141,7 +141,7 @@ TEST_CASE("curves have axes with round numbers, and the validations", "[watch_sc
     CAPTURE(label);
     CHECK(contains(text, label));
   }
-  size_t marks = 0;  // with a dot or a blank before each, unlike letters of words
+  size_t marks = 0;  // a mark follows a braille character, unlike the letters of words
   for (size_t at = text.find('o'); at != text.npos; at = text.find('o', at + 1)) {
     if (at > 0 && (text[at - 1] & 0x80) != 0) ++marks;
   }

@@ -110,7 +110,7 @@ TEST_CASE("a weight that is used several times is cast once, until it changes") 
     return context.allocator().stats().current[size_t(MemoryTag::kActivation)];
   };
   const Autocast region(context, DType::kBF16);
-  // Memory that a matmul keeps: its result, and the weight copy for backward.
+  // Bytes that a matmul keeps for backward: its result and its bf16 copy of the weight.
   constexpr int64_t kResult = 4 * 64 * 2, kCopy = 64 * 64 * 2;
   std::vector<Tensor> kept;
   const auto use = [&] {
@@ -121,7 +121,7 @@ TEST_CASE("a weight that is used several times is cast once, until it changes") 
   CHECK(use() == kResult + kCopy);
   CHECK(use() == kResult);
   CHECK(use() == kResult);
-  w.bump_version();  // marks the weight as changed, as optimizers do
+  w.bump_version();  // tells autocast that the weight has changed, as optimizers do
   CHECK(use() == kResult + kCopy);
   CHECK(values(kept[0]) == values(kept[3]));
   {
@@ -134,7 +134,7 @@ TEST_CASE("a weight that is used several times is cast once, until it changes") 
     const NoGrad no_grad(context);
     CHECK(use() == kResult);  // the copy is freed, because nothing keeps it
   }
-  // Two uses of one copy, whose backward passes do not depend on each other.
+  // Both results use the same copy of the weight, and have separate backward passes.
   const Tensor first = sum(linear(x, w)), second = sum(linear(x, w));
   backward(first);
   const std::vector<float> once = values(w.grad());
@@ -145,7 +145,7 @@ TEST_CASE("a weight that is used several times is cast once, until it changes") 
 
 TEST_CASE("the gradient of a weight is not rounded on its way to f32") {
   Context context(small_context());
-  // bf16's 8 bits cannot hold 1 + 2^-9; in f32 the sum of the two terms is exact.
+  // bf16, with 8 bits, rounds 1 + 2^-9 to 1. In f32 the sum of the two terms is exact.
   const Tensor x = leaf(context, {2, 1}, {1, 0x1p-9f}), w = leaf(context, {1, 1}, {1});
   const Autocast region(context, DType::kBF16);
   backward(sum(linear(x, w)));
@@ -183,7 +183,7 @@ TEST_CASE("a checkpoint runs again under the region of its first run") {
           scale(x, 1));
       y = sum(y);
     }
-    backward(y);  // runs outside the region
+    backward(y);  // backward runs after the autocast region has ended
     return std::pair(values(x.grad()), values(w.grad()));
   };
   const auto want = gradient(Recompute::kNone);

@@ -91,7 +91,8 @@ TEST_CASE("an overflow skips the step, lowers the scale, and training recovers")
     CHECK(training.scaler().state().value == scale);
     REQUIRE(skipped < 20);
   }
-  // The largest gradient of a logit is below the scale / 8, so a scale of 2^18 surely fits.
+  // The gradient of a logit is at most scale / 8, so it fits in f16 at the latest with a scale of
+  // 2^18.
   CHECK(skipped >= 3);
   CHECK(skipped <= 5);
   CHECK(training.skipped() == skipped);
@@ -109,8 +110,9 @@ TEST_CASE("a power of two as scale changes no bit where nothing underflows or ov
 }
 
 TEST_CASE("bias corrections count the steps that were done") {
-  // Skipping the first batches by overflow must give the moments of a run without them, and an
-  // update of full size, which is lr only with the bias correction of a first step.
+  // A run that skips its first batches by overflow must have the moments of a run without these
+  // batches. Its update must have full size, lr, which requires the bias correction of a first
+  // step.
   Training skipping({.initial_scale = 0x1p24f, .growth_interval = 1000});
   int64_t skipped = 0;
   while (skipping.step().non_finite != 0) ++skipped;
@@ -163,7 +165,7 @@ TEST_CASE("every term of a loss has the loss scale and 1 / N, whatever ops it is
     const Tensor logits = leaf(context, {1, 2}, {0, 0});
     const Tensor targets = from_host<int32_t>(context, std::vector<int32_t>{1}, {1});
     const Tensor zero = zeros(context, {2}, DType::kF32);
-    // Computes 1/2 |w|² by plain ops, as a library loss, and combined with a scaled cross-entropy.
+    // Computes 1/2 |w|² by plain ops and as a library loss, and adds a scaled cross-entropy.
     const Tensor squares = sum(mul(mul(w, w), 0.5f));
     const Tensor squared_error = scale(mse_loss(w, zero, LossReduction::kSum), 0.5f);
     const Tensor of_classes = mul(cross_entropy(logits, targets, 2), 3.f);

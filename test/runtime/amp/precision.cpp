@@ -100,7 +100,7 @@ TEST_CASE("low-precision parameters have f32 masters, and gradients the reductio
   const Tensor x = random_leaf(context, {3, 8}, 1);
   optimizer.prepare(context, 0, 0.5f);
   backward(sum(net.first.forward(x)));
-  backward(sum(net.first.forward(x)));  // two backwards add up in bf16: 3 + 3
+  backward(sum(net.first.forward(x)));  // two backward passes add 3 + 3 in bf16
   optimizer.step();
   CHECK(to_host<float>(cast(bias.value.detach(), DType::kF32)) == std::vector<float>(8, -3.0f));
 }

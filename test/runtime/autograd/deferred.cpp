@@ -75,7 +75,8 @@ TEST_CASE("a backward in two halves has the bits of one, whatever comes between 
       backward(whole.rest(whole.first(ids), targets, chunk));
       backward_inputs(halves.rest(halves.first(ids), targets, chunk), {}, rests[micro]);
       CHECK_FALSE(rests[micro].empty());
-      CHECK_FALSE(leaf_state(halves.up).grad.defined());  // gradients of leaves are deferred
+      // backward_inputs() does not compute gradients of leaves.
+      CHECK_FALSE(leaf_state(halves.up).grad.defined());
     }
     for (DeferredGrads& rest : rests) {
       backward_weights(context, rest);

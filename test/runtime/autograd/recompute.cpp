@@ -51,7 +51,7 @@ struct Weights {
 
 using Run = std::function<Tensor(const Weights&, const Tensor&)>;
 
-// Returns the values of the result and of all gradients; the gradient of x is last.
+// Runs forward and backward, and returns the result and all gradients. The gradient of x is last.
 std::vector<std::vector<float>> results(const Run& run, bool x_has_gradient = true) {
   Context context(small_context());
   const Weights weights(context);
@@ -147,7 +147,8 @@ TEST_CASE("a checkpoint keeps nothing of what its ops save, and runs again once"
     ++runs;
     return gelu(gelu(gelu(x)));
   };
-  CHECK(bytes_kept(segment) == 2 * 4 << 16);  // intermediate results; the input is kept in any case
+  // Two intermediate results; the input exists in any case.
+  CHECK(bytes_kept(segment) == 2 * 4 << 16);
   CHECK(bytes_kept([&](const Tensor& x) { return checkpoint(segment, x); }) == 0);
 
   Context context(small_context());
@@ -157,7 +158,8 @@ TEST_CASE("a checkpoint keeps nothing of what its ops save, and runs again once"
   const int64_t before = context.allocator().stats().allocated;
   backward(y);
   CHECK(runs == 2);
-  CHECK(context.allocator().stats().allocated - before == x.bytes());  // the gradient of x
+  // Only the gradient of x is new.
+  CHECK(context.allocator().stats().allocated - before == x.bytes());
 }
 
 TEST_CASE("the second run ends when nothing more is wanted") {
@@ -170,7 +172,7 @@ TEST_CASE("the second run ends when nothing more is wanted") {
         const Tensor saved = gelu(in);
         const Tensor product = mul(saved, saved);
         ++ends;
-        return scale(product, 2);  // this op saves nothing
+        return scale(product, 2);  // scale() saves nothing for backward
       },
       x);
   backward(sum(y));
@@ -208,7 +210,7 @@ TEST_CASE("tensors with recipes are computed again only while their recipe is tr
     const Tensor input = scale(x, 1);
     const auto forward = [&](const Tensor& in) {
       Tensor y = gelu(in);
-      scale_(y, 3);  // after this, y differs from gelu(in)
+      scale_(y, 3);  // from here on, y is not gelu(in)
       return sum(linear(y, w));
     };
     backward(recompute(selective ? Recompute::kSelective : Recompute::kNone, forward, input));

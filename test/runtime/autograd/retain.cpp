@@ -34,8 +34,8 @@ Tensor numbers(const Tensor& like, std::vector<int32_t> values, const Shape& sha
   return from_host<int32_t>(like.context(), values, shape);
 }
 
-// The loss is multiplied by 3, so that losses that fold their gradient into saved tensors rescale
-// it.
+// The loss is multiplied by 3. A loss that stores its gradient in saved tensors must therefore
+// rescale them.
 const std::vector<Graph> kGraphs = {
     {"elementwise", {{3, 4}, {4}}, [](const Leaves& x) { return sum(exp(x[0] * x[1]) / 2.f) * 3; }},
     {"matmul", {{3, 4}, {4, 2}}, [](const Leaves& x) { return sum(matmul(x[0], x[1])) * 3; }},
@@ -121,7 +121,7 @@ TEST_CASE("two losses share a trunk that the first backward retains") {
   const Tensor x = leaf(context, {2}, {1, 2});
   const Tensor trunk = mul(x, x), one = sum(trunk) * 2, two = sum(trunk * trunk);
   backward(one, {}, true);
-  backward(two);  // 4x + 4x^3
+  backward(two);  // derivative of two: 4x + 4x^3
   CHECK(to_host<float>(x.grad()) == std::vector<float>{8, 40});
 }
 

@@ -52,7 +52,8 @@ TEST_CASE("a graph over two contexts is refused where it would begin") {
 TEST_CASE("a shared gradient is not changed by adding to it") {
   Context context(small_context());
   const Tensor x = leaf(context, {1}, {1}), y = leaf(context, {1}, {1});
-  // The backward of add() passes one gradient tensor to both inputs; x then gets a second gradient.
+  // In backward, add() passes the same gradient tensor to both inputs. x then gets a second
+  // gradient, which must not change y's.
   const Tensor a = scale(x, 1), b = scale(y, 1);
   backward(add(add(a, b), scale(a, 5)));
   CHECK(only(x.grad()) == 6);
@@ -151,7 +152,7 @@ TEST_CASE("ready hooks fire once per backward, after the last gradient of the le
   std::vector<std::string> log;
   leaf_state(x).ready_hooks.push_back([&] { log.push_back(cat("x=", only(x.grad()))); });
   leaf_state(y).ready_hooks.push_back([&] { log.push_back(cat("y=", only(y.grad()))); });
-  // The first op of backward uses y, and the last ones use x.
+  // Backward first reaches the mul, which uses y, and last the two scales, which use x.
   backward(mul(add(scale(x, 2), scale(x, 3)), y));
   CHECK(log == std::vector<std::string>{"y=5", "x=5"});
 }
@@ -177,7 +178,8 @@ TEST_CASE("saved tensors go through the innermost hooks of their context") {
     const SavedTensorHooksScope outer(context, hooks("outer"));
     const Tensor a = scale(x, 1);
     const SavedTensorHooksScope inner(context, hooks("inner"));
-    y = sum(mul(a, scale(x, 1)));  // saves both operands; a is ten times too large
+    // mul saves both operands; when unpacked, `a` is ten times too large.
+    y = sum(mul(a, scale(x, 1)));
   }
   backward(y);
   CHECK(log ==

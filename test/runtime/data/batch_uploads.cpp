@@ -1,4 +1,4 @@
-// Batches that are uploaded while an emulated GPU computes.
+// Tests batches that are uploaded while an emulated GPU computes.
 #include "shale/runtime/data/batch_uploads.h"
 
 #include "shale/kernels/simt/engine/stream.h"
@@ -10,7 +10,7 @@
 namespace shale::test {
 namespace {
 
-// A batch of two fields, of which only one fills whole cache lines; its values depend on `i`.
+// Makes batch `i` with two fields, one of which fills whole cache lines.
 void fill(Batch& batch, int i, int64_t rows) {
   for (float& x : batch.set("x", DType::kF32, {rows, 16}).values<float>()) x = float(i);
   for (int32_t& y : batch.set("y", DType::kI32, {rows}).values<int32_t>()) y = -i;
@@ -27,7 +27,7 @@ TEST_CASE("uploaded batches arrive whole, whatever the device does when", "[data
       Batch batch;
       DeviceBatch on_device;
       for (int i = 0; i < 9; ++i) {
-        fill(batch, i, 3 + i % 4);  // batches grow, and shrink
+        fill(batch, i, 3 + i % 4);  // sizes of batches grow and shrink
         on_device.upload(context, batch, DeviceBatch::Memory::kFresh, &uploads);
         kept.push_back(on_device["x"]), kept.push_back(on_device["y"]);
       }
@@ -43,7 +43,7 @@ TEST_CASE("uploaded batches arrive whole, whatever the device does when", "[data
 
 TEST_CASE("a batch is copied to the device before the work that was queued earlier has run",
           "[data]") {
-  // With this order, the emulated GPU runs only what the host waits for.
+  // With Order::kLifo, the emulated GPU runs only work for which the host waits.
   Context context({}, make_emu_backend({.type = DeviceType::kEmu, .arch = 80},
                                        {.order = emulator::Order::kLifo}));
   BatchUploads uploads(context);
@@ -56,8 +56,8 @@ TEST_CASE("a batch is copied to the device before the work that was queued earli
   context.synchronize();
   auto* const stream = static_cast<emulator::Stream*>(context.exec().stream);
   bool computed = false;
-  stream->enqueue([&] { computed = true; });  // the step's work
-  // The third of these waits for the copy of the first one.
+  stream->enqueue([&] { computed = true; });  // stands for the computation of the step
+  // The third upload waits for the copy of the first one.
   for (int i = 0; i < 3; ++i) {
     on_device.upload(context, batch, DeviceBatch::Memory::kSame, &uploads);
   }

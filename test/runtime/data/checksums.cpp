@@ -20,7 +20,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Each kind of data contains kMark once, where it can change; the test changes one of its bytes.
+// Each kind of data contains kMark once, in a place that may change. The test changes one of its
+// bytes.
 const std::string kMark = "AAAA";
 
 std::string little_endian(uint64_t value, int bytes) {

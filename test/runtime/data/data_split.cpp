@@ -80,10 +80,12 @@ TEST_CASE("a hash of the content divides documents, near the fraction", "[data]"
   };
   CHECK(count(0) == 0);
   CHECK(count(1e-9) == 1);
-  CHECK(std::abs(count(0.25) - 1000) < 140);  // five standard deviations
+  // 1000 expected; the margin is five standard deviations.
+  CHECK(std::abs(count(0.25) - 1000) < 140);
   CHECK(count(1 - 1e-12) == 3999);
   CHECK(hold_out({5}, 0.9) == std::vector<bool>{false});
-  const uint32_t high = 4'000'000'000;  // equal documents are in the same split
+  // A large hash; documents with equal hashes are in the same split.
+  const uint32_t high = 4'000'000'000;
   CHECK(hold_out({high, 5, high + 1, 5, high + 1}, 1e-9) ==
         std::vector<bool>{false, true, false, true, false});
   CHECK(hold_out({high, high}, 0.5) == std::vector<bool>{false, false});

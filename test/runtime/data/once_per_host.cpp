@@ -22,7 +22,8 @@ using test::TempDir;
 
 namespace {
 
-// Two processes of a host: the first one reads, the second one is told the same things, in order.
+// Two processes on a host. The first one reads the data. The second one gets the same information
+// from it, in the same order.
 struct Host {
   OncePerHost reads = [this](const std::function<std::string()>& read) {
     told.push(read());
@@ -62,7 +63,8 @@ std::string shard(const std::string& tokens) {
   return std::string(reinterpret_cast<const char*>(header.data()), 1024) + tokens;
 }
 
-// Opens data in both processes, and checks that they have the same.
+// Opens data in a process that reads it and in one that is told, and checks that both have the
+// same.
 void check_told(DataOptions options) {
   Host host;
   const DatasetSplits alone = open_dataset(options);
@@ -94,7 +96,8 @@ TEST_CASE("one process reads token data, others are told", "[data]") {
   }
   dir.write("llmc/a.bin", shard("abcdefgh"));
   dir.write("llmc/b.bin", shard("ijklmnop"));
-  check_told({.path = dir.file("llmc"), .val_fraction = 0.4});  // one file in both parts
+  // Training and validation have parts of the same file.
+  check_told({.path = dir.file("llmc"), .val_fraction = 0.4});
   check_told({.path = dir.file("llmc/a.bin"), .val_fraction = 0});
   dir.write("raw/train.bin", "abcd");
   dir.write("raw/val.bin", "ef");
@@ -177,7 +180,8 @@ TEST_CASE("one process looks at images, others are told", "[data]") {
     ImageDataOptions options{.path = dir.file(name), .val_fraction = 0.4, .once = host.reads};
     const ImageSplits first = open_images(options);
     options.once = host.is_told;
-    std::filesystem::rename(dir.file(name), dir.file("away"));  // nothing is listed or opened
+    // The second process must not list the folder or open a file.
+    std::filesystem::rename(dir.file(name), dir.file("away"));
     const ImageSplits second = open_images(options);
     std::filesystem::rename(dir.file("away"), dir.file(name));
     CHECK(second.format == first.format);
@@ -189,7 +193,8 @@ TEST_CASE("one process looks at images, others are told", "[data]") {
       REQUIRE(a->size() == b->size());
       for (int64_t i = 0; i < a->size(); ++i) {
         CHECK(a->label(i) == b->label(i));
-        // The error of what is no image names the file, and where in it.
+        // For a file that is no image, both give the same error, with the file's name and the place
+        // in it.
         Image image;
         CHECK(message_of<DataError>([&] { a->read(i, image); }) ==
               message_of<DataError>([&] { b->read(i, image); }));

@@ -56,7 +56,8 @@ TEST_CASE("batches come in order and stay as they are until the next call", "[da
   for (int64_t i = 0; i < 200; ++i) {
     const Batch* batch = prefetcher.next();
     REQUIRE(batch != nullptr);
-    if (i % 50 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(2));  // lets it work on
+    // Lets the prefetcher make more batches.
+    if (i % 50 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(2));
     REQUIRE(batch->first_position == i);
     REQUIRE(std::ranges::equal(inputs_of(*batch), std::vector(6, static_cast<int32_t>(i))));
   }
@@ -114,7 +115,8 @@ TEST_CASE("an exception comes out after the batches made before it, in every lat
 }
 
 TEST_CASE("a prefetcher can be destroyed at any moment", "[data]") {
-  // Moments: 0: at once; 1: after the first batch; 2: full queue; 3: at the end; 4: on failure.
+  // The prefetcher ends at one of five moments: 0: at once; 1: after the first batch; 2: when the
+  // queue is full; 3: after the last batch; 4: on failure.
   for (int moment = 0; moment < 5; ++moment) {
     auto done = std::async(std::launch::async, [moment] {
       for (int repeat = 0; repeat < 20; ++repeat) {
@@ -138,8 +140,8 @@ TEST_CASE("a prefetcher can be destroyed at any moment", "[data]") {
 TEST_CASE("a step does not wait for storage that is slow but fast enough", "[data]") {
   using Clock = std::chrono::steady_clock;
   using std::chrono::milliseconds;
-  // Without prefetching, waiting would take a third of the time. Other programs may delay an
-  // attempt, so that one good attempt suffices.
+  // `best` is the share of the time that steps wait for data. Without prefetching it would be a
+  // third. Other programs may delay an attempt, so one good attempt is enough.
   double best = 1;
   for (int attempt = 0; attempt < 5 && best >= 0.05; ++attempt) {
     Prefetcher prefetcher([](int64_t index, Batch& batch) {

@@ -100,7 +100,7 @@ TEST_CASE("seeds and epochs give unrelated orders", "[data]") {
         all_values(Permutation(1000, (uint64_t{1} << 32) + 1, 0))}) {
     int same = 0;
     for (size_t i = 0; i < base.size(); ++i) same += base[i] == other[i];
-    CHECK(same < 10);  // expected: 1 equal position; 10 have a probability of 1e-7
+    CHECK(same < 10);  // 1 equal position is expected; 10 or more have a probability of 1e-7
   }
   CHECK(all_values(Permutation(1000, 1, 0)) == base);
 }
@@ -132,7 +132,8 @@ TEST_CASE("an epoch has every window once, inside the stream and without overlap
     for (size_t i = 1; i < begins.size(); ++i) REQUIRE(begins[i] - begins[i - 1] == seq_len);
     offsets.insert(begins.front());
   }
-  // Tilings have different offsets: 30 draws of 7 offsets give four or fewer with p < 1e-7.
+  // The offset differs between tilings. In 30 draws of 7 offsets, at most four different ones have
+  // p < 1e-7.
   if (seq_len >= 7) CHECK(offsets.size() > 4);
 }
 
@@ -140,7 +141,7 @@ TEST_CASE("the smallest data gives one window, moved as far as it can be", "[dat
   const int64_t seq_len = 8;
   CHECK(TrainSampler(9, seq_len, 1).window(5).begin == 0);
   std::set<int64_t> begins;
-  const TrainSampler sampler(12, seq_len, 1);  // one window, at offset 0, 1, 2 or 3
+  const TrainSampler sampler(12, seq_len, 1);  // the only window begins at offset 0, 1, 2 or 3
   CHECK(sampler.samples_per_epoch() == 1);
   for (int64_t i = 0; i < 100; ++i) begins.insert(sampler.window(i).begin);
   CHECK(begins == std::set<int64_t>{0, 1, 2, 3});
@@ -196,10 +197,12 @@ TEST_CASE("a run that is killed, and resumed with other ranks and batches, uses 
           "[data]") {
   struct Stretch {
     BatchLayout layout;
-    int64_t killed_after;  // number of steps done, some of them not saved
+    // Number of steps done when the run is killed; the last ones are not saved.
+    int64_t killed_after;
     int64_t saved_after;
   };
-  // The batch size grows and shrinks, so that origins become negative and positive.
+  // The batch size grows and shrinks, so that positions are counted from negative and positive
+  // origins.
   const std::vector<Stretch> stretches = {
       {{.global_batch = 8, .micro_batch = 2, .ranks = 2}, 9, 7},
       {{.global_batch = 24, .micro_batch = 4, .ranks = 3}, 8, 8},
@@ -303,7 +306,7 @@ TEST_CASE("validation windows are the same for every number of ranks, each once"
         in_round += range.count;
         for (int64_t i = 0; i < range.count; ++i) seen.push_back(range.first + i);
       }
-      REQUIRE(in_round > 0);  // no evaluation round is empty on all ranks
+      REQUIRE(in_round > 0);  // in every evaluation round, at least one rank has windows
     }
     CHECK(seen == iota(windows));
   }

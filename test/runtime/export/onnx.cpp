@@ -63,7 +63,7 @@ struct Case {
   Forward forward;
 };
 
-// Each op that can be exported, and what ops are made of.
+// One case for each op that can be exported, and for the steps that ops consist of.
 std::vector<Case> cases(Context& c) {
   const Tensor x = floats(c, {2, 4, 6}), rows = floats(c, {3, 6});
   const Tensor weight = floats(c, {5, 6}), square = floats(c, {6, 6}), wide = floats(c, {8, 6});
@@ -223,7 +223,7 @@ void refuses(Context& context, const Forward& forward, const Tensors& inputs,
   CHECK(context.autograd().recorder == nullptr);
 }
 
-// An op of a program, which reports nothing.
+// A custom op, which does not tell the exporter what it computes.
 Tensor doubled(const Tensor& x, bool records) {
   Tensor y = empty_like(x);
   kernels::axpby(x.exec(), {.a = x, .y = y, .alpha = 2});
@@ -265,7 +265,8 @@ TEST_CASE("parameters keep their names, and images are transposed once") {
     CHECK(file.initializers.at(name).dims == std::vector(shape.begin(), shape.end()));
   }
   CHECK(file.initializers.contains("norm.running_var"));
-  CHECK(file.count("Transpose") == 2);  // before the convolution, and before the pooling
+  // One transpose before the convolution, one before the pooling.
+  CHECK(file.count("Transpose") == 2);
   CHECK(file.count("BatchNormalization") == 1);
   CHECK(file.inputs.at("input").dims == std::vector<int64_t>{-1, 8, 8, 3});
   CHECK(file.outputs.at("output").dims == std::vector<int64_t>{-1, 3});

@@ -47,7 +47,7 @@ TEST_CASE("what was written to an asynchronous file is read back, by io_uring an
     const auto written = file.write(2 * kDirectAlignment, {from.get(), kBytes});
     file.wait(written);
     CHECK(file.done(written));
-    // Starts two reads at once, the later range first.
+    // Two reads are in flight together; the read of the later range starts first.
     constexpr size_t kHalf = align_down(kBytes / 2);
     const auto second = file.read(2 * kDirectAlignment + kHalf, {to.get() + kHalf, kBytes - kHalf});
     const auto first = file.read(2 * kDirectAlignment, {to.get(), kHalf});

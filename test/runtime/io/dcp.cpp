@@ -22,7 +22,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A copy of the fixture in which `text` of .metadata is replaced, with the same length.
+// Replaces `text` in .metadata of a copy of the fixture by `by`, of the same length, and returns
+// the error message.
 std::string complaint(const std::string& text, const std::string& by) {
   const TempDir dir;
   for (const char* name : {"__0_0.distcp", "__1_0.distcp"}) {
@@ -44,14 +45,15 @@ std::string complaint(const std::string& text, const std::string& by) {
 
 TEST_CASE("a checkpoint of two ranks has its tensors whole", "[io]") {
   const StoredTensors files(fixture_path("checkpoints/titan_0_2"));
-  // The optimizer, the step and the schedule are not of the model.
+  // Tensors of the optimizer, the step and the schedule do not belong to the model.
   CHECK(files.tensors().size() == 12);
   CHECK(files.find("optimizer.state.tok_embeddings.weight.exp_avg") == nullptr);
   const StoredTensor* wk = files.find("layers.0.attention.wk.weight");
   REQUIRE(wk != nullptr);
   CHECK(wk->parts.size() == 2);
   CHECK(wk->description() == "F32[4,8]");
-  const std::vector<float> values = read_all(files, wk->name);  // the first one by name
+  // The formula is that of the tensor whose name is first.
+  const std::vector<float> values = read_all(files, wk->name);
   for (size_t i = 0; i < values.size(); ++i) {
     CHECK(values[i] == static_cast<float>(std::sin(static_cast<double>(i) * 0.37) * 0.5));
   }

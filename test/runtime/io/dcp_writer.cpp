@@ -27,7 +27,7 @@ std::span<const std::byte> bytes_of(const std::vector<float>& values) {
   return std::as_bytes(std::span(values));
 }
 
-// Writes four tensors and another name of the first.
+// Writes four tensors, one of them with a second name.
 void write_some(const std::string& folder) {
   DcpWriter writer(folder,
                    {{"a.weight", DType::kF32, {4, 3}},
@@ -61,13 +61,13 @@ TEST_CASE("a written checkpoint is read back", "[io]") {
   CHECK(read_all(files, "scalar") == std::vector<float>{12});
   CHECK(read_all(files, "half") == std::vector<float>(5, 1.f));
   CHECK(files.find("empty")->description() == "F32[0,3]");
-  write_some(dir.file("again"));  // the same bytes each time
+  write_some(dir.file("again"));  // a second write gives the same bytes
   for (const char* name : {kDcpMetadata, "__0_0.distcp"}) {
     CHECK(read_file(folder + "/" + name) == read_file(dir.file("again/"s + name)));
   }
 }
 
-// test/oracles/dcp.py reads such a folder with PyTorch; these are the bytes that it read.
+// These are the bytes of a folder that PyTorch has read; test/oracles/dcp.py repeats this.
 TEST_CASE("written checkpoints have the bytes that PyTorch has read", "[io]") {
   const TempDir dir;
   write_some(dir.file("dcp"));

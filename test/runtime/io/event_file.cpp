@@ -63,7 +63,8 @@ TEST_CASE("records are read up to the first that is not sound", "[event_file]") 
 
 TEST_CASE("events behind a step are dropped, the others stay byte for byte", "[event_file]") {
   const TempDir dir;
-  const std::string start = event_record(ProtoMessage().real(1, 1.7e9).bytes());  // without a step
+  // An event without a step.
+  const std::string start = event_record(ProtoMessage().real(1, 1.7e9).bytes());
   const std::string old = start + record_of_step(1) + record_of_step(2);
   const std::string other = "not of TensorBoard";
   const auto path =

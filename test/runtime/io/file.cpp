@@ -56,7 +56,7 @@ TEST_CASE("a new file follows no link and replaces nothing", "[io]") {
   for (const char* name : {"there", "link"}) {
     const std::string message = message_of<DiskError>([&] { File::create(folder, name); });
     CHECK(contains(message, dir.file(name)));
-    CHECK(contains(message, "errno 17"));  // EEXIST
+    CHECK(contains(message, "errno 17"));  // errno 17 is EEXIST
     CHECK_FALSE(File::try_create(dir.file(name), "x").has_value());
   }
   CHECK(test::read_file(dir.file("there")) == "kept");

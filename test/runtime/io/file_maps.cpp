@@ -49,8 +49,8 @@ TEST_CASE("files are mapped when they are used, and a limited number stays mappe
     }
   }
   CHECK(mappings_below(dir.path()) == 3);
-  // A file that is used again and again stays, whatever else is used, once the files that were used
-  // before it have gone.
+  // A file that is used again and again stays mapped, whatever else is used. This holds once files
+  // used before it have been unmapped.
   auto often = files.map(0);
   int changes = 0;
   for (size_t i = 1; i < 10; ++i) {

@@ -21,7 +21,7 @@ std::string hex(std::string_view bytes) {
 
 }  // namespace
 
-// llama.cpp's own reader, gguf-py, has read the expected file with these keys and tensors.
+// The expected file has been read by llama.cpp's own reader, gguf-py, with these keys and tensors.
 TEST_CASE("a GGUF file is the reference's to the byte", "[io]") {
   const TempDir dir;
   const std::string path = dir.file("a.gguf");

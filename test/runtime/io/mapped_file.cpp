@@ -97,7 +97,8 @@ TEST_CASE("training data that shrinks is a data error with its name", "[io][data
   }
 }
 
-// Here no page is missing: the system fills the rest of the last page with zeros.
+// The text ends earlier in its last page, but no page is missing: the system fills the page with
+// zeros.
 TEST_CASE("a text that shrinks within its last page is a data error", "[io][data]") {
   const TempDir dir;
   const std::string path = dir.write("x.txt", std::string(1000, 'x'));
@@ -145,7 +146,8 @@ TEST_CASE("faults elsewhere, and signals that somebody sent, go to the handler b
     if (sent) {
       raise(SIGBUS);
     } else {
-      const int fd = memfd_create("empty", MFD_CLOEXEC);  // mapping it gives a page without memory
+      // Accessing this empty file's page raises SIGBUS.
+      const int fd = memfd_create("empty", MFD_CLOEXEC);
       auto* const nothing =
           static_cast<volatile char*>(mmap(nullptr, kPage, PROT_READ, MAP_SHARED, fd, 0));
       static_cast<void>(*nothing);

@@ -31,7 +31,7 @@ std::string complaint(const std::string& pickle) {
   return message;
 }
 
-// LONG_BINPUT or LONG_BINGET.
+// Returns a LONG_BINPUT or LONG_BINGET operation.
 std::string memo(char operation, uint32_t id) {
   std::string text(5, operation);
   std::memcpy(text.data() + 1, &id, sizeof id);

@@ -126,7 +126,8 @@ TEST_CASE("a flipped bit in the header gives an error or a header that is consis
         ++rejected;
       }
     }
-    // Only changes to letters of names may go undetected, not to lengths, shapes and offsets.
+    // Most bit flips in the header must be rejected. Only changes of letters in names may go
+    // undetected, not changes of lengths, shapes and offsets.
     CHECK(rejected > static_cast<int>(header_bytes * 8 / 2));
   }
 }
@@ -158,9 +159,12 @@ TEST_CASE("offsets must fill the data without gap or overlap", "[io]") {
   };
   CHECK(parse(make_file(two("[0,4]", "[4,8]"), 8)).entries.size() == 2);
   CHECK(parse(make_file(two("[4,8]", "[0,4]"), 8)).entries.front().name == "b");
-  CHECK(contains(complaint(two("[0,4]", "[2,6]"), 6), "begins at 2, expected 4"));  // overlapping
-  CHECK(contains(complaint(two("[0,4]", "[0,4]"), 4), "begins at 0, expected 4"));  // equal ranges
-  CHECK(contains(complaint(two("[0,4]", "[5,9]"), 9), "begins at 5, expected 4"));  // unused byte
+  // The ranges overlap.
+  CHECK(contains(complaint(two("[0,4]", "[2,6]"), 6), "begins at 2, expected 4"));
+  // The ranges are equal.
+  CHECK(contains(complaint(two("[0,4]", "[0,4]"), 4), "begins at 0, expected 4"));
+  // Byte 4 belongs to no tensor.
+  CHECK(contains(complaint(two("[0,4]", "[5,9]"), 9), "begins at 5, expected 4"));
   CHECK(contains(complaint(two("[1,5]", "[5,9]"), 9), "begins at 1, expected 0"));
   CHECK(contains(complaint(two("[0,4]", "[4,8]"), 9), "9 bytes follow"));
   CHECK(contains(complaint(two("[0,4]", "[4,8]"), 7), "7 bytes follow"));
@@ -230,7 +234,8 @@ TEST_CASE("headers that are not what the format says are rejected", "[io]") {
       R"({"a":{"dtype":"U8","dtype":"U8","shape":[0],"data_offsets":[0,0]}})",
       R"({"a":{"dtype":"U8","shape":[0],"shape":[0],"data_offsets":[0,0]}})",
       "{\"a\":" + good + ",\"a\":" + good + "}",
-      "{\"a\":" + good + ",\"\\u0061\":" + good + "}",  // the same name, written with an escape
+      // The same name twice, once written with an escape.
+      "{\"a\":" + good + ",\"\\u0061\":" + good + "}",
       "{\"" + std::string(513, 'n') + "\":" + good + "}",
       "{\"\xff\":" + good + "}",          // the name is not UTF-8
       "{\"\xc0\x80\":" + good + "}",      // the name has an overlong encoding

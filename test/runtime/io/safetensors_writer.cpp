@@ -169,7 +169,7 @@ TEST_CASE("a disk without room is a disk error, and leaves nothing behind", "[io
     SafetensorsWriter(dir.file("x"), {{"w", DType::kU8, {200'000}}});
   });
   CHECK(contains(message, dir.file("x")));
-  CHECK(contains(message, "errno 27"));  // EFBIG
+  CHECK(contains(message, "errno 27"));  // errno 27 is EFBIG
   CHECK(names_in(dir).empty());
 }
 
@@ -177,7 +177,8 @@ TEST_CASE("a write that fails is a disk error, and leaves nothing behind", "[io]
   const TempDir dir;
   {
     SafetensorsWriter writer(dir.file("x"), {{"w", DType::kU8, {200'000}}});
-    const FileSizeLimit limit(100'000);  // the reserved space cannot be written any more
+    // From here on, writes beyond 100,000 bytes fail, although space is reserved.
+    const FileSizeLimit limit(100'000);
     CHECK_THROWS_AS(writer.write(filled(200'000, 1)), DiskError);
   }
   CHECK(names_in(dir).empty());
@@ -257,7 +258,7 @@ TEST_CASE(
     writer.commit();
   };
   int value = 0;
-  // Numbers of files: several, fewer, more, the same, one, the same, several again.
+  // The same folder is written again and again, with more, fewer or equally many files.
   for (const int64_t files : {6, 2, 3, 3, 1, 1, 6}) {
     CAPTURE(files, value);
     write(files, ++value);

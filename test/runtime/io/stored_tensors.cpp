@@ -26,7 +26,8 @@ namespace {
 
 using Floats = std::vector<float>;
 
-// Pickle of {"w": a tensor of `shape` and `strides` at `offset` of a storage of `elements`}.
+// A pickle of {"w": tensor}. The tensor has `shape` and `strides`, and begins at `offset` of a
+// storage of `elements`.
 struct Pickled {
   std::string storage = "FloatStorage";
   int64_t elements = 6, offset = 0;
@@ -193,7 +194,7 @@ TEST_CASE("a folder's pytorch_model.bin is read, and files of an index", "[io]")
   static_cast<void>(dir.write("pytorch_model.bin.index.json", index));
   CHECK(StoredTensors(dir.path()).find("f32") != nullptr);
   CHECK(StoredTensors(dir.path()).find("0.weight") != nullptr);
-  // safetensors come first.
+  // If a folder has safetensors files too, only these are read.
   SafetensorsFolderWriter writer(dir.path(), {{"only", DType::kU8, {0}}});
   writer.commit();
   CHECK(StoredTensors(dir.path()).tensors().size() == 1);

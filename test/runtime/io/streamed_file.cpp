@@ -59,12 +59,13 @@ TEST_CASE("a block that cannot be written is a disk error of a later call", "[io
   const std::vector<std::byte> bytes = some_bytes(100'000);
   const std::string message = message_of<DiskError>([&] {
     StreamedFile file(folder, "x", 100'000, 8192);
-    const FileSizeLimit limit(50'000);  // the reserved space cannot be written any more
+    // From here on, writes beyond 50,000 bytes fail, although space is reserved.
+    const FileSizeLimit limit(50'000);
     file.append(bytes);
     file.finish();
   });
   CHECK(contains(message, folder.path_of("x")));
-  CHECK(contains(message, "errno 27"));  // EFBIG
+  CHECK(contains(message, "errno 27"));  // errno 27 is EFBIG
 }
 
 TEST_CASE("a streamed file that is given up stops and leaves a part", "[io]") {
@@ -104,7 +105,8 @@ TEST_CASE("what cannot bypass the cache goes through it", "[io]") {
   std::vector<std::byte> found(unaligned.size());
   again.read_at(3, found);
   CHECK(std::equal(found.begin(), found.end(), unaligned.begin(), unaligned.end()));
-  CHECK_NOTHROW(again.read_at(9'003, std::span(found).first(5000), 1000));  // 1000 bytes are there
+  // The file has 1000 bytes from there on.
+  CHECK_NOTHROW(again.read_at(9'003, std::span(found).first(5000), 1000));
   CHECK(std::equal(found.begin(), found.begin() + 1000, unaligned.begin() + 9000));
   CHECK_THROWS_AS(again.read_at(9'003, std::span(found).first(5000), 1001), DataError);
 }

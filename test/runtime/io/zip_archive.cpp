@@ -45,7 +45,7 @@ TEST_CASE("members of an archive are found, also with 64-bit sizes", "[io]") {
   CHECK(text_of(members.at("a/data.pkl")) == "pickle");
   CHECK(members.at("a/empty").empty());
   const std::string of_torch = test::read_file(test::fixture_path("checkpoints/types.pt"));
-  CHECK(read(of_torch).contains("types/data.pkl"));  // which has 32-bit sizes
+  CHECK(read(of_torch).contains("types/data.pkl"));  // PyTorch's archive has 32-bit sizes
 }
 
 TEST_CASE("data begins where the writer was told to align it", "[io]") {

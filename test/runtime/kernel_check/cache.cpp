@@ -73,7 +73,7 @@ TEST_CASE("a stored check that is damaged or of another GPU is not used") {
   for (const StoredCheck& one : stored_checks()) {
     if (one.device.gpu == "NVIDIA L4") std::filesystem::rename(one.file, file);
   }
-  CHECK_FALSE(load_check(kDevice));  // the L4's, under the H100's name
+  CHECK_FALSE(load_check(kDevice));  // the file has the H100's name and the L4's result
   for (const char* text : {"", "{", "{}", "{\"format\": 2}", "[]"}) {
     dir.write(std::filesystem::relative(file, dir.path()).string(), text);
     CHECK_FALSE(load_check(kDevice));

@@ -40,7 +40,7 @@ TEST_CASE("a check names the first element that differs by more than rounding") 
   const View other = make_view(got.data(), {4});
   const auto text = [&] { return difference(view, bytes_of(other), 0x1p-12); };
   CHECK(text().empty());
-  got[3] = 1e-4f;  // the root mean square is about 1.9
+  got[3] = 1e-4f;  // negligible, because the root mean square of the values is about 1.9
   CHECK(text().empty());
   got[1] = -2.002f;
   CHECK(text() == "element 1 is -2.002, expected -2");
@@ -67,11 +67,11 @@ TEST_CASE("kernels are replaced if they need one and a half times the time of ot
   CHECK(is_much_slower(Times{3, 1}, Times{1, 1}));
   CHECK_FALSE(is_much_slower(Times{1.4, 1}, Times{1, 1}));
   CHECK_FALSE(is_much_slower(Times{1, 1}, Times{3, 1}));
-  // Cases that take the same time with both do not hide others.
+  // One case is twice as slow. Long cases that take the same time with both kernels do not hide it.
   CHECK(is_much_slower(Times{2, 100, 100}, Times{1, 100, 101}));
-  // A small loss does not outweigh a large gain.
+  // A case that is 10 faster outweighs a case that is 1 slower.
   CHECK_FALSE(is_much_slower(Times{2, 10}, Times{1, 20}));
-  // A case that one of them does not have.
+  // A case that one of the two kernels does not support is ignored.
   CHECK_FALSE(is_much_slower(Times{INFINITY, 1}, Times{1, 1}));
   CHECK_FALSE(is_much_slower(Times{}, Times{}));
 }
@@ -80,7 +80,8 @@ TEST_CASE("every kernel of a GPU has a case in its check, at small and at real s
   std::set<std::string> small, real;
   for (const KernelCase& one : check_cases(90, /*real_sizes=*/false)) small.insert(one.slot);
   for (const KernelCase& one : check_cases(90, /*real_sizes=*/true)) real.insert(one.slot);
-  // Kernels of one number, and those of f32 alone.
+  // These kernels compute a single number, or exist only in f32, so they have no cases at real
+  // sizes.
   const std::set<std::string> only_small = {"sum",           "clip_factor",   "inverse_norm",
                                             "moe_route_fwd", "moe_route_bwd", "moe_sort",
                                             "moe_balance",   "skip_outliers", "update_loss_scale"};
@@ -118,7 +119,7 @@ TEST_CASE("wrong kernels are found, named and replaced, as few as possible") {
                  "wrong: gemm/tile_kHopper128x64_nt_bias_residual/72/fp16: operand"));
   CHECK(contains(report.left_out[2].reason, "wrong: attention_fwd/"));
 
-  // What replaced them is right.
+  // The kernels that replace those left out are correct.
   Context context({.device = kHopper, .threads = 2});
   CHECK(check({"gemm", "attention_fwd"}).left_out.empty());
   std::vector<float> one(1);
@@ -132,7 +133,7 @@ TEST_CASE("wrong kernels are found, named and replaced, as few as possible") {
 TEST_CASE("kernels that others beat by far are replaced, if those are right") {
   CheckOptions options{.limit_s = 600, .real_sizes = false, .slots = {"grouped_gemm", "rope"}};
   options.seconds = [](const KernelCase& one, kernels::KernelParts out) {
-    if (one.slot == "rope") return 1.0;  // which has no other kernels
+    if (one.slot == "rope") return 1.0;  // rope has no other kernel to compare with
     return (out & kernels::kHopperKernels) != 0 ? 1.0 : 1.4;
   };
   CHECK(check(options).left_out.empty());

@@ -134,14 +134,15 @@ TEST_CASE("the last backward hook comes after all uses of a module in one graph"
   net.first.add_hook(HookPoint::kAfterLastBackward, [&] { log.push_back("last"); });
   const Tensor x = random_leaf(context, {2, 3}, 1);
   const auto twice = [&] { return sum(net.first.forward(net.first.forward(x))); };
-  const Tensor a = twice(), b = twice();  // two graphs without a backward so far
+  const Tensor a = twice(), b = twice();  // makes two graphs before the first backward
   const Tensor dropped = net.first.forward(x);
   backward(a);
   CHECK(log == std::vector<std::string>{"use", "use", "last"});
   backward(b);
   CHECK(log == std::vector<std::string>{"use", "use", "last", "use", "use", "last"});
   log.clear();
-  // No hook sees the end of the first use, because its input has no gradient.
+  // The input has no gradient, so backward does not reach the end of the first use, and no hook is
+  // called for it.
   backward(sum(net.first.forward(net.first.forward(x.detach()))));
   CHECK(log == std::vector<std::string>{"use"});
   backward(twice());

@@ -55,7 +55,8 @@ TEST_CASE("an MLP of Sequential learns the exclusive or") {
       backward(loss);
       for (Parameter* parameter : mlp.parameters()) {
         const NoGrad no_grad(context);
-        // Gradients add up over steps; this step must use only its own gradient.
+        // Updates the parameter, and then clears its gradient, which the next backward would add
+        // to.
         Tensor gradient = parameter->value.grad(), value = parameter->value;
         add_(value, mul(gradient, -0.8f));
         scale_(gradient, 0.f);

@@ -56,7 +56,8 @@ TEST_CASE("memory on a disk has what was written last, in memory or not", "[offl
                         {{begin + 100 * kPage + 512, 150 * kPage}},
                         {{begin + 250 * kPage + 512, 1024}}};
   CHECK(std::all_of(begin, begin + kBytes, [](std::byte b) { return b == std::byte{0}; }));
-  for (unsigned i = 0; i < 3; ++i) parts[i].write(i);  // writes to memory that is not acquired
+  // Memory may also be written without acquiring it.
+  for (unsigned i = 0; i < 3; ++i) parts[i].write(i);
   for (unsigned round = 0; round < 3; ++round) {
     CAPTURE(round);
     for (const Part& part : parts) memory.prefetch(part.bytes);
@@ -66,9 +67,10 @@ TEST_CASE("memory on a disk has what was written last, in memory or not", "[offl
       CHECK(parts[i].has(i + 10 * round));
       parts[i].write(i + 10 * (round + 1));
       memory.release(parts[i].bytes, /*changed=*/true);
-      CHECK(parts[i].has(i + 10 * (round + 1)));  // readable while its write is pending
+      // The memory can be read while it is written to the disk.
+      CHECK(parts[i].has(i + 10 * (round + 1)));
     }
-    if (round == 1) continue;  // the next round may find the ranges in memory
+    if (round == 1) continue;  // skips settle(), so that round 2 may find the ranges in memory
     memory.settle();
     CHECK(memory.resident_bytes() == 0);
     for (unsigned i = 0; i < 3; ++i) CHECK(parts[i].has(i + 10 * (round + 1)));
@@ -126,7 +128,7 @@ TEST_CASE("memory on a disk may be written if it was acquired, or not touched si
     CAPTURE(changed);
     memory.acquire(part);
     memory.release(part, changed);
-    // Refuses writes even after another fetch has evicted the range.
+    // Writing to the range is an error, even after a fetch of another range has evicted it.
     memory.acquire(all.first(8 * kPage));
     memory.release(all.first(8 * kPage), /*changed=*/false);
     CHECK(contains(refused(part.subspan(100, 4)),
@@ -138,7 +140,7 @@ TEST_CASE("memory on a disk may be written if it was acquired, or not touched si
     memory.settle();
     CHECK(refused(all).empty());
   }
-  // A range that is acquired again as part of a larger range does not count as released.
+  // A range counts as acquired if a larger range that contains it is acquired again.
   memory.acquire(part);
   memory.release(part, /*changed=*/false);
   memory.acquire(all);
@@ -157,7 +159,8 @@ TEST_CASE("kernels and copies do not write to memory on a disk that was not acqu
   const Tensor grad = vector(MemoryTag::kGradient), master = vector(MemoryTag::kOptimizer);
   const Tensor m = vector(MemoryTag::kOptimizer), v = vector(MemoryTag::kOptimizer);
   for (const Tensor& x : {grad, master, m, v}) {
-    kernels::fill(x.exec(), {.y = x, .value = 0});  // works: nothing was acquired so far
+    // Before the first acquire(), any memory may be written.
+    kernels::fill(x.exec(), {.y = x, .value = 0});
     tier.acquire(x);
     tier.release(x, /*changed=*/true);
   }
@@ -178,12 +181,12 @@ TEST_CASE("kernels and copies do not write to memory on a disk that was not acqu
   for (const auto& write : writes) {
     CHECK(contains(message_of<InternalError>(write), "memory on the disk that was released"));
   }
-  // One argument that is not acquired makes a kernel fail.
+  // A kernel fails if one of its outputs is not acquired.
   for (const Tensor& x : {master, m}) tier.acquire(x);
   CHECK(contains(message_of<InternalError>(writes[8]), "adamw: writes 262144 bytes"));
   tier.acquire(v);
-  writes[8]();  // this kernel only reads the gradient
-  // Refuses a kernel if it is unknown what the kernel writes.
+  writes[8]();  // the gradient need not be acquired, as this kernel only reads it
+  // A kernel is refused if its outputs are not known.
   CHECK(
       contains(message_of<InternalError>([&] { kernels::gelu_fwd(grad.exec(), {.x = m, .y = m}); }),
                "gelu_fwd: kernel_call.cpp defines no outputs"));

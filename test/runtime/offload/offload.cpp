@@ -1,5 +1,5 @@
-// Tests offload to host memory: bit-identical results with less device memory. Runs on the emulated
-// GPU in every stream order, so that missing waits are detected.
+// Tests offload to host memory: results are bit-identical, with less device memory. Runs on an
+// emulated GPU in every order of streams, so that missing waits are detected.
 #include <optional>
 
 #include "shale/kernels/elementwise.h"
@@ -56,7 +56,8 @@ TEST_CASE("saved tensors come back from the host as they were", "[offload]") {
     std::vector<std::shared_ptr<void>> packed;
     for (int i = 0; i < 5; ++i) {
       packed.push_back(hooks.pack(scaled(source, float(i + 1))));
-      // The saved memory is free again; overwriting it must not change the restored value.
+      // The device memory is free after the save. Overwriting it must not change the restored
+      // value.
       scaled(source, -1);
     }
     const Tensor view = scaled(source, 10);
@@ -95,7 +96,8 @@ TEST_CASE("one storage travels once, however many ops save it", "[offload]") {
   x.bump_version();  // makes a new version of x
   const auto second = hooks.pack(x);
   CHECK(offload.bytes_offloaded() == 800);
-  CHECK(hooks.unpack(first).storage() == x.storage());  // x is still on the device: nothing to copy
+  // x is still on the device, so nothing is copied.
+  CHECK(hooks.unpack(first).storage() == x.storage());
 }
 
 namespace {
@@ -193,19 +195,19 @@ struct OneParameter : Module {
 struct StepOptions {
   DType compute = DType::kF32;
   bool background = true;
-  int bad_step = -1;       // step whose gradient is not finite
-  bool announced = false;  // announces gradients as complete before the step
-  bool early = false;      // updates parameters at that time
+  int bad_step = -1;       // number of the step whose gradient is not finite; -1: none
+  bool announced = false;  // true: gradients are announced as complete before the step
+  bool early = false;      // true: parameters are updated as soon as their gradients are announced
 };
 
-// Makes steps whose gradients depend on the updated parameters, as in real training. Uses only
-// operations that an emulated GPU supports: copies and axpby.
+// Makes steps whose gradients depend on the updated parameters, as in real training, and returns
+// the master weights. Uses only operations that an emulated GPU supports: copies and axpby.
 std::vector<float> masters_after_steps(Context& device, bool offloaded,
                                        const StepOptions& options) {
   HostTier tier(device, {});
   Context& memory = offloaded ? tier.context() : device;
   OneParameter one(device, memory, options.compute);
-  if (offloaded) {  // publishes the initial parameters, like data parallelism
+  if (offloaded) {  // copies the rounded initial parameters to the device, as data parallelism does
     const Tensor rounded = empty(memory, {kParameters}, options.compute);
     kernels::axpby(memory.exec(), {.a = one.shard.master, .y = rounded});
     device.copy(one.shard.compute.data(), rounded.data(), rounded.bytes());

@@ -20,7 +20,7 @@ using Values = std::vector<Vec>;
 constexpr double kEps = double{1e-5f};
 
 struct Statistics {
-  Vec mean, variance;  // values per channel; divides by the number of rows
+  Vec mean, variance;  // one value per channel; the variance is divided by the number of rows
 };
 
 Statistics statistics_of(const Vec& x, size_t cols) {
@@ -137,7 +137,7 @@ TEST_CASE("the gradient of an inference's batch norm takes its statistics as fix
   const Tensor bias = random_leaf(context, {2}, 3), dy = random_leaf(context, {6, 2}, 4);
   BatchNormOptions options = options_for(context, 2, false);
   options.running_variance = full(context, {2}, DType::kF32, 4);
-  context.autograd().training = false;  // evaluation mode, but with gradients
+  context.autograd().training = false;  // evaluation mode, in which gradients are still computed
   backward(sum(mul(batch_norm(x, gain, bias, options), dy.detach())));
   Vec want;
   const auto gains = to_host<float>(gain), slopes = to_host<float>(dy);

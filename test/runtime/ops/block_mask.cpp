@@ -60,7 +60,8 @@ TEST_CASE("calls that cut a block of queries are errors, and so are odd blocks")
   const BlockMask mask({}, sees, 9);
   CHECK(contains(message_of<ShapeError>([&] { mask.lists(context, {.queries = 60, .keys = 150}); }),
                  "60 queries of a block mask begin at token 90, expected a multiple of 128"));
-  CHECK(mask.lists(context, {.queries = 3, .keys = 250}).keys.numel() == 2);  // one block of mask
+  // One block of the mask is two blocks of the kernels.
+  CHECK(mask.lists(context, {.queries = 3, .keys = 250}).keys.numel() == 2);
   CHECK(contains(message_of<ConfigError>([] { BlockMask({.block = 64}, sees, 9); }),
                  "a block has 64 tokens, expected a multiple of 128"));
 }

@@ -53,8 +53,8 @@ Vec conv_reference(const Values& in, const Sizes& s) {
   return y;
 }
 
-// Allows for sums of up to 45 terms in f32. Results in 16 bits are rounded once; their gradients
-// use rounded inputs and are rounded again.
+// Allows for f32 sums of up to 45 terms. 16-bit results are rounded once. 16-bit gradients are
+// computed from rounded inputs and rounded again.
 void expect_agrees(const OpCase& op_case) {
   expect_op(op_case, 4e-6);
 }
@@ -141,7 +141,7 @@ TEST_CASE("the gradients of a weight that is used twice add up") {
   CHECK(max_error(to_host<float>(weight.grad()), want) == 0);
 }
 
-// Returns the result of conv2d and its gradient of x, for a number of images.
+// Runs conv2d on `images` images, forward and backward. Returns the result and the gradient of x.
 std::vector<float> product_and_gradient(Context& context, const Tensor& weight, int64_t images) {
   const Tensor x = random_leaf(context, {images, 6, 6, 5}, 2);
   const Tensor y = conv2d(x, weight, {}, {.stride = 1, .padding = 1});
@@ -164,11 +164,12 @@ TEST_CASE("a weight's order for convolutions is kept while it does not change") 
     const std::vector<float> want = product_and_gradient(context, weight, 3);
     const int64_t before = workspace();
     CHECK(product_and_gradient(context, weight, 3) == want);
-    CHECK(workspace() > before);  // the second use keeps a packed copy
+    CHECK(workspace() > before);  // after the second use, a packed copy of the weight is kept
     CHECK(product_and_gradient(context, weight, 3) == want);
 
-    // Changes weights and image counts: results must not depend on cached copies. For another image
-    // count the copies may have another order and size, but for the same count the same.
+    // Changes the weight and the number of images: results must not depend on copies that are kept.
+    // Copies for one number of images have one size; for another number their order and size may
+    // differ.
     std::vector<int64_t> taken;
     for (const int64_t images : {3, 4, 1, 3, 4, 1, 3, 4, 1}) {
       Tensor values = weight.detach();

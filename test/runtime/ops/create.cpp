@@ -40,10 +40,11 @@ TEST_CASE("randn and uniform have their moments, and each call makes other numbe
     Context context(options);
     const auto normal = to_host<float>(randn(context, {100, 100}));
     const auto even = to_host<float>(uniform(context, {100, 100}, -2, 4));
-    CHECK(std::abs(mean_of(normal)) < 0.05);  // 5 / sqrt(10^4)
+    CHECK(std::abs(mean_of(normal)) < 0.05);  // five standard deviations: 5 / sqrt(10^4)
     CHECK(std::abs(variance_of(normal) - 1) < 0.07);
     CHECK(std::abs(mean_of(even) - 1) < 0.09);
-    CHECK(std::abs(variance_of(even) - 3) < 0.14);  // 6^2 / 12
+    // The variance of a uniform distribution of width 6 is 6^2 / 12 = 3.
+    CHECK(std::abs(variance_of(even) - 3) < 0.14);
     for (const float x : even) CHECK((x >= -2 && x < 4));
     CHECK_FALSE(normal == to_host<float>(randn(context, {100, 100})));
     CHECK(randn(context, {3}, DType::kBF16).dtype() == DType::kBF16);

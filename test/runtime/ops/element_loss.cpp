@@ -20,7 +20,8 @@ double sigmoid_of(double x) {
 void expect_loss(const char* name, Loss loss, double (*fn)(double, double)) {
   for (const LossReduction reduction : {LossReduction::kMean, LossReduction::kSum}) {
     const double share = reduction == LossReduction::kMean ? 1.0 / 21 : 1;
-    // Sums of 21 elements have magnitude 10 and stay f32 for every dtype; gradients are rounded.
+    // A sum of 21 elements is about 10 and stays in f32 for every dtype. Gradients are rounded to
+    // the dtype.
     expect_op({.name = name,
                .inputs = {{3, 7}, {3, 7}},
                .output = {},
@@ -88,7 +89,7 @@ TEST_CASE("losses of certain predictions are finite, and so are their gradients"
     const Tensor p = leaf(context, {4}, {0, 1, 0, 1});
     const Tensor t = from_host<float>(context, std::vector<float>{0, 1, 1, 0}, {4});
     const Tensor loss = bce_loss(p, t, LossReduction::kSum);
-    CHECK(to_host<float>(loss)[0] == Approx(2 * 69.3147));  // 100 ln 2
+    CHECK(to_host<float>(loss)[0] == Approx(2 * 69.3147));  // 2 * 100 ln 2
     backward(loss);
     for (const float value : to_host<float>(p.grad())) CHECK(std::isfinite(value));
     const Tensor x = leaf(context, {4}, {-1e4f, 1e4f, -1e4f, 1e4f});

@@ -33,7 +33,8 @@ std::vector<float> as_floats(const Tensor& x) {
   return to_host<float>(cast(x, DType::kF32));
 }
 
-// Runs the gate and sums its weighted results. x is the result of an op; row and column are leaves.
+// Runs the gate and returns the sum of its weighted results, with gradients. x is the result of an
+// op; the row and the column are leaves.
 Result run_gate(Context& context, DType dtype, bool is_fused) {
   const Tensor x0 = random_leaf(context, {4, 33}, 1);
   const Tensor row = cast(random_leaf(context, {33}, 2).detach(), dtype).set_requires_grad(true);

@@ -1,4 +1,5 @@
-// Tests parameter gradients in bf16: bits of rounded f32 gradients, without f32 memory.
+// Tests parameter gradients in bf16: they have the bits of rounded f32 gradients, and need no f32
+// memory.
 #include "shale/runtime/autograd/tape.h"
 #include "shale/runtime/ops/elementwise.h"
 #include "shale/runtime/ops/embedding.h"
@@ -29,7 +30,7 @@ Tensor rows_in(Context& context, DType dtype) {
   return cast(from_host<float>(context, randn<float>(kRows * kWidth, 50), {kRows, kWidth}), dtype);
 }
 
-// Ops as in models, on an input x [rows, width] without a gradient.
+// Ops as they occur in models, on an input x [rows, width] that has no gradient.
 std::vector<Op> ops(Context& context, DType dtype) {
   const Tensor x = rows_in(context, dtype);
   const Tensor ids =
@@ -129,7 +130,8 @@ TEST_CASE("gradients in bf16 of bf16 parameters need no memory but their own") {
       CAPTURE(chunk_rows, micro_batch);
       const MemoryStats stats = context.allocator().stats();
       CHECK(stats.at_peak[size_t(MemoryTag::kGradient)] == bytes);
-      // GEMM blocks and sorted ids use workspace; an f32 copy would need twice the gradient's size.
+      // Workspace is used for GEMM blocks and sorted ids. An f32 copy of the gradient would take
+      // twice the gradient's size.
       CHECK(stats.at_peak[size_t(MemoryTag::kWorkspace)] < bytes);
     }
   }

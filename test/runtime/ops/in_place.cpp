@@ -123,7 +123,7 @@ TEST_CASE("to() moves values to another context and gradients back") {
     CAPTURE(to_string(options.device));
     Context device(options), host(small_context(1));
     const Tensor x = leaf(device, {2, 2}, {1, 2, 3, 4}), b = leaf(host, {2, 2}, {1, 1, 2, 2});
-    const Tensor on_host = to(transpose(scale(x, 2), 0, 1), host);  // 2 6 4 8
+    const Tensor on_host = to(transpose(scale(x, 2), 0, 1), host);  // the values 2 6 4 8
     CHECK(&on_host.context() == &host);
     CHECK(on_host.contiguous());
     CHECK(&to(x, device).context() == &device);
@@ -134,12 +134,12 @@ TEST_CASE("to() moves values to another context and gradients back") {
       return Grads{args.dy()};
     });
     const Tensor back = to(mul(watched, b), device);
-    backward(sum(mul(back, x)));  // the sum of x 2 x^T b, elementwise
+    backward(sum(mul(back, x)));  // backward of the sum of 2 x^T b x, elementwise
     CHECK(to_host<float>(back) == Floats{2, 6, 8, 16});
     CHECK(to_host<float>(x.grad()) == Floats{4, 18, 12, 32});
     CHECK(to_host<float>(b.grad()) == Floats{2, 12, 12, 32});
     CHECK_FALSE(records);  // backward records nothing in either context
-    // The loss may be in the other context.
+    // The loss may belong to another context than x.
     backward(sum(to(x, host)));
     CHECK(to_host<float>(x.grad()) == Floats{5, 19, 13, 33});
     CHECK(host.autograd().enabled);
@@ -151,7 +151,7 @@ TEST_CASE("to() moves values to another context and gradients back") {
 TEST_CASE("a graph over two contexts goes back in order, however often it changes sides") {
   Context one(small_context(1)), two(small_context(1));
   for (int i = 0; i < 50; ++i)
-    scale(leaf(one, {1}, {1}), 1);  // numbers of nodes far ahead of two's
+    scale(leaf(one, {1}, {1}), 1);  // so that node numbers of `one` are far above those of `two`
   const Tensor x = leaf(one, {1}, {1});
   Tensor y = x;
   for (int i = 0; i < 6; ++i) {

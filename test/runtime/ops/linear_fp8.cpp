@@ -56,8 +56,8 @@ struct Numbers {
   }
 };
 
-// Adjacent rows and columns have different magnitudes, which reveals values that share a scale:
-// values much smaller than the maximum of their block lose bits.
+// Adjacent rows and columns have different magnitudes. If values share a scale, those much smaller
+// than the maximum of their block lose bits, which the test sees.
 Numbers random_numbers(int64_t rows, int64_t columns, uint64_t seed, double std = 1) {
   Numbers numbers = {rows, columns, {}};
   const std::vector<double> values = randn<double>(rows * columns, seed, 0, std);
@@ -74,7 +74,8 @@ Tensor tensor_of(Context& context, const Numbers& x, bool is_leaf) {
   return from_host<bf16>(context, values, {x.rows, x.columns}).set_requires_grad(is_leaf);
 }
 
-// Returns true if `found` is a b, computed in f32 and rounded to `unit` relative to a result.
+// Returns true if `found` is the product a b, computed in f32 and rounded with a relative error of
+// `unit`.
 template <typename T>
 bool is_product(const std::vector<T>& found, const Numbers& a, const Numbers& b, double unit) {
   const RefProduct want = ref_product(a.at, b.at, a.rows, b.columns, a.columns);
@@ -88,8 +89,9 @@ bool is_product(const std::vector<T>& found, const Numbers& a, const Numbers& b,
 
 }  // namespace
 
-// Each of the three GEMMs uses operands quantized along its own summed dimension, on the CPU and on
-// GPUs with fp8 GEMMs. With one scale per tensor, all three use the same quantized values.
+// Each of the three GEMMs has operands that are quantized along the dimension that it sums, on the
+// CPU and on GPUs with fp8 GEMMs. With one scale per tensor, all three GEMMs use the same quantized
+// values.
 TEST_CASE("linear with fp8 operands makes each product of what is rounded for it", "[ops]") {
   using kernels::e5m2;
   constexpr double kBf16 = 0x1p-8, kF32 = 0x1p-23;
@@ -198,7 +200,8 @@ TEST_CASE("linear with fp8 operands keeps the transpose of x, rounded, in place 
   }
 }
 
-// Returns the results of two GEMMs of one x, and the memory that they keep besides the results.
+// Runs two GEMMs of the same x. Compares their results, and the memory that they keep besides the
+// results.
 TEST_CASE("products of one tensor share its operands of fp8 where they are told to", "[ops]") {
   Context context(small_context());
   Tracer tracer;
@@ -251,8 +254,8 @@ TEST_CASE("products of one tensor share its operands of fp8 where they are told 
     }
     return all;
   };
-  // Quantizes both weights, and x for each GEMM. If the first weight is frozen, the GEMM needs no
-  // transposed x, which the second GEMM then quantizes.
+  // Both weights are quantized, and x for each GEMM. If the first weight is frozen, its GEMM needs
+  // no transposed x, so the second GEMM quantizes it.
   const bool is_late = is_first_frozen && level != Recompute::kSelective;
   const std::vector<float> want = gradients(false, 4);
   CHECK(gradients(true, is_late ? 4 : 3) == want);
@@ -282,8 +285,8 @@ TEST_CASE("operands of fp8 are shared by products of one version of a tensor alo
   CHECK(context.allocator().stats().current[size_t(MemoryTag::kActivation)] == before);
 }
 
-// Two micro-batches come before an update. The second one uses the weight's quantized operands
-// again; the first use of a shared operand stores it.
+// Each update follows two micro-batches. The second micro-batch uses the weight's quantized
+// operands again. An operand is stored at its first use.
 TEST_CASE("a weight's operands of fp8 are kept while it does not change", "[ops]") {
   Context context(small_context());
   const auto workspace = [&] {
@@ -311,12 +314,13 @@ TEST_CASE("a weight's operands of fp8 are kept while it does not change", "[ops]
   const int64_t before = workspace();
   const Tensor w = tensor_of(context, first, true);
   CHECK(micro_batch(w, operands) == want);
-  CHECK(workspace() == before);  // a single use keeps no operands
+  CHECK(workspace() == before);  // operands that are used once are not stored
   CHECK(micro_batch(w, operands) == want);
   const int64_t kept = workspace() - before;
   CHECK(kept >= 2 * kOut * kIn);
 
-  // A change is unseen without a version bump; after it, the same memory holds new operands.
+  // Without a version bump, a change of the weight is not noticed. After the bump, new operands
+  // replace the old ones in the same memory.
   Tensor values = w.detach();
   {
     const View to = values.view();
@@ -326,7 +330,7 @@ TEST_CASE("a weight's operands of fp8 are kept while it does not change", "[ops]
   w.bump_version();  // marks the weight as changed, as optimizers do
   CHECK(micro_batch(w, operands) == want_other);
   CHECK(workspace() - before == kept);
-  // Operands of another format for the same weight are stored separately.
+  // Operands of another fp8 format are stored separately, even for the same weight.
   const Operands others = operands == Operands::kFp8 ? Operands::kFp8Tensor : Operands::kFp8;
   CHECK(micro_batch(w, others) == fresh(second, others));
   CHECK(micro_batch(w, operands) == want_other);

@@ -222,10 +222,11 @@ TEST_CASE("dropout drops the same elements in backward, and however the batch is
     REQUIRE(out[i] == (kept ? in[i] * grad[i] : 0));
     if (kept) REQUIRE(grad[i] == Approx(1 / 0.75).epsilon(1e-6));
   }
-  // 4000 draws with a probability of 1/4 have a standard deviation of 27; the limit is five.
+  // 4000 draws with a probability of 1/4 give 1000, with a standard deviation of 27. The limit is
+  // five deviations.
   CHECK(std::abs(dropped - 1000) < 137);
 
-  at_sample(8);  // second half of the samples, without the first half
+  at_sample(8);  // the second half of the samples, computed without the first half
   const std::vector<float> half(in.begin() + 2000, in.end());
   const Tensor late = dropout(from_host<float>(context, half, {2, 1000}), 0.25f, 3);
   CHECK(same_bits(to_host<float>(late), std::vector<float>(out.begin() + 2000, out.end())));

@@ -64,7 +64,8 @@ TEST_CASE("matmul takes transposed and strided tensors") {
     Context context(options);
     const Tensor q = random_leaf(context, {2, 4, 3, 8}, 1),
                  k = random_leaf(context, {2, 4, 3, 8}, 2);
-    // Attention scores with adjacent heads: [2, 3, 4, 8] times [2, 3, 8, 4].
+    // Computes attention scores from tensors in which heads are adjacent: [2, 3, 4, 8] times [2, 3,
+    // 8, 4].
     const Tensor heads_q = transpose(q, 1, 2), heads_k = transpose(transpose(k, 1, 2), 2, 3);
     const Tensor scores = matmul(heads_q, heads_k);
     const Tensor want = matmul(contiguous(heads_q), contiguous(heads_k));

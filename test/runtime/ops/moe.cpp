@@ -85,8 +85,8 @@ OpCase mixture_case(const Sizes& n, bool renormalise, bool residual) {
 
 }  // namespace
 
-// Tests experts without tokens, all experts active, and unused rows. Runs in f32 only, because with
-// 16-bit logits the op would choose other experts than the reference.
+// Covers experts without tokens, all experts active, and rows without an expert. Runs only in f32:
+// with 16-bit logits, the op may choose other experts than the reference.
 TEST_CASE("a mixture of experts is its formula, and so are its gradients") {
   const Sizes sizes[] = {{1, 5, 3, 4, 1}, {3, 6, 4, 8, 2}, {4, 5, 3, 3, 3}, {140, 6, 5, 2, 1}};
   for (const Sizes& n : sizes) {
@@ -131,7 +131,8 @@ TEST_CASE("a loss that balances experts weighs what all parts of the tokens coun
   constexpr int64_t N = 12, C = 4, E = 4;
   const RouterOptions options{.active = 2, .balance_loss = 1};
   const std::vector<float> values = randn<float>(N * C, 1), gates = randn<float>(E * C, 2);
-  // The weight gradients are zero, so that token gradients come only from the balance loss.
+  // The gradients of routing weights are zero, so the gradients of tokens come only from the
+  // balance loss.
   const auto gradients = [&](const Tensor& x, const Routing& routing) {
     backward(routing.weights, zeros(context, routing.weights.shape(), DType::kF32));
     return to_host<float>(x.grad());

@@ -9,7 +9,7 @@
 #include "shale/test/support/catch.h"
 #include "shale/test/support/op_check.h"
 
-// Functions that programs know from NumPy and PyTorch.
+// Tests functions that have the names and meaning of those in NumPy and PyTorch.
 namespace shale::test {
 namespace {
 

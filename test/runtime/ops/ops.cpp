@@ -20,8 +20,8 @@ using In = std::vector<Tensor>;
 using Vec = std::vector<double>;
 using Values = std::vector<Vec>;
 
-// Sums of up to 64 terms in f32: 64 roundings of 2^-24 on values of order 1, with a margin for the
-// functions between the sums.
+// Relative error of f32 results. Sums have up to 64 terms of order 1, with 64 roundings of 2^-24.
+// The margin covers functions between the sums.
 constexpr double kTolerance = 2e-5;
 
 // In 16 bits every tensor between two kernels is rounded, by at most half an ulp of its largest

@@ -19,7 +19,8 @@ namespace {
 using Vec = std::vector<double>;
 using Values = std::vector<Vec>;
 
-// Index of the source element that is broadcast to element i of a tensor of shape `to`.
+// Returns the index of the element of a tensor of shape `from` that is broadcast to element i of
+// shape `to`.
 size_t source_of(size_t i, const Shape& to, const Shape& from) {
   size_t at = 0, factor = 1;
   for (int d = 1; d <= to.ndim(); ++d) {

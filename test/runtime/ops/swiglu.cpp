@@ -60,8 +60,9 @@ OpCase swiglu_case(const Sizes& n, bool residual) {
   return op_case;
 }
 
-// Allows for sums of up to 37 terms in f32, with a margin for the functions in between; in 16 bits
-// four roundings (see ops.cpp): of a GEMM, the activation or its gradient, dx by the gate, and dx.
+// Allows for f32 sums of up to 37 terms, with a margin for the functions in between. In 16 bits it
+// allows four roundings (see ops.cpp): of a GEMM, of the activation or its gradient, of dx from the
+// gate, and of dx.
 void expect_agrees(const ContextOptions& options, const OpCase& op_case) {
   const std::pair<DType, double> dtypes[] = {
       {DType::kF32, 2e-5}, {DType::kBF16, 4 * ulp<bf16>()}, {DType::kF16, 4 * ulp<f16>()}};
@@ -104,7 +105,8 @@ TEST_CASE("swiglu agrees with f64, with a residual or without, on CPUs and GPUs"
       expect_agrees(options, swiglu_case({3, 5, 7, 4}, residual));
     }
     expect_agrees(options, swiglu_case({1, 1, 1, 1}, false));
-    expect_agrees(options, swiglu_case({2, 3, 37, 1}, true));  // a partial tile of 16 columns
+    // 37 columns: the last tile of 16 columns is partial.
+    expect_agrees(options, swiglu_case({2, 3, 37, 1}, true));
   }
 }
 

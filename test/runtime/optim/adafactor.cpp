@@ -104,7 +104,7 @@ TEST_CASE("Adafactor over parts of a matrix is Adafactor over the matrix, to rou
     Matrix() : weight(declare("weight", {6, 512}, Init::normal(1))) {}
     Parameter& weight;
   };
-  constexpr int64_t kCount = 6 * 512, kCut = 1024;  // cuts after the second row
+  constexpr int64_t kCount = 6 * 512, kCut = 1024;  // kCut is the end of the second row
   Context context(small_context(1));
   Matrix whole, parts;
   materialize(whole, context, DType::kF32, 1);
@@ -121,7 +121,7 @@ TEST_CASE("Adafactor over parts of a matrix is Adafactor over the matrix, to rou
   }
   CHECK(contains(message_of<ConfigError>([&] { optim::Adafactor refused(cut, {}); }),
                  "has 1024 of the 3072 elements of weight"));
-  // If one optimizer has both shards, they add to the same statistics.
+  // One optimizer has both shards, so they add to the same statistics.
   const auto peers = std::make_shared<ShardPeers>();
   peers->sum = [](const Tensor&) {};
   for (OptimShard& shard : cut) shard.peers = peers;

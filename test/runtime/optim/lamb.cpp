@@ -71,9 +71,9 @@ TEST_CASE("LAMB does to parameters what its paper says") {
   }
 }
 
-// Divides a matrix into two shards; the test gathers their sums as two ranks would.
+// The matrix is divided into two shards. The test exchanges their sums as two ranks would.
 TEST_CASE("LAMB over parts of a matrix has the bits of LAMB over the matrix") {
-  constexpr int64_t kCount = 600 * 512, kCut = 270 * 1024;  // kCut: beyond the first work item
+  constexpr int64_t kCount = 600 * 512, kCut = 270 * 1024;  // kCut is beyond the first work item
   Context context(small_context(1));
   Matrix whole, parts;
   materialize(whole, context, DType::kF32, 1);

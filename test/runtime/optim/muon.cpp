@@ -185,7 +185,8 @@ TEST_CASE("Muon does to matrices what torch.optim.Muon does, to the rounding of 
       optimizer.zero_grad();
       CAPTURE(to_string(shard.spans[0].parameter->shape), step);
       const auto want = matrix["after"][step].get<std::vector<double>>();
-      // Torch's matmuls are in bf16 too, but round in other places.
+      // Torch's matmuls are in bf16 too, but round in other places. The fixture has torch's own
+      // error.
       const double torchs = matrix["error_of_torch"][step].get<double>();
       CHECK(max_error(to_host<float>(shard.master), want) <= 3 * torchs);
     }
@@ -248,7 +249,8 @@ TEST_CASE("the matrices of a fused parameter are orthogonalized apart") {
     }
     return all;
   };
-  CHECK(stepped({{3, 4, 6}}, 1) == stepped({{4, 6}, {4, 6}, {4, 6}}, 1));  // three experts
+  // A tensor of three experts is stepped like three matrices.
+  CHECK(stepped({{3, 4, 6}}, 1) == stepped({{4, 6}, {4, 6}, {4, 6}}, 1));
   const auto fused = stepped({{12, 6}}, 3);
   CHECK(fused == stepped({{4, 6}, {4, 6}, {4, 6}}, 1));
   CHECK(fused != stepped({{12, 6}}, 1));

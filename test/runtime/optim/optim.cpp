@@ -50,7 +50,8 @@ TEST_CASE("AdamW follows its f64 definition, with weight decay on matrices only"
     for (int t = 1; t <= 5; ++t) {
       optimizer.prepare(context, t - 1, 0.01f);
       backward(sum(cast(net.linear.forward(x), DType::kF32)));
-      // The gradient of a weight is 2, the sum of x over rows; of a bias 4, the number of rows.
+      // The gradient of each weight is 2, the sum of x over the rows. That of each bias is 4, the
+      // number of rows.
       optimizer.step();
       optimizer.zero_grad();
       weight.step(2, t, 0.01, 0.1);
@@ -81,7 +82,8 @@ TEST_CASE("SGD follows its definition, and keeps no state without momentum") {
     heavy.step();
     heavy.zero_grad();
   }
-  // The gradient is 4: m is 4, then 6; updates from 0 are 0.5 and 0.75, exact in f32.
+  // The gradient is 4, so the momentum is 4 and then 6. The two updates, 0.5 and 0.75, are exact in
+  // f32.
   CHECK(start == 0);
   CHECK(to_host<float>(net.linear.bias->value)[0] == -1.25f);
 }
@@ -127,7 +129,8 @@ TEST_CASE("clipping measures the norm over all parameters and scales the step, n
     optimizer.prepare(context, 0, 0.125f);
     backward(sum(net.linear.forward(x)));
     optim::clip_grad_norm(context, optimizer.shards(), max_norm);
-    const double norm = std::sqrt(15 * 4.0 + 3 * 16.0);  // gradients: weights 2, biases 4
+    // Gradients are 2 for 15 weights and 4 for 3 biases.
+    const double norm = std::sqrt(15 * 4.0 + 3 * 16.0);
     const StepState state = context.read_step();
     CHECK(state.grad_norm == Approx(norm).epsilon(1e-6));
     const double factor = max_norm == 1 ? 1 / norm : 1;
@@ -310,7 +313,7 @@ TEST_CASE("warm-up, stable, decay: the rate stays until the last steps, and fall
   CHECK(s.at(210) == Approx(0.2));
   s.decay = optim::Decay::kWsdOneMinusSqrt;
   CHECK(s.at(110) == 1);
-  CHECK(s.at(135) == Approx(0.6));  // value of 1 - 0.8 * sqrt(1/4)
+  CHECK(s.at(135) == Approx(0.6));  // 1 - 0.8 * sqrt(1/4)
   CHECK(s.at(210) == Approx(0.2));
   s.decay_steps = 0;
   CHECK(s.at(209) == 1);
@@ -352,7 +355,8 @@ TEST_CASE("a model has memory and shards once") {
     CHECK(contains(message, "the gradient of linear.weight is in use already"));
     CHECK(contains(message, "select_parameters"));
   }
-  CHECK(local_shards(net, context).size() == 4);  // possible: the earlier shards are gone
+  // The earlier shards no longer exist, so this is allowed.
+  CHECK(local_shards(net, context).size() == 4);
 }
 
 TEST_CASE("whether a parameter is trained is decided before it has memory") {

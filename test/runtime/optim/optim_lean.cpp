@@ -33,7 +33,8 @@ MakeOptimizer maker(const Options& options) {
   };
 }
 
-// Mean squared distance to another network of the same shape after `steps`, relative to step 0.
+// Trains a network for `steps` steps to match another one of the same shape. Returns the final mean
+// squared distance divided by the initial one.
 double remaining_loss(const MakeOptimizer& make, float lr, int steps) {
   Context context(small_context(1));
   Mlp teacher, student;
@@ -84,7 +85,7 @@ using optim::SgdOptions;
 }  // namespace
 
 TEST_CASE("optimizer states take the bytes that they are said to take") {
-  constexpr int64_t kCount = 1 << 20;  // so large that rounding in the allocator is small
+  constexpr int64_t kCount = 1 << 20;  // so large that the allocator's rounding does not matter
   const auto bytes = [&](const MakeOptimizer& make) {
     return state_bytes_per_parameter(make, kCount);
   };
@@ -105,8 +106,8 @@ TEST_CASE("optimizers with small states train as far as AdamW with f32 states do
     return remaining_loss(maker<AdamW>(AdamWOptions{.weight_decay = 0, .moments = moments}), 1e-2f,
                           kSteps);
   };
-  // Rounding of moments adds noise to the direction of a step, but no bias: the remaining loss may
-  // differ by a fraction of itself.
+  // Rounding the moments adds noise without bias to the direction of a step. The remaining loss may
+  // grow by a fraction of itself.
   CHECK(with(Moments::kBF16) < 1.2 * want);
   CHECK(with(Moments::kInt8) < 1.5 * want);
   const auto lion = [&](Moments moments) {

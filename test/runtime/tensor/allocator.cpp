@@ -162,7 +162,8 @@ TEST_CASE("statistics divide the peak by tags") {
   CHECK(stats.at_peak[size_t(MemoryTag::kParameter)] == 4 * kMiB);
   CHECK(stats.at_peak[size_t(MemoryTag::kActivation)] == 6 * kMiB);
   CHECK(stats.at_peak[size_t(MemoryTag::kGradient)] == 0);
-  // 6 MiB are in use in two segments; the freed block's segment has 4 MiB left.
+  // 6 MiB are in use: a segment of 4 MiB, and 2 MiB of the segment whose block was freed. 4 MiB of
+  // that segment remain free.
   const std::string summary = f.allocator.memory_summary();
   CHECK(contains(summary, "sum of parts          6.0 MiB     10.0 MiB"));
   CHECK(contains(summary, "reserved, free        4.0 MiB          0 B"));
@@ -228,7 +229,8 @@ TEST_CASE("a capture asks for no events and gives nothing back") {
   void* where = CachingAllocator::data(within);
   f.allocator.free(within);
   CHECK(f.backend.events == 0);
-  // Another stream gets neither of the two blocks, even if that means out of memory.
+  // The two cached blocks were used by another stream. This stream does not get them, even if
+  // memory runs out.
   CHECK_THROWS_AS(f.take(8 * kMiB, MemoryTag::kActivation, &streams[1]), OutOfMemoryError);
   CHECK(f.backend.events == 0);
   CHECK(f.backend.device_memory.held == 8 * kMiB);

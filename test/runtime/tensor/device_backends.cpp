@@ -179,13 +179,14 @@ TEST_CASE("a GPU before 8.0 has no bf16, and says what fits", "[runtime][device]
   check_dtype_of({.type = DeviceType::kCuda, .arch = 80}, DType::kBF16, "x");
 }
 
-// Otherwise the kernel would kill the process when it writes the memory, without a message.
+// Otherwise Linux would kill the process without a message when it writes to the memory.
 TEST_CASE("memory that the host does not have is refused before it is written", "[device]") {
   const auto available = available_host_memory();
   if (!available) return;
   const auto backend = make_backend({});
   const auto third = static_cast<size_t>(*available / 3);
-  void* const first = backend->memory().allocate(third);  // counts before any page is in use
+  // Counts as used before any page is written.
+  void* const first = backend->memory().allocate(third);
   void* const second = backend->memory().allocate(third);
   CHECK(test::contains(
       test::message_of<OutOfMemoryError>([&] { backend->memory().allocate(2 * third); }),

@@ -15,7 +15,7 @@ namespace {
 
 using Floats = std::vector<float>;
 
-// A part of DLPack's struct, version 1, as its header documents it.
+// The part of DLPack's struct (version 1) that is used here, as its header documents it.
 struct Managed {
   uint32_t major, minor;
   void* owner;
@@ -50,7 +50,7 @@ TEST_CASE("a tensor over memory of the program shares it, and releases it once")
   x.set_requires_grad(true);
   Tensor y = sum(add(x, x));
   x = {};
-  CHECK(released == 0);  // the graph has a use
+  CHECK(released == 0);  // the graph still uses the memory
   backward(y);
   y = {};
   CHECK(released == 1);
@@ -98,7 +98,8 @@ TEST_CASE("device memory of the program comes and goes on its stream") {
     const Floats values = {1, 2, 3, 4};
     std::memcpy(host, values.data(), 16);
     {
-      device.copy(memory, host, 16, stream);  // the simulation's work, not yet done
+      // Queues the other program's work, which has not run yet.
+      device.copy(memory, host, 16, stream);
       const Tensor x = from_blob(context, memory, {4}, DType::kF32, {.stream = stream});
       const Tensor y = scale(x, 10);
       hand_over(y, stream);

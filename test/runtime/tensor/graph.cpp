@@ -70,7 +70,7 @@ TEST_CASE("nothing that comes later gets the memory of a graph", "[runtime][grap
   const Tensor x = vector_of(context, 1);
   Tensor y;
   Graph graph(memory, [&] { y = polynomial(x); });
-  // Allocates more tensors of the sizes that the graph has freed.
+  // These tensors have the sizes of memory that the graph has freed. They must not get that memory.
   std::vector<Tensor> others;
   for (int i = 0; i < 8; ++i) others.push_back(vector_of(context, 100));
   context.allocator().release_cached();
@@ -108,7 +108,7 @@ TEST_CASE("kernels' scratch memory stays a graph's own", "[runtime][graph]") {
     Graph graph(memory, [&] { in_graph = reserve(1000); });
     CHECK(in_graph != outside);
     CHECK(reserve(1000) == outside);
-    // A later capture with a larger request must not take the first capture's memory.
+    // A later capture that needs more memory must not take that of the first capture.
     Tensor x;
     Graph other(memory, [&] {
       larger = reserve(1'000'000);
@@ -119,7 +119,8 @@ TEST_CASE("kernels' scratch memory stays a graph's own", "[runtime][graph]") {
     x = Tensor();
   }
   context.allocator().release_cached();
-  CHECK(context.allocator().stats().current[size_t(MemoryTag::kWorkspace)] == 1024);  // `outside`
+  // Only the tensor `outside` is left.
+  CHECK(context.allocator().stats().current[size_t(MemoryTag::kWorkspace)] == 1024);
 }
 
 TEST_CASE("work that runs once in a graph's memory leaves the capture what it needs",

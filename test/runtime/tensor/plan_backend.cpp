@@ -15,7 +15,8 @@
 namespace shale {
 namespace {
 
-// A GEMM whose epilogue needs scratch memory on every CPU; a library's GEMM does on some CPUs only.
+// Runs a GEMM whose epilogue needs scratch memory on every CPU. A library's GEMM needs it on some
+// CPUs only.
 MemoryStats stats_after_product(Context& context, int64_t n) {
   const auto matrix = [&] { return zeros(context, {n, n}, DType::kBF16); };
   const Tensor a = matrix(), b = matrix(), c = matrix(), aux = matrix();
@@ -53,7 +54,7 @@ TEST_CASE("a plan copies what is short, and longer values read as zeros") {
   const std::vector<int64_t> many(1000, 7);
   const std::vector<int64_t> zeros(1000);
   CHECK(to_host<int64_t>(from_host<int64_t>(context, many, {1000})) == zeros);
-  // The result is also zeros if the memory contained other values before.
+  // A copy of so many elements also gives zeros if the memory contained other values before.
   const Tensor used = empty(context, {2000}, DType::kI64);
   std::fill_n(static_cast<int64_t*>(used.data()), 2000, 7);
   const Tensor part = used.alias({1000}, {1}, 1);

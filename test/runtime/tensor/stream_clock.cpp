@@ -89,11 +89,12 @@ TEST_CASE("marks tell when a stream came by, not when they were set", "[stream]"
   while (StreamClock::HostClock::now() - queued < std::chrono::milliseconds(50)) {
   }
   clock->read();
-  // Without a wait, no mark has run yet.
+  // Nothing waited for the stream, so no mark has run yet.
   CHECK_THROWS_AS(clock->seconds(from, to), std::out_of_range);
   clock->read_all();
   CHECK(clock->seconds(from, to) >= 0);
-  CHECK(clock->seconds(from, to) < 50e-3);  // both marks ran after the host's loop
+  // Both marks run when the host waits, after its own loop.
+  CHECK(clock->seconds(from, to) < 50e-3);
   clock->forget_marks();
   CHECK(clock->mark(stream) == 0);
   backend->synchronize(stream);

@@ -16,8 +16,8 @@ struct Generator {
 
 struct State {
   std::vector<std::string> messages;  // INFO messages of open scopes
-  std::vector<Generator> generators;  // in the order in which the test case reaches them
-  size_t met = 0;                     // generators reached in this run
+  std::vector<Generator> generators;  // generators in the order in which the test case reaches them
+  size_t met = 0;                     // number of generators that this run has reached
   int64_t assertions = 0, failures = 0;
 };
 
@@ -49,7 +49,8 @@ void run_once(const TestCase& test) {
   }
 }
 
-// True if the test matches all of `terms`: "[gemm]~[#gemm_plan]", or part of a name. "~" negates.
+// Returns true if the test matches all of `terms`. A term is a tag or part of a name, and "~"
+// negates it: "[gemm]~[#gemm_plan]".
 bool matches_all(const TestCase& test, std::string_view terms) {
   while (!terms.empty()) {
     const bool wanted = terms.front() != '~';
@@ -152,8 +153,8 @@ int run(const std::string& filter, bool only_list) {
 
 }  // namespace Catch
 
-// Of Catch2's arguments it takes one filter, such as "[gemm]~[#gemm_plan],part of a name", and
-// --list-test-names-only. It always adds tags of file names (--filenames-as-tags).
+// Accepts two of Catch2's arguments: --list-test-names-only, and a filter such as
+// "[gemm]~[#gemm_plan],part of a name". Tags of file names are always added (--filenames-as-tags).
 int main(int argc, char** argv) {
   std::string filter;
   bool only_list = false;

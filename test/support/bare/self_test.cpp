@@ -1,4 +1,4 @@
-// Test cases that test/kernels_only.cmake runs by name; it checks how each of them ends.
+// Test cases for test/kernels_only.cmake, which runs each by name and checks how it ends.
 #include <catch2/catch.hpp>
 
 #include <cstdio>

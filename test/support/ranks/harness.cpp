@@ -50,13 +50,14 @@ void run_on(DeviceBackend& device, const comm::GroupOptions& options,
   test({*group, options, Place::kDevice, &device, stream.get()});
 }
 
-// Makes the backend of this rank's own GPU, or else of the first GPU. Null without a GPU.
+// Makes the backend of this rank's own GPU. Without an own GPU it uses the first one; without any
+// GPU it returns null.
 std::unique_ptr<DeviceBackend> make_gpu() {
   for (const int index : {world().local_rank(), 0}) {
     try {
       return make_backend({.type = DeviceType::kCuda, .index = index});
     } catch (const UnavailableError&) {
-      // There are fewer GPUs than ranks, or no GPU or driver.
+      // This rank has no GPU of its own, or the machine has no GPU or driver.
     }
   }
   return nullptr;
@@ -70,7 +71,7 @@ void for_all_setups(const std::function<void(const Setup&)>& test) {
     for (const Place place : all_places()) test({*group, options, place});
   }
   for_all_staged(test);
-  // With more than two ranks NCCL adds in another order.
+  // With more than two ranks, NCCL adds in another order than Shale.
   if (world().size() <= 2 && make_gpu() != nullptr) {
     for_nccl({.name = "nccl", .timeout_s = 60}, test);
   }
@@ -100,7 +101,8 @@ bool for_nccl(const comm::GroupOptions& options, const std::function<void(const 
       run_on(*gpu, with_nccl, test);
       return true;
     }
-    // Without a GPU, over a stand-in for NCCL (test/nccl_stand_in), if the search path has one.
+    // Without a GPU, tests a stand-in for NCCL (test/nccl_stand_in), if the library search path has
+    // it.
     using emulator::Order;
     for (const auto& gpu : emulated_gpus({{.order = Order::kFifo},
                                           {.order = Order::kRandom, .queues = 3},
@@ -118,7 +120,7 @@ Buffer::Buffer(comm::ProcessGroup& group, Place place, int64_t bytes)
     : Buffer(Setup{group, group.options(), place}, bytes) {}
 
 Buffer::Buffer(const Setup& setup, int64_t bytes) : device_(setup.device), stream_(setup.stream) {
-  constexpr size_t kOffset = 200;  // multiple of 8, but not of 64
+  constexpr size_t kOffset = 200;  // a multiple of 8 bytes, but not of a cache line
   const Place place = setup.place;
   const auto size = static_cast<size_t>(bytes);
   if (place == Place::kAny || (place == Place::kMixed && setup.group.rank() % 2 != 0)) {

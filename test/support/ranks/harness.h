@@ -27,18 +27,18 @@ int fail_while_training(std::string_view where, comm::World& world);
 std::vector<comm::GroupOptions> group_variants();
 std::string name_of(const comm::GroupOptions& options);
 
-// Memory that holds the buffers of a collective.
+// Kind of memory that the buffers of a collective are in.
 enum class Place {
   kGroup,   // memory that peers can access directly
   kAny,     // memory that peers cannot access
-  kMixed,   // accessible on every other rank
-  kOffset,  // accessible, but not at the start of a cache line
+  kMixed,   // memory that peers can access on every other rank only
+  kOffset,  // memory that peers can access, not at the start of a cache line
   kDevice,  // device memory, which the host must not access
 };
 std::vector<Place> all_places();  // all places in host memory
 std::string name_of(Place place);
 
-// A way to run collectives: a group, the memory of the buffers, and the device that uses them.
+// A group, the memory that its buffers are in, and the device that uses them.
 struct Setup {
   comm::ProcessGroup& group;
   const comm::GroupOptions& options;
@@ -49,8 +49,8 @@ struct Setup {
 
 // Calls test(setup) for all variants and places in host memory, then for devices and for NCCL.
 void for_all_setups(const std::function<void(const Setup&)>& test);
-// Calls test(setup) for groups over an emulated device whose streams run late and in several
-// orders, and over a GPU if there is one.
+// Calls test(setup) for groups in device memory: on an emulated device whose streams run late and
+// in several orders, and on a GPU if there is one.
 void for_all_staged(const std::function<void(const Setup&)>& test);
 // Calls test(setup) over NCCL. If NCCL cannot be used, prints a warning and returns false.
 bool for_nccl(const comm::GroupOptions& options, const std::function<void(const Setup&)>& test);
@@ -63,7 +63,8 @@ class Buffer {
   Buffer(const Buffer&) = delete;
   Buffer& operator=(const Buffer&) = delete;
 
-  // The values in host memory: the buffer itself, or, for a device, a pinned copy.
+  // Returns the values in host memory: the buffer itself, or a pinned copy if the buffer is in
+  // device memory.
   template <typename T>
   T* as() const {
     return reinterpret_cast<T*>(data_);
@@ -79,7 +80,7 @@ class Buffer {
   void take() const;
 
  private:
-  MemoryProvider* provider_ = nullptr;  // owner of memory_
+  MemoryProvider* provider_ = nullptr;  // provider that memory_ is returned to
   std::vector<std::byte> own_;
   void* memory_ = nullptr;
   size_t bytes_ = 0;
@@ -121,7 +122,8 @@ Acc tree(const std::vector<Acc>& values) {
                           tree(std::vector<Acc>(middle, values.end())));
 }
 
-// Sum of element i over all ranks; nodes have `ranks_per_node` ranks (0: there is one node).
+// Returns the expected sum of element i over all ranks, in the order in which nodes of
+// `ranks_per_node` ranks add. 0: all ranks are on one node.
 template <typename T>
 T expected_sum(int ranks, int ranks_per_node, int64_t i) {
   using Acc = std::conditional_t<sizeof(T) == 2, float, T>;

@@ -1,5 +1,6 @@
-// Every rank runs all test cases. Rank 0 reports; output of other ranks is shown only if they fail.
-// A rank whose test fails stops there and ends the job: its peers may wait for it forever.
+// Every rank runs all test cases. Rank 0 reports; the output of other ranks is shown only if they
+// fail. If a test fails on a rank, the rank stops and ends the job, because its peers may wait for
+// it forever.
 
 #include <catch2_any/run.h>
 #include <sys/mman.h>
@@ -45,7 +46,7 @@ class CapturedOutput {
 
 int run_cases(comm::World& world, int argc, char** argv) {
   std::vector<char*> arguments(argv, argv + argc);
-  std::string abort = "--abort";  // stop at the first failure
+  std::string abort = "--abort";  // Catch2's flag to stop at the first failure
   arguments.push_back(abort.data());
 
   int result = 0;
@@ -84,7 +85,7 @@ int main(int argc, char** argv) {
     }
     return shale::test::run_cases(world, argc, argv);
   };
-  // Only tests of stopped ranks need heartbeats: all other failures are found without.
+  // Only tests of stopped ranks need heartbeats: all other failures are found without them.
   const bool watch = mode.starts_with("--fail=stopped-");
   return shale::comm::run(argc, argv, body, {.timeout_s = watch ? 2. : 0});
 }

@@ -10,9 +10,9 @@
 
 namespace shale::test {
 
-// f64 reference for means with one bit per element and error feedback. All replicas are in one
-// place. It packs blocks of 1024 as signs and a mean magnitude (arXiv:2102.02888, section 3), first
-// for each replica, then for the mean of the packed vectors.
+// f64 reference for means over replicas with one bit per element and error feedback, computed in
+// one process. Blocks of 1024 elements are packed as signs and a mean magnitude (arXiv:2102.02888,
+// section 3): first each replica's vector, then the mean of the packed vectors.
 class OneBitReference {
  public:
   OneBitReference(size_t replicas, size_t elements)
@@ -38,13 +38,14 @@ class GivenGradients {
     Parameter& weight = declare("weight", {30, 70}, Init::normal(1));
     Parameter& bias = declare("bias", {70}, Init::normal(1), /*decay=*/false);
   };
-  // gradient(replica, step, parameter, element): gradient of a replica's own samples.
+  // Returns an element of a replica's own gradient: gradient(replica, step, parameter, element).
   using Gradient = std::function<double(size_t, int64_t, size_t, size_t)>;
   using Make = std::function<std::unique_ptr<optim::Optimizer>(std::vector<OptimShard> shards)>;
 
   GivenGradients(comm::ProcessGroup& group, const Make& make, Gradient gradient);
 
-  // Steps with the gradient that the optimizer needs: the mean over replicas, or this rank's share.
+  // Makes a step. The gradient is what the optimizer needs: the mean over replicas, or this rank's
+  // own.
   void step(int64_t step, float lr);
   // Returns the present values of the first or second parameter.
   std::vector<double> values(size_t parameter) const;

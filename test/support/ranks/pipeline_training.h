@@ -10,12 +10,13 @@
 
 namespace shale::test {
 
-// A way to train a model: `ranks` pipeline stages, `tensor` ranks that share each layer, and
-// `context` ranks that share each sequence; all other ranks are data parallel, in `replicas`
+// How a model is trained: with `ranks` pipeline stages, `tensor` ranks that share each layer, and
+// `context` ranks that share each sequence. All other ranks are data parallel, in `replicas`
 // replicas. `expert` ranks of a stage have different experts.
 struct PipelineRun {
   int ranks = 1;  // number of pipeline stages; 1: no pipeline
-  // Processes; TrainOptions::tensor_shards and context_shards may set more mesh ranks per process.
+  // Numbers of processes. If TrainOptions::tensor_shards or context_shards is larger, each process
+  // hosts several mesh ranks.
   int tensor = 1;
   int context = 1;
   int expert = 1;
@@ -26,21 +27,22 @@ struct PipelineRun {
   int64_t micro_batches = 4;
   int slots = 2;
   float lr = 1e-2f;
-  models::LanguageModelPolicy policy = {};  // policy except dropout, which TrainOptions has
-  // Sets parameters to other values than their initial ones.
+  models::LanguageModelPolicy policy = {};  // dropout is ignored here, because TrainOptions sets it
+  // Replaces the initial values of parameters.
   std::function<void(comm::DataParallel&)> load = {};
-  // Returns the micro-batch that starts with sequence `first` of a step; empty: uses micro_batch().
+  // Returns the micro-batch of a step that begins with sequence `first`. If not set, micro_batch()
+  // is used.
   std::function<Batch(int64_t step, int64_t first)> batch = {};
   // Called on each rank before the second micro-batch of every step.
   std::function<void(int64_t step)> during_step = {};
 };
 
-// Size of the groups of context ranks that exchange heads in tests.
+// Number of context ranks that exchange heads with each other in tests of `kind`.
 inline int context_group(comm::ContextKind kind, int ranks) {
   return kind == comm::ContextKind::kUlyssesRing && ranks % 2 == 0 ? 2 : 1;
 }
 
-// Llama, or GPT-2 with a tied table: six layers, hence eight pieces.
+// Llama, or GPT-2 with a tied table. It has six layers and can be split into at most eight stages.
 models::LanguageModelConfig six_layers(const std::string& family);
 
 // Trains a model on all ranks of `all`, with data parallelism and pipelines. Ignores

@@ -23,7 +23,7 @@ enum class OptimizerKind {
   kSgd,
   kMuon,
   kLamb,
-  kOneBitAdam  // AdamW for the first kFreezeStep steps
+  kOneBitAdam  // runs AdamW for the first kFreezeStep steps
 };
 constexpr int64_t kFreezeStep = 2;
 
@@ -58,8 +58,8 @@ class TinyRun {
   TinyRun(const comm::ShardGroups& groups, comm::ProcessGroup& all, const RunLayout& layout,
           OptimizerKind kind = OptimizerKind::kAdamW);
 
-  // Trains steps [step(), step() + count), and returns their losses. gradient_factor: multiplies
-  // the gradient of the first of these steps.
+  // Trains steps [step(), step() + count) and returns their losses. The gradient of the first of
+  // these steps is multiplied by `gradient_factor`.
   std::vector<float> train(int64_t count, double gradient_factor = 1);
 
   RunEnd end_after(int64_t count) {
@@ -86,7 +86,7 @@ class TinyRun {
   models::TrainStep& step() { return step_; }
 
  private:
-  const TrainOptions batch_;  // sizes are powers of two, for reproducible sums
+  const TrainOptions batch_;  // batch sizes are powers of two, which makes sums reproducible
   comm::ShardGroups groups_;
   comm::ProcessGroup& all_;
   Context context_;
@@ -116,11 +116,13 @@ class SharedDir {
   std::string path_;
 };
 
-// Checks that runs of these layouts, and one on one rank, go on from a checkpoint of another stage
-// with the same bits. Does nothing if the number of ranks is no power of two. Collective.
+// Runs of these layouts, and a run on one rank, are resumed from a checkpoint of another stage.
+// Checks that they have the same bits. Does nothing if the number of ranks is no power of two.
+// Collective.
 void check_resumes(OptimizerKind kind, const std::vector<RunLayout>& layouts);
 
-// Element n is a group of the first n ranks, null on all other ranks. Collective over the World.
+// Returns groups: element n is the group of the first n ranks, and null on all other ranks.
+// Collective over the World.
 std::vector<std::unique_ptr<comm::ProcessGroup>> groups_of_first_ranks(comm::ProcessGroup& all);
 
 }  // namespace shale::test

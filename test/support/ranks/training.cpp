@@ -49,7 +49,8 @@ std::vector<float> full_gradient(comm::DataParallel& parallel, comm::ProcessGrou
   std::vector<float> whole;
   const std::string_view bytes(reinterpret_cast<const char*>(mine.data()), mine.size() * 4);
   for (const std::string& piece : group.all_gather_bytes(bytes, "test gradient")) {
-    if (int64_t(whole.size()) == parameter.numel()) break;  // each rank had the whole gradient
+    // This rank's gradient is whole, so the other ranks' are equal to it.
+    if (int64_t(whole.size()) == parameter.numel()) break;
     const size_t at = whole.size();
     whole.resize(at + piece.size() / 4);
     std::memcpy(whole.data() + at, piece.data(), piece.size());

@@ -23,9 +23,10 @@ struct TrainOptions {
   float dropout = 0;
   float clip = 1;
   float loss_scale = 0;        // initial loss scale; 0: none
-  bool keep_gradients = true;  // gradients of the first step; waits for the device
+  // True: returns the gradients of the first step, which waits for the device.
+  bool keep_gradients = true;
   Recompute recompute = Recompute::kNone;
-  bool f32_norms = false;            // f32 parameters for the first norm of each block
+  bool f32_norms = false;            // true: the first norm of each block has f32 parameters
   std::optional<Operands> fp8 = {};  // operand format of the GEMMs in all blocks
   comm::DataParallelOptions parallel = {};
   models::StepOffload offload = {};
@@ -33,10 +34,12 @@ struct TrainOptions {
   models::MakeOptimizer optimizer = make_adamw();
   int64_t length = kLength;
   std::optional<models::LanguageModelConfig> model = {};  // nullopt: tiny_model()
-  // For train_pipeline(): numbers of mesh ranks; 0: the numbers of processes in PipelineRun.
+  // For train_pipeline(): numbers of mesh ranks. 0: equal to the numbers of processes in
+  // PipelineRun.
   int tensor_shards = 0, context_shards = 0;
-  int tensor_pieces = 0;                                        // comm::ParallelOptions::row_pieces
-  comm::ContextKind context_kind = comm::ContextKind::kGather;  // group sizes: context_group()
+  int tensor_pieces = 0;  // sets comm::ParallelOptions::row_pieces
+  // context_group() gives the sizes of groups.
+  comm::ContextKind context_kind = comm::ContextKind::kGather;
 };
 
 struct Trained {
@@ -61,7 +64,8 @@ models::StepOptions step_options(const TrainOptions& options, int64_t micro_batc
 // Trains a model on the ranks of `groups`, with the same calls as train_lm.
 Trained train(const comm::ShardGroups& groups, const TrainOptions& options);
 Trained train(comm::ProcessGroup& group, const TrainOptions& options);
-// Trains on the device of `context`; `groups` are groups of that device. No wait between steps.
+// Trains on the device of `context`, without waiting between steps. `groups` are groups in that
+// device's memory.
 Trained train(Context& context, const comm::ShardGroups& groups, const TrainOptions& options);
 
 // True if losses, norms and parameters have the same bits.

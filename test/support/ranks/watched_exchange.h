@@ -10,7 +10,7 @@
 
 namespace shale::test {
 
-// An exchange that counts the calls of some kernels between the begin of each transfer and the wait
+// An exchange that counts calls of some kernels during each transfer, from its begin to the wait
 // for it. The context's tracer must be `tracer`.
 struct WatchedExchange : comm::HostedExchange {
   WatchedExchange(std::shared_ptr<comm::MeshLine> line, int member, std::vector<std::string> names)
@@ -50,7 +50,8 @@ struct WatchedExchange : comm::HostedExchange {
 
   std::vector<std::string> kernels;
   Tracer tracer;
-  std::vector<int64_t> gathers, sums, shifts, passes;  // counts, in the order of waits
+  // Numbers of kernel calls during each transfer, in the order of the waits.
+  std::vector<int64_t> gathers, sums, shifts, passes;
 };
 
 }  // namespace shale::test

@@ -34,7 +34,7 @@ struct Run {
   std::vector<std::vector<float>> all() const { return {out, dq, dk, dv}; }
 };
 
-// First key that each query attends to, as i32: documents have 11 tokens.
+// First key that each query attends to, as i32. Each document has 11 tokens.
 std::vector<float> first_keys(const Sizes& s) {
   std::vector<float> keys;
   for (int64_t i = 0; i < s.B * s.T; ++i) keys.push_back(float(i % s.T / 11 * 11));
@@ -53,7 +53,8 @@ std::vector<float> f32_values(const Tensor& x) {
   return values;
 }
 
-// cut: null for whole sequences. has_documents: sets AttentionOptions::first_keys.
+// `cut` is null for whole sequences. `has_documents` says whether to set
+// AttentionOptions::first_keys.
 Run attend(Context& context, comm::CutSequence* cut, const Sizes& s, DType dtype,
            AttentionOptions options, bool has_documents) {
   const int64_t n = cut != nullptr ? cut->parts().count : 1;
@@ -91,7 +92,8 @@ TEST_CASE("all kinds see what whole sequences see", "[context][many_ranks]") {
     for (const auto& [window, has_documents] :
          {std::pair(0, false), {5, false}, {0, true}, {30, true}}) {
       const Sizes sizes{.T = T, .H = 8};
-      if (has_documents && T % (2 * group->size()) != 0) continue;  // padding acts as a document
+      // Padding would need a document of its own.
+      if (has_documents && T % (2 * group->size()) != 0) continue;
       const AttentionOptions options{.window = window, .softcap = window == 5 ? 2.f : 0.f};
       const Run whole = attend(context, nullptr, sizes, DType::kF32, options, has_documents);
       for (const ContextKind kind : kKinds) {
@@ -99,8 +101,8 @@ TEST_CASE("all kinds see what whole sequences see", "[context][many_ranks]") {
         CAPTURE(T, window, has_documents, int(kind), group->size());
         comm::CutSequence cut = cut_over(*group, T, kind);
         const Run run = attend(context, &cut, sizes, DType::kF32, options, has_documents);
-        // The softmax is over the same keys in other tiles and merges, which gives a few roundings
-        // of values near 1. Results for padding are ignored.
+        // Context parallelism tiles and merges the softmax over the same keys differently, which
+        // gives a few roundings of values near 1. Results for padding are ignored.
         for (size_t i = 0; i < 4; ++i) {
           const std::vector<float> all = whole.all()[i];
           std::vector<float> got = run.all()[i], want = own_of(all, sizes.B, T, cut);
@@ -118,7 +120,8 @@ TEST_CASE("attention has the same bits for mesh ranks of one process and of seve
           "[context][gate]") {
   const auto group = world().group();
   if (group->size() != 1 && group->size() != 2 && group->size() != 4) return;
-  // Runs eight mesh ranks, all in one process or distributed evenly; returns results by mesh rank.
+  // Runs eight mesh ranks, either all in one process or distributed evenly over the processes.
+  // Element r of the result is that of mesh rank r.
   const auto over = [&](comm::ProcessGroup& processes, ContextKind kind, DType dtype) {
     Context context(small_context(1));
     comm::HostedRanks ranks(context, 8 / processes.size());
@@ -137,7 +140,8 @@ TEST_CASE("attention has the same bits for mesh ranks of one process and of seve
       CAPTURE(int(kind), dtype_name(dtype));
       const std::vector<Run> want = over(alone(), kind, dtype), got = over(*group, kind, dtype);
       for (size_t rank = 0; rank < want.size(); ++rank) {
-        if (int(rank) * group->size() / 8 != group->rank()) continue;  // another process's rank
+        // This mesh rank belongs to another process.
+        if (int(rank) * group->size() / 8 != group->rank()) continue;
         CHECK(got[rank].all() == want[rank].all());
       }
     }
@@ -155,8 +159,9 @@ TEST_CASE("in bf16 a ring's sums are in f32", "[context][many_ranks]") {
     const std::vector<float> want = own_of(whole.all()[i], sizes.B, sizes.T, cut);
     float largest = 0;
     for (const float x : want) largest = std::max(largest, std::abs(x));
-    // Both kinds round their result once, by 2^-8 of the largest value. The ring also rounds each
-    // part; its weighted sums add one more rounding, its gradient sums one per part.
+    // Whole and ring attention both round their results to bf16, by 2^-8 of the largest value. The
+    // ring also rounds the result for each rank's keys. Forward adds one rounding for the weighted
+    // sum; backward adds one per rank for the sum of gradients.
     const double roundings = i == 0 ? 3 : 2 + 2 * group->size();
     CHECK(largest_difference(run.all()[i], want) < roundings * 0x1p-8 * double(largest));
   }
@@ -178,8 +183,8 @@ TEST_CASE("keys go around behind the attention of those before, and change no bi
     context.set_tracer(&watched.tracer);
     comm::CutSequence cut(std::move(exchange), sizes.T, ContextKind::kRing);
     const Run run = attend(context, &cut, sizes, DType::kF32, {}, false);
-    // One attention call overlaps each transfer: of keys in forward, of keys and of the previous
-    // rank's sums in backward. The last transfer returns the sums, and no call overlaps it.
+    // One attention call overlaps each transfer of keys, and each transfer of the previous rank's
+    // gradient sums. Only the last transfer, which returns the sums, overlaps no call.
     std::vector<int64_t> calls(size_t(3 * (ranks - 1)), 1);
     calls.push_back(0);
     CHECK(watched.passes == calls);
@@ -196,9 +201,9 @@ TEST_CASE("a ring computes the pairs of ranks of which a window shows something"
   context.set_tracer(&tracer);
   const Sizes sizes{.T = 64};
   for (const auto& [window, pairs] : {std::pair(0, 16), {3, 10}, {9, 10}, {10, 14}}) {
-    // Four ranks have two chunks of 8 tokens each. A rank needs its own keys, those of the previous
-    // rank for its first chunk of queries, and those of the next rank for its last; with 10 tokens
-    // also those of the ranks two before and two after.
+    // Each of four ranks has two chunks of 8 tokens. With a window of 3 or 9 tokens, a rank needs
+    // its own keys, the previous rank's for its first chunk of queries, and the next rank's for its
+    // last chunk. With 10 tokens it also needs the keys of the ranks two before and two after it.
     const auto line = line_over(alone(), "context", &ranks);
     tracer.reset();
     ranks.run([&](int rank) {
@@ -224,7 +229,7 @@ TEST_CASE("a ring has keys of two ranks in memory at a time", "[context][many_ra
     comm::CutSequence cut = cut_over(*group, sizes.T, kind);
     const Tensor x = random_leaf(context, {1, cut.parts().own_tokens(sizes.T), 2, 64}, 1);
     const NoGrad no_grad(context);
-    comm::attention(cut, x, x, x);  // allocates scratch memory of the kernel
+    comm::attention(cut, x, x, x);  // the first call allocates the kernel's scratch memory
     const int64_t before = context.allocator().stats().allocated;
     context.allocator().reset_peak();
     const Tensor y = comm::attention(cut, x, x, x);
@@ -257,7 +262,8 @@ TEST_CASE("a rank sends what the formula of its kind says", "[context][many_rank
     backward(y, full(context, y.shape(), DType::kF32, 1));
     const double both = sent() - start;
     const double tokens = double(s.B * s.T);
-    // Size of the groups that exchange heads. A ring over the groups has 1 / traders of the heads.
+    // `traders` is the size of the groups that exchange heads. Each ring connects these groups, and
+    // has 1 / traders of the heads.
     const int traders = kind == ContextKind::kUlysses ? ranks : context_group(kind, ranks);
     const int ring = ranks / traders;
     const auto share = [](int of) { return double(of - 1) / of; };
@@ -290,7 +296,8 @@ TEST_CASE("sequences that are cut train as whole ones do, whatever the kind", "[
         const Trained got =
             train_pipeline(*all, model, {.context = ranks, .micro_batches = 4}, options);
         for (size_t i = 0; i < want.losses.size(); ++i) {
-          // Another order of additions: roundings of 2^-24 for each of several hundred additions.
+          // The orders of additions differ: roundings of 2^-24 for each of several hundred
+          // additions.
           CHECK(std::abs(got.losses[i] - want.losses[i]) < 2e-5f * want.losses[i]);
           CHECK(std::abs(got.norms[i] - want.norms[i]) < 1e-4f * want.norms[i]);
         }

@@ -40,7 +40,8 @@ TEST_CASE("attention over ranks is attention of whole sequences, of any length",
       const Tensor parts[] = {mine(q, H), mine(k, G), mine(v, G)};
       const Tensor got = comm::attention(cut, parts[0], parts[1], parts[2], options);
       backward(got, from_host<float>(context, own_of(dy, B, T, cut), got.shape()));
-      // The softmax is over the same keys in other tiles: a few roundings of values near 1.
+      // Context parallelism tiles the softmax over the same keys differently, which gives a few
+      // roundings of values near 1.
       const auto compare = [&](const Tensor& a, const Tensor& b) {
         return largest_difference(to_host<float>(a), own_of(to_host<float>(b), B, T, cut));
       };
@@ -48,7 +49,8 @@ TEST_CASE("attention over ranks is attention of whole sequences, of any length",
       const std::vector<float> out = to_host<float>(got);
       std::vector<float> reference = own_of(to_host<float>(want), B, T, cut);
       for (size_t i = 0; i < out.size(); ++i) {
-        if (reference[i] == 0) reference[i] = out[i];  // padding has no results to compare
+        // The reference is 0 for padding, whose results are ignored.
+        if (reference[i] == 0) reference[i] = out[i];
       }
       CHECK(largest_difference(out, reference) < 1e-5);
     }
@@ -77,8 +79,8 @@ TEST_CASE("keys of some heads travel behind the attention of others, and change 
     const Tensor q = mine(H, 1), k = mine(G, 2), v = mine(G, 3);
     const Tensor y = comm::attention(cut, q, k, v, {});
     backward(y, mine(H, 4).detach());
-    // Counts attention calls during transfers, for four head groups in forward and backward; each
-    // rank has two chunks of queries.
+    // Expected numbers of attention calls during each transfer: four head groups in forward, then
+    // four in backward. Each rank has two chunks of queries.
     CHECK(watched.gathers == std::vector<int64_t>{0, 2, 2, 2, 0, 2, 2, 2});
     CHECK(watched.sums == std::vector<int64_t>{2, 2, 2, 0});
     const std::vector<std::vector<float>> now = {to_host<float>(y), to_host<float>(q.grad()),
@@ -109,7 +111,8 @@ TEST_CASE("sequences that are cut train as whole ones do", "[context]") {
               *all, model, {.context = context, .micro_batches = 4 * context / ranks}, options);
           REQUIRE(got.losses.size() == want.losses.size());
           for (size_t i = 0; i < want.losses.size(); ++i) {
-            // Another order of additions: roundings of 2^-24 for each of several hundred additions.
+            // The orders of additions differ: roundings of 2^-24 for each of several hundred
+            // additions.
             CHECK(std::abs(got.losses[i] - want.losses[i]) < 2e-5f * want.losses[i]);
             CHECK(std::abs(got.norms[i] - want.norms[i]) < 1e-4f * want.norms[i]);
           }

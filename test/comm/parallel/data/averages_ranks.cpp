@@ -1,5 +1,5 @@
-// Tests that the moving average of weights, and the skipping of steps by gradient norm, do not
-// depend on how ranks and memory tiers share the state.
+// Tests the moving average of weights, and skipping steps by gradient norm. Neither depends on how
+// ranks and memory tiers share the state.
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -64,7 +64,8 @@ TEST_CASE("the average of the weights is what its formula says, after each step 
         for (size_t i = 0; counts && i < got.size(); ++i) {
           average[i] = kDecay * average[i] + (1 - kDecay) * double{master[i]};
         }
-        // Each step's average has one subtraction and one FMA in f32, of numbers below 2.
+        // Each step updates the average with one subtraction and one FMA in f32, of numbers below
+        // 2.
         CHECK(max_error(got, average) <= (step + 1) * 0x1p-23);
       }
     }

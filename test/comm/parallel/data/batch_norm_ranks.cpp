@@ -1,5 +1,5 @@
-// Tests batch norm over several ranks: synchronized statistics equal those of one rank with all
-// samples; unsynchronized running statistics are averaged over ranks.
+// Tests batch norm over several ranks. Synchronized statistics equal those of one rank with all
+// samples. Unsynchronized running statistics are averaged over ranks.
 #include "shale/comm/parallel/data/batch_norm_sync.h"
 #include "shale/comm/parallel/data/data_parallel.h"
 #include "shale/runtime/autograd/tape.h"
@@ -23,7 +23,7 @@ struct Net : Module {
   nn::BatchNorm norm;
 };
 
-// Number of rows of a rank: it differs between ranks, and the second of several ranks has none.
+// Returns the number of rows of a rank. It differs between ranks, and rank 1 has no rows.
 int64_t rows_of(int rank, int ranks) {
   return ranks > 1 && rank == 1 ? 0 : 3 + 2 * rank;
 }
@@ -45,7 +45,7 @@ struct Result {
   Tensor dgain, dbias;
 };
 
-// Runs the batch norm on `rows` rows from `first` on.
+// Runs batch norm on the `rows` rows that begin at row `first`.
 Result run_norm(Context& context, Net& net, int64_t first, int64_t rows) {
   const Tensor x = part(context, 1, first, rows);
   const Tensor y = net.forward(x);
@@ -78,7 +78,7 @@ TEST_CASE("synchronised batch norm is that of one rank with all rows") {
   const int64_t first = rows_before(rank, ranks), rows = rows_of(rank, ranks);
   const Result want = run_norm(context, whole, 0, rows_before(ranks, ranks));
   const Result got = run_norm(context, net, first, rows);
-  // Allows a few f32 roundings of numbers below 8 in each direction.
+  // Allows a few f32 roundings of numbers below 8, in forward and in backward.
   constexpr double kNear = 32 * 0x1p-24 * 8;
   const int64_t begin = first * kChannels, count = rows * kChannels;
   CHECK(max_error(got.y, slice_of(want.y, begin, count)) <= kNear);

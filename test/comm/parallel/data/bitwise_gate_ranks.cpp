@@ -13,7 +13,7 @@ namespace {
 using comm::DataParallelOptions;
 using comm::ReshardAfterForward;
 
-// A configuration to train the model with; all rows train the same model.
+// A training configuration. The model is the same in all rows.
 struct Row {
   std::string name;
   DataParallelOptions parallel;
@@ -85,7 +85,8 @@ TEST_CASE("20 steps have the same bits in every stage, with recomputation and ov
       return train(*group, options);
     };
     const Trained want = run({"stage 0", {}});
-    TrainOptions other = options;  // shows that the comparison detects a difference
+    // Changes one option that affects results, to show that same() detects it.
+    TrainOptions other = options;
     other.clip = 0.99f;
     CHECK_FALSE(same(train(*group, other), want));
     for (const Row& row : rows()) {

@@ -25,7 +25,7 @@ using comm::ProcessGroup;
 
 constexpr int64_t kGlobalBatch = 12;  // 1, 2, 3 and 4 ranks divide 12
 
-// Sums are added in another order: a few f32 roundings of gradients and losses of order 1, carried
+// The orders of additions differ. This allows a few f32 roundings of gradients and losses near 1,
 // through four AdamW steps, which divide by the gradient's magnitude.
 void check_close(const Trained& got, const Trained& want) {
   CHECK(max_error(to_f64(got.gradients), to_f64(want.gradients)) <= 1e-6);
@@ -103,7 +103,8 @@ TEST_CASE("ranks that use different parameters agree: unused ones count as gradi
   DataParallel parallel(net, {&net.left, &net.right}, context, *group, {.seed = 1});
   const Tensor x = full(context, {1, 4}, DType::kF32, 1);
   const bool uses_left = group->rank() % 2 == 0;
-  for (int step = 0; step < 2; ++step) {  // the second step detects stale values
+  // The second step would show values that the first one left.
+  for (int step = 0; step < 2; ++step) {
     parallel.begin_backward(true);
     backward(sum((uses_left ? net.left : net.right).forward(x)));
     parallel.finish_gradients();
@@ -123,7 +124,8 @@ TEST_CASE("a parameter that backward passes without a gradient is reduced as zer
   Context context(small_context(1));
   Stream net;
   DataParallel parallel(net, {&net.norm}, context, *group, {.seed = 1});
-  // Makes the reduction end before backward returns, so that nothing can correct it later.
+  // Makes the reduction finish before backward returns, so that no later call can correct a wrong
+  // result.
   leaf_state(net.norm.bias.value).ready_hooks.push_back([&] { group->barrier("test"); });
   for (const bool all_use_norm : {true, false}) {
     const auto [y, stream] = net.norm.forward_stream(random_leaf(context, {2, 4}, 1));
@@ -132,7 +134,8 @@ TEST_CASE("a parameter that backward passes without a gradient is reduced as zer
     backward(sum(uses_norm ? y : stream));
     parallel.finish_gradients();
     const int users = group->size() - (all_use_norm ? 0 : 1);
-    CHECK(to_host<float>(net.norm.bias.value.grad())[0] == float(2 * users));  // two rows per user
+    // Each rank that uses the norm has two rows.
+    CHECK(to_host<float>(net.norm.bias.value.grad())[0] == float(2 * users));
     zero_grad(parallel.shards());
   }
 }
@@ -152,7 +155,8 @@ TEST_CASE("without reduction gradients stay local and accumulate") {
   accumulate(true);
   parallel.finish_gradients();
   const int n = group->size();
-  CHECK(to_host<float>(net.left.bias->value.grad())[0] == float(n * (n + 1)));  // 2 (1 + ... + n)
+  // Two passes: 2 (1 + ... + n).
+  CHECK(to_host<float>(net.left.bias->value.grad())[0] == float(n * (n + 1)));
 }
 
 TEST_CASE("a step whose last backward did not reduce is an error, not a silent divergence") {
@@ -192,7 +196,8 @@ TEST_CASE("a model can be in data parallelism once at a time, and again afterwar
 
 TEST_CASE("ordered_sum is one tree over micro-batches, whatever the number of ranks") {
   const auto group = world().group();
-  // Twelve leaves whose sum depends on the order; rank r has leaves j * n + r.
+  // Twelve terms whose sum depends on the order of additions. With n ranks, rank r has the terms r,
+  // n + r, 2 n + r and so on.
   std::vector<double> leaves;
   for (int i = 0; i < 12; ++i) leaves.push_back(order_value<double>(1, i));
   std::vector<double> mine;

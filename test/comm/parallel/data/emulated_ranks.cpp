@@ -37,12 +37,13 @@ TrainOptions train_options(const Row& row) {
   return options;
 }
 
-// `replicas`: number of groups whose ranks shard the state.
+// `replicas` is the number of groups; the ranks of a group shard the state.
 Trained train_on(std::unique_ptr<DeviceBackend> device, const TrainOptions& options,
                  int replicas = 1) {
   Context context({.deterministic = true}, std::move(device));
-  // Transfers take several small chunks. With replicas a transfer is one chunk, so that the next
-  // collective may start before any result of the first is copied back.
+  // With one replica, small staging buffers split each transfer into several chunks. With several
+  // replicas a transfer is one chunk. The next collective may then start before any result of the
+  // previous one is copied back.
   const auto group = world().group({.timeout_s = 60,
                                     .staging_bytes = replicas == 1 ? 1 << 10 : 1 << 16,
                                     .transport = comm::Transport::kMpi},
@@ -78,7 +79,7 @@ const models::StepOffload kAllOfIt = {.optimizer = true,
 }  // namespace
 
 TEST_CASE("every stage has the same bits on a device whose streams run in any order", "[staged]") {
-  if (world().size() > 2) return;  // more ranks take longer and find no more
+  if (world().size() > 2) return;  // More ranks take longer and find no further errors.
   models::StepOffload early = kAllOfIt;
   early.during_backward = true;
   const std::vector<Row> rows = {
@@ -190,7 +191,8 @@ TEST_CASE("layers that ranks share have the same bits on a device whose streams 
   TrainOptions options = train_options({"stage 1", {.stage = 1}});
   options.dropout = 0.1f;
   options.tensor_shards = 2;
-  for (const int tensor : {2, 1}) {  // both tensor ranks in one process, or one in each process
+  // One process hosts both tensor ranks, or each process hosts one.
+  for (const int tensor : {2, 1}) {
     const auto run = [&](const emulator::Options& order) {
       Context context({.deterministic = true}, gpu(order));
       const auto group = world().group(
@@ -238,7 +240,8 @@ TEST_CASE("parameters that come ahead from the host do not hold up what the devi
           "[staged]") {
   if (world().size() > 1) return;
   auto device = std::make_unique<CountingDevice>(
-      emulator::Options{.order = Order::kLifo, .track = false});  // work runs only if waited for
+      // The emulator executes work only when the host waits for it.
+      emulator::Options{.order = Order::kLifo, .track = false});
   const CountingDevice& counting = *device;
   Context context({}, std::move(device));
   const auto group = world().group({}, context.backend());
@@ -264,7 +267,8 @@ TEST_CASE("parameters that come ahead from the host do not hold up what the devi
   REQUIRE(seen.size() == 3);
   for (int i = 0; i < 3; ++i) {
     CAPTURE(i);
-    // Gathers so far: of the root, of the blocks reached so far, and of the next block.
+    // When block i begins, these gathers are queued: the root's, those of blocks 0 to i, and the
+    // next block's.
     CHECK(seen[size_t(i)].queued - before.queued == std::min(i + 3, 4));
     CHECK(seen[size_t(i)].done - before.done == i + 2);
   }

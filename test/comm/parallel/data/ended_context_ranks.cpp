@@ -1,5 +1,5 @@
-// Tests objects that outlive their context, and the groups and the World that they were made with:
-// their uses are errors with a sentence, and they can be destroyed.
+// Tests objects that outlive their context, or the group or World that they were made with. Using
+// such an object is an error with a clear message. Destroying it works.
 #include <cstdio>
 #include <memory>
 #include <string>
@@ -50,7 +50,7 @@ struct Net : Module {
   Layer first, second;
 };
 
-// Keeps the log's words about contexts that end too early off the terminal.
+// Hides the log's warnings about contexts that end too early.
 struct SilentLog {
   std::unique_ptr<FILE, int (*)(FILE*)> file{std::tmpfile(), std::fclose};
   SilentLog() { set_process_log({.err = file.get()}); }
@@ -61,7 +61,7 @@ struct SilentLog {
 
 enum class Ends { kContext, kGroupThenContext, kContextThenGroup };
 
-// A program that keeps everything in members which it may reset in any order.
+// A program that keeps all objects as members. Tests reset the members in any order.
 struct Program {
   Program(comm::World& ranks, const ContextOptions& options, int of_stage)
       : stage(of_stage), context(std::make_unique<Context>(options)) {
@@ -69,8 +69,8 @@ struct Program {
   }
   DataParallelOptions options() const { return {.stage = stage}; }
   Tensor input() const { return from_host<float>(*context, randn<float>(kWidth, 7), {1, kWidth}); }
-  // Steps once, so that gathers of stages 1 and 2 are on their way, keeps a graph, and
-  // prepares the next step.
+  // Does one step, keeps its graph, and prepares the next step. In stages 1 and 2 the gathers of
+  // the step are still in flight at return.
   void train(const std::vector<OptimShard>& shards) {
     optimizer = std::make_unique<optim::AdamW>(shards, optim::AdamWOptions{});
     optimizer->prepare(*context, 0, 0.01f);
@@ -92,7 +92,7 @@ struct Program {
   const int stage;
   Net net;
   Tensor x, graph;
-  bool has_part = false;  // this rank's optimizer has something to step
+  bool has_part = false;  // true: this rank's optimizer has parameters to update
   std::unique_ptr<optim::AdamW> optimizer;
   std::unique_ptr<ProcessGroup> group;
   std::unique_ptr<Context> context;

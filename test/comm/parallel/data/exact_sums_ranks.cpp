@@ -1,5 +1,5 @@
-// Compares N ranks with one in low precision. All sums are exact, so gradients and trained
-// parameters must be bit-identical in any order of additions.
+// Compares N ranks with one rank in low precision. All sums are exact, so gradients and trained
+// parameters must be bit-identical for every order of additions.
 #include <cmath>
 #include <map>
 
@@ -20,8 +20,9 @@ using comm::DataParallelOptions;
 
 constexpr int64_t kRows = 12;
 
-// With width 40 a rank's shard begins inside a weight. A weight of width 32 that is alone in its
-// buffer is smaller than the shards of two ranks, so one rank owns it; so is a frozen bias.
+// With width 40, a rank's shard begins inside a weight. With width 32, a weight that is alone in
+// its buffer is smaller than the shards of two ranks, so one rank owns it. One rank also owns a
+// frozen bias.
 struct Layers {
   int64_t width = 40;
   bool trains_bias = true;
@@ -55,7 +56,7 @@ Tensor rows_of(Context& context, DType dtype, int64_t width, int64_t first, int6
 }
 
 struct Result {
-  std::map<std::string, std::vector<float>> gradients, parameters;  // by name
+  std::map<std::string, std::vector<float>> gradients, parameters;  // values by parameter name
 };
 
 // Does one step of gradient descent over kRows rows, in micro-batches of `micro_batch` rows.

@@ -55,7 +55,8 @@ TEST_CASE("parameters and shards start and end at multiples of 1024 elements") {
       end = entry.offset + entry.parameter->numel();
     }
     CHECK(end <= layout.numel);
-    CHECK(layout.numel - end < comm::kFlatAlignment * (ranks + 1));  // only rounding adds padding
+    // Padding is at most what the alignment of shards needs.
+    CHECK(layout.numel - end < comm::kFlatAlignment * (ranks + 1));
   }
   CHECK(comm::flat_layout({}, 4).numel == 0);
 }
@@ -98,7 +99,7 @@ TEST_CASE("a tied parameter belongs to the lowest unit that encloses its owner a
   CHECK(names(plans[0]) == std::vector<std::string>{"first.b.weight"});
   CHECK(names(plans[2]) == std::vector<std::string>{"embedding.weight", "first.a.weight"});
 
-  Net local;  // one unit has both users and owns the parameter
+  Net local;  // here both modules that use the weight are in one unit, which owns it
   local.first.b.use(local.first.a.weight);
   CHECK(names(comm::plan_units(local, {&local.first})[0]) ==
         std::vector<std::string>{"first.a.weight", "first.b.weight"});

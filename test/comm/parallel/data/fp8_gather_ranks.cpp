@@ -24,8 +24,8 @@ TrainOptions fp8_options(Operands operands) {
   return options;
 }
 
-// A model whose matrices have several scale blocks in each direction, some cut by the edge of the
-// matrix and some by the end of a rank's shard.
+// The matrices have several scale blocks in each direction. The edge of a matrix cuts some blocks,
+// and the end of a rank's shard cuts others.
 models::LanguageModelConfig wide_model() {
   models::LanguageModelConfig config = tiny_model();
   config.layers = 2;
@@ -76,7 +76,7 @@ TEST_CASE("weights gathered in fp8 go with reproducible sums, skipped steps and 
                      .fp8 = Operands::kFp8};
     TinyRun run(groups, *all, layout);
     run.train(1);
-    run.train(1, INFINITY);  // the step is skipped: masters do not change
+    run.train(1, INFINITY);  // this step is skipped, so the master weights do not change
     CHECK(run.skipped_steps() == 1);
     return run.train(2);
   };
@@ -120,7 +120,8 @@ TEST_CASE("a gather in fp8 sends a byte of each element of a weight, and each st
         if (nn::weight_operands(*entries.front().parameter) == Operands::kPlain) continue;
         REQUIRE_FALSE(buffer->layout().owner);
         coded += double(buffer->layout().numel);
-        maxima += double(entries.size());  // each matrix has one block: below 128 x 128
+        // One scale block per matrix, as matrices are smaller than 128 x 128.
+        maxima += double(entries.size());
       }
     }
     all->reset_traffic();
@@ -137,7 +138,8 @@ TEST_CASE("a gather in fp8 sends a byte of each element of a weight, and each st
   CHECK(bf16 - fp8 == Approx(others * (2 * micro_batches * coded - 2 * 4 * maxima)).epsilon(0.02));
 }
 
-// The GEMMs of the tested unit read codes; a reader of plain values gets rounded ones on all ranks.
+// The GEMMs of the tested unit read fp8 codes. Code that reads the values gets the decoded weights,
+// equal on all ranks.
 TEST_CASE("weights gathered in fp8 are decoded for who asks for their values alone") {
   const auto all = world().group();
   if (world().size() == 1) return;

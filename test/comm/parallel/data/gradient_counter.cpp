@@ -25,7 +25,8 @@ TEST_CASE("a gradient counter adds in the order of a binary tree, and holds a su
     for (size_t i = 0; i < count; ++i) {
       counter.add(full(context, {3}, DType::kF32, values[i]));
       const auto live = context.allocator().stats().current[size_t(MemoryTag::kGradient)];
-      CHECK(live <= 512 * 5);  // one tensor for each bit of i + 1
+      // After i + 1 additions, at most one tensor per binary digit of i + 1.
+      CHECK(live <= 512 * 5);
     }
     CHECK(to_host<float>(counter.take("test"))[2] == tree(values, 0, count));
   }

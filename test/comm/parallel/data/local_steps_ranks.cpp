@@ -1,5 +1,5 @@
 // Tests local steps between replicas in hybrid sharding: the outer step, its traffic, and
-// checkpoints between two outer steps.
+// checkpoints that are saved between two outer steps.
 #include "shale/comm/parallel/data/local_steps.h"
 
 #include <algorithm>
@@ -24,7 +24,7 @@ RunLayout layout_of(const LocalStepsOptions& options, int stage = 1) {
   return layout;
 }
 
-// Returns all of this rank's parts of one state tensor.
+// Returns this rank's parts of one state tensor, joined.
 std::vector<float> part_of(TinyRun& run, const std::string& name) {
   return floats_of(local_state(run).at(name));
 }
@@ -53,7 +53,7 @@ TEST_CASE("an outer step after each, of rate 1 without momentum, is data paralle
     const Replicas replicas(*all, count);
     RunLayout local = layout_of({.every = 1, .lr = 1, .momentum = 0});
     RunLayout plain{.parallel = {.stage = 1}};
-    local.clip = plain.clip = 0;  // norms would differ between replicas
+    local.clip = plain.clip = 0;  // no clipping, as each replica has its own gradient norm
     TinyRun want(replicas.groups, *all, plain, OptimizerKind::kSgd);
     TinyRun got(replicas.groups, *all, local, OptimizerKind::kSgd);
     const std::vector<float> first = want.train(1), losses = want.train(5);
@@ -98,7 +98,7 @@ TEST_CASE("the first steps have the bits of runs without local ones") {
     TinyRun warm(replicas.groups, *all, layout_of({.every = 2, .start = 3}));
     CHECK(warm.train(3) == plain.train(3));
     CHECK(same_bits(values_of(warm), values_of(plain)));
-    CHECK(warm.train(1) == plain.train(1));  // loss before that step's update
+    CHECK(warm.train(1) == plain.train(1));  // the loss is computed before this step's update
     CHECK_FALSE(same_bits(values_of(warm), values_of(plain)));
   }
 }
@@ -115,7 +115,7 @@ TEST_CASE("an outer step is Nesterov's, of the mean of what replicas have change
     run.save(dir / "checkpoints");
     for (const int64_t begin : {0, 2}) {
       CAPTURE(count, begin);
-      // A run that skips the outer step gives the masters before it.
+      // A run without outer steps gives the master weights just before the outer step of `run`.
       TinyRun apart(replicas.groups, *all, layout_of(never));
       apart.load(dir / "checkpoints" + cat("/step_0000000", begin));
       apart.train(2);
@@ -157,7 +157,8 @@ TEST_CASE("local steps send 4 bytes a step, and of each element a sum in every o
       for (const OptimShard& shard : run.optimizer().shards()) {
         elements += double(shard.grad.numel());
       }
-      run.train(kEvery);  // buffers have their first outer step earlier
+      // A buffer's first outer step may come before step kEvery, so these steps are not measured.
+      run.train(kEvery);
       const double factor = 2 * (count - 1.0) / count;
       between.reset_traffic();
       for (int64_t step = 0; step < kEvery; ++step) {
@@ -172,7 +173,8 @@ TEST_CASE("local steps send 4 bytes a step, and of each element a sum in every o
       const double control = between.traffic().totals(comm::Traffic::kControl).sent_bytes;
       if (count < world().size()) CHECK(control == Approx(factor * 4 * kEvery));
       CHECK(between.traffic().totals(comm::Traffic::kParameters).sent_bytes == 0);
-      // Of the five parts that the tiny model averages in turn, the embedding is the largest.
+      // With `in_turn`, the tiny model averages five buffers in different steps. The largest is the
+      // embedding's.
       if (in_turn) CHECK(most < 0.6 * factor * 4 * elements);
     }
   }

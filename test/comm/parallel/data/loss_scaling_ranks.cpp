@@ -30,7 +30,7 @@ models::LanguageModelConfig small() {
   return config;
 }
 
-// In the first steps only rank `loud` has targets, so that only it has a gradient of its own.
+// In the first four steps only rank `loud` has targets, so only its gradient is not zero.
 Batch batch_of(int rank, int loud, int64_t step) {
   Batch batch = token_batch(rand_int<int32_t>(kSequence + 1, uint64_t(100 * step + rank), 0, 60), 1,
                             kSequence);
@@ -96,7 +96,8 @@ TEST_CASE("an overflow on one rank makes all ranks skip the step, and training r
       CHECK(sharded.scales == seen.scales);
       CHECK(same_bits(sharded.parameters, seen.parameters));
     }
-    // 2^22 / 8 exceeds f16's maximum of 65504: the first steps overflow; one overflow is tolerated.
+    // 2^22 / 8 exceeds f16's maximum of 65504, so the first steps overflow. The scale falls only
+    // after the second overflow.
     CHECK(seen.skips[1] == 2);
     CHECK(seen.scales[0] == 0x1p22f);
     CHECK(seen.scales[1] == 0x1p21f);

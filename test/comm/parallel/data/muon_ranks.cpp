@@ -1,4 +1,4 @@
-// Tests that Muon gathers each matrix on one rank, and has the bits of a run on one rank.
+// Tests that Muon gathers each matrix on one rank, and gives the same bits as a run on one rank.
 #include "shale/runtime/optim/muon.h"
 
 #include <bit>
@@ -37,7 +37,7 @@ std::vector<Row> rows() {
   return rows;
 }
 
-// Returns the end of a run after six steps.
+// Trains for six steps and returns the final state.
 RunEnd trained(comm::ProcessGroup& group, const RunLayout& layout, DType compute,
                OptimizerKind kind = OptimizerKind::kMuon) {
   RunLayout own = layout;
@@ -133,9 +133,11 @@ TEST_CASE("Muon deals matrices out evenly, and sends each there and back once a 
       const bool owns = matrix.owner == all->rank();
       sent += double(owns ? matrix.rows * matrix.cols - held(matrix) : held(matrix));
     }
-    // Largest matrix first to the least loaded owner: loads differ by at most one matrix.
+    // Matrices are assigned in order of decreasing size to the rank with the least load, so loads
+    // differ by at most one matrix.
     CHECK(std::ranges::max(load) - std::ranges::min(load) <= largest);
-    // Parts are sent in bf16: this rank's parts to the owners of matrices, and owned matrices back.
+    // Everything is sent in bf16: this rank's parts go to the owners of their matrices, and the
+    // matrices that this rank owns go back.
     const double want = 2 * sent * kSteps;
     const double got =
         gradient_bytes(OptimizerKind::kMuon, stage) - gradient_bytes(OptimizerKind::kAdamW, stage);

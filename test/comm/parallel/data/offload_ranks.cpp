@@ -65,18 +65,19 @@ TEST_CASE("parameters that are offloaded leave nothing on the device between the
   constexpr MemoryTag kTag = MemoryTag::kParameter;
   const Trained optimizer = run(*group, 3, {.optimizer = true});
   const Trained parameters = run(*group, 3, {.optimizer = true, .parameters = true});
-  // Memory of the bf16 shards, which is half that of the masters.
+  // Memory of the bf16 shards: half the memory of the f32 master weights.
   CHECK(bytes(optimizer.memory, kTag) > 0);
   CHECK(bytes(parameters.memory, kTag) == 0);
 }
 
 namespace {
 
-// Records calls that announce complete gradients in a step of `micro_batches` backward passes.
+// Records the calls that announce a shard's complete gradients, in a step of `micro_batches`
+// backward passes.
 struct Told {
   std::vector<size_t> shards;  // numbers of shards, in the order of the calls
-  bool right = true;           // true: the shards had their final gradients
-  int before_last = 0;         // calls before the model's last gradient
+  bool right = true;           // true: at each call the shard had its final gradient
+  int before_last = 0;         // number of calls before the root's last gradient
 };
 
 Told listen(comm::ProcessGroup& group, const comm::DataParallelOptions& options,
@@ -97,7 +98,8 @@ Told listen(comm::ProcessGroup& group, const comm::DataParallelOptions& options,
                         values.push_back(to_host<float>(parallel.shards()[i].grad));
                       }});
   }
-  // When the backward of the first block (second to last) begins, later blocks are reduced.
+  // Backward of the first block is second to last. This barrier in it makes sure that the
+  // reductions of later blocks have finished.
   for (const Parameter* parameter : parallel.unit(*model->blocks().front()).parameters()) {
     leaf_state(parameter->value).ready_hooks.push_back([&] { group.barrier("test"); });
   }
@@ -126,7 +128,7 @@ Told listen(comm::ProcessGroup& group, const comm::DataParallelOptions& options,
 
 TEST_CASE("a gradient is called complete once a step, as soon as its unit is reduced") {
   const auto group = world().group();
-  const std::vector<size_t> each = {0, 1, 2, 3};  // the root and three blocks
+  const std::vector<size_t> each = {0, 1, 2, 3};  // shard numbers of the root and of three blocks
   for (const int stage : {0, 1, 2, 3}) {
     for (const int micro_batches : {1, 2}) {
       for (const bool overlap : {true, false}) {
@@ -134,8 +136,9 @@ TEST_CASE("a gradient is called complete once a step, as soon as its unit is red
         const Told told = listen(*group, {.stage = stage, .overlap = overlap}, micro_batches);
         CHECK(told.shards == each);
         CHECK(told.right);
-        // In stage 3 one reduction, and the gradients of one unit, are still in flight. A sum in
-        // host memory is complete only once the CPU has added to it.
+        // In stage 3, one reduction and the gradients of one unit are still in flight. If gradients
+        // are added up in host memory (`added`), a sum is complete only after the CPU has added to
+        // it.
         const bool added = stage >= 2 && micro_batches > 1;
         if (overlap && !added) CHECK(told.before_last >= (stage == 3 ? 1 : 2));
       }

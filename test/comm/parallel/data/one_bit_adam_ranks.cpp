@@ -36,8 +36,8 @@ struct Mlp : Module {
 using MakeOptimizer =
     std::function<std::unique_ptr<optim::Optimizer>(std::vector<OptimShard> shards)>;
 
-// Mean squared distance to another network of the same shape after 300 steps, relative to its
-// initial value. Each rank has different rows.
+// Trains a network for 300 steps to match another one of the same shape, with different rows on
+// each rank. Returns the final mean squared distance divided by the initial one.
 double remaining_loss(const ShardGroups& groups, comm::ProcessGroup& all,
                       const MakeOptimizer& make) {
   constexpr int kSteps = 300;
@@ -186,8 +186,8 @@ TEST_CASE("1-bit Adam trains as far as AdamW does, within a factor of two") {
             std::move(shards), optim::OneBitAdamOptions{.weight_decay = 0, .freeze_step = step});
       });
     };
-    // Freezes v after a quarter of the steps, the largest share in practice. The frozen v, and
-    // updates by signs, leave a larger loss.
+    // Step 75 is a quarter of the run; in practice v is frozen no later than that. Training ends
+    // with a larger loss, because v is frozen and updates use signs.
     CHECK(frozen_at(75) < 2 * want);
   }
 }
@@ -284,8 +284,8 @@ TEST_CASE("other numbers of replicas owe the mean of what those before owed", "[
     TinyRun loaded(after.groups, *all, {{.stage = 1}}, OptimizerKind::kOneBitAdam);
     loaded.poison();
     loaded.load(dir / "checkpoints" + cat("/step_0000000", kFreezeStep + 3));
-    // Sum of a state's elements over all ranks: worker_error is averaged over replicas, owner_error
-    // is summed over all elements.
+    // Sums a state's elements over all ranks. For worker_error this is the mean over replicas, for
+    // owner_error the sum of all elements.
     const auto sums = [&](TinyRun& of, int replicas, const char* what) {
       std::map<std::string, double> sum;
       for (const auto& [name, bytes] : local_state(of)) {

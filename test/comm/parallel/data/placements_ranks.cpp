@@ -19,7 +19,7 @@ namespace {
 using comm::ShardedParameter;
 using Names = std::vector<std::string>;
 
-// Its parameters have all placements over tensor ranks: `up` has two groups of rows.
+// Its parameters have all placements that tensor parallelism uses. `up` has two groups of rows.
 struct Net : Module {
   Net()
       : norm(this, "norm", 8, 1e-5f),
@@ -38,7 +38,8 @@ Names texts(const std::vector<comm::Placement>& placements) {
   return texts;
 }
 
-// A run with 4 or 1 mesh ranks of context and tensor; with few processes, each hosts several.
+// A run with mesh ranks for context and tensor parallelism, 4 or 1 in total. If there are fewer
+// processes, each hosts several mesh ranks.
 struct Run {
   Run(comm::ProcessGroup& group, const comm::Degrees& degrees, int stage)
       : context(small_context(1)),
@@ -61,7 +62,8 @@ struct Run {
 };
 
 const comm::Degrees kBoth{.tensor = 2, .context = 2};
-// Each process hosts both tensor ranks: four processes also shard each context rank's parameters.
+// Each process hosts both tensor ranks. With four processes, two of them share each context rank's
+// parameters.
 const comm::Degrees kHosted{.tensor = 2, .context = 2, .tensor_here = 2};
 
 }  // namespace
@@ -74,7 +76,7 @@ TEST_CASE("placements name every axis of more than one rank, as a parameter lies
   for (const int stage : {0, 1, 3}) {
     CAPTURE(ranks, stage);
     Run run(*group, kBoth, stage);
-    // Context ranks that one process hosts share a parameter.
+    // Context ranks in one process use the same parameter.
     const std::string context =
         stage > 0 && ranks > 1 ? "context 2: range" : "context 2: replicate";
     CHECK(run.placements("norm.weight") == Names{context, "tensor 2: replicate"});
@@ -109,7 +111,8 @@ TEST_CASE("a whole value comes back from distribute(), whatever mesh ranks a pro
   if (ranks != 1 && ranks != 2 && ranks != 4) return;
   for (const comm::Degrees& degrees :
        {kBoth, kHosted, comm::Degrees{.tensor = 2}, comm::Degrees{}}) {
-    if (ranks == 1 && degrees.here() > 1) continue;  // with kBoth, one process hosts all mesh ranks
+    // A single process hosts all mesh ranks only with kBoth.
+    if (ranks == 1 && degrees.here() > 1) continue;
     for (const int stage : {0, 1, 2, 3}) {
       Run run(*group, degrees, stage);
       for (const Parameter* parameter : run.nets.front()->parameters()) {

@@ -23,7 +23,8 @@ std::vector<float> losses_of(comm::ProcessGroup& all, const comm::DataParallelOp
   return run.train(steps);
 }
 
-// Number of elements in the buffers of the model's matrices (coded), and of other parameters.
+// Number of elements in buffers of matrices, which are sent as codes, and in buffers of other
+// parameters.
 struct Elements {
   double coded = 0, plain = 0;
 };
@@ -125,7 +126,8 @@ TEST_CASE("a run with codes resumes with the same bits, and goes on without them
   CHECK(again.train(3) == want);
   TinyRun plain({.shard = all.get()}, *all, {.parallel = {.stage = 1}});
   plain.load(dir / "checkpoints/step_00000002");
-  CHECK(same_bits(values_of(plain), values));  // values come from masters, without decoding
+  // Values are restored from the master weights, not from codes.
+  CHECK(same_bits(values_of(plain), values));
   plain.train(1);
 }
 

@@ -75,7 +75,8 @@ struct Run {
   DataParallel parallel;
 };
 
-// Calls check(options) for all stages, also reproducible if the number of ranks allows it.
+// Calls check(options) for all stages, and also for reproducible runs if the number of ranks allows
+// them.
 void for_all_stages(const std::function<void(const DataParallelOptions&)>& check) {
   const bool power_of_two = std::has_single_bit(unsigned(world().size()));
   for (const bool reproducible : {false, true}) {
@@ -87,13 +88,13 @@ void for_all_stages(const std::function<void(const DataParallelOptions&)>& check
   }
 }
 
-// One loss: a head of the model and a batch.
+// A loss is one head of the model, applied to one batch.
 struct Loss {
   bool of_a;
   int seed;
 };
 
-// Returns the sum of the gradients that the losses give one by one, in f64.
+// Runs each loss alone and returns the sum of their gradients in f64.
 std::vector<double> sum_of(comm::ProcessGroup& group, const std::vector<Loss>& losses) {
   std::vector<double> want;
   for (const Loss& loss : losses) {
@@ -106,7 +107,7 @@ std::vector<double> sum_of(comm::ProcessGroup& group, const std::vector<Loss>& l
   return want;
 }
 
-// Allows the roundings of f32 sums of a few terms in any order.
+// Allows the roundings of f32 sums of a few terms, in any order of additions.
 void check_close(const std::vector<float>& got, const std::vector<double>& want) {
   REQUIRE(got.size() == want.size());
   CHECK(max_error(to_f64(got), want) <= 16 * ulp<float>() * max_abs(want));
@@ -134,7 +135,8 @@ TEST_CASE("several backwards in a step add up, with the same bits in every stage
       const std::vector<float> got = run.gradient();
       check_close(got, want);
       if (options.stage == 0) of_stage_0 = got;
-      // On one rank, stage 0 has no reductions: backward adds each use of a parameter directly.
+      // On one rank, stage 0 reduces nothing: backward adds the gradient of each use directly to
+      // the parameter's gradient.
       const bool adds_uses = group->size() == 1 && !options.reproducible;
       if (options.stage == 1 && adds_uses) of_stage_0 = got;
       CHECK(same_bits(got, of_stage_0));
@@ -192,7 +194,7 @@ TEST_CASE("a backward leaves other models of its context alone") {
     TwoHeads other;
     DataParallel parallel(other, other.units(), run.context, *group, options);
     const Tensor mine = run.loss(run.net.a, 1), waiting = run.loss(run.net.b, 2);
-    backward(other.loss(run.batch(3), other.a));  // runs before any backward of the first model
+    backward(other.loss(run.batch(3), other.a));  // precedes any backward of the first model
     backward(mine);
     const std::vector<std::string> unused = run.parallel.unused_parameters();
     CHECK(unused == std::vector<std::string>{"b.linear.weight", "b.linear.bias"});
@@ -353,7 +355,7 @@ TEST_CASE("models of one class that nobody gave a seed begin with other values")
     return all;
   };
   CHECK_FALSE(same_bits(values(first), values(second)));
-  CHECK(same_bits(values(first), values(third)));  // the first model has seed 0
+  CHECK(same_bits(values(first), values(third)));  // both have seed 0
 }
 
 TEST_CASE("ranks have dropout masks of their own") {

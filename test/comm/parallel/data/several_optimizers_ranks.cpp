@@ -115,14 +115,15 @@ TEST_CASE("clipping lasts until zero_grad(), whatever is prepared after it") {
 }
 
 TEST_CASE("two optimizers of a model have rates of their own and one norm, or a norm for each") {
-  // Returns a reference for one optimizer: the other one's parameters stay fixed.
+  // Trains with an optimizer for weights and one for biases. An optimizer whose argument is false
+  // has rate 0, so its parameters stay fixed.
   const auto moved = [](bool weights, bool biases, bool apart) {
     return in_all_stages([&](Run& run) {
       const auto shards = run.parallel.shards();
       optim::Sgd a = plain_sgd(select_parameters(shards, "*.weight"));
       optim::Sgd b = plain_sgd(select_parameters(shards, "*.bias"));
       run.pass(1);
-      run.pass(2);  // adds to the gradients before the update
+      run.pass(2);  // adds its gradients to those of the first pass
       if (apart) {
         optim::clip_grad_norm(run.context, a.shards(), 0.5f);
         optim::clip_grad_norm(run.context, b.shards(), 0.25f);
@@ -172,7 +173,8 @@ TEST_CASE("what one optimizer drops, another keeps") {
     all.step();
     all.zero_grad();
   });
-  // The weights' optimizer saw only the second pass, the biases' optimizer also the first pass.
+  // The weights' optimizer saw the gradients of only the second pass. The biases' optimizer saw
+  // those of both passes.
   const auto group = world().group();
   Run run(*group, {.stage = 0, .seed = 7});
   size_t at = 0;
@@ -236,7 +238,8 @@ TEST_CASE("Adafactor on shards has the statistics of whole parameters") {
     }
     const std::vector<float> got = run.values();
     if (stage == 0) want = to_f64(got);
-    // The order of sums of 40 squares differs, through three updates of at most 0.01.
+    // The two runs add 40 squares in different orders. The error passes through three updates of at
+    // most 0.01.
     CHECK(max_error(to_f64(got), want) <= 1e-6);
   }
   Run run(*group, {.stage = 3, .seed = 7});

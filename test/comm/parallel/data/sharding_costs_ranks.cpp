@@ -61,7 +61,7 @@ struct Run {
     return bytes(MemoryTag::kParameter) + bytes(MemoryTag::kGradient) +
            bytes(MemoryTag::kOptimizer);
   }
-  // Number of elements, padding included: of one unit, and of all units.
+  // Returns the number of elements of one unit or of all units, including padding.
   int64_t numel(const comm::FlatUnit& unit) const {
     int64_t count = 0;
     for (const auto& buffer : unit.buffers()) count += buffer->layout().numel;
@@ -94,7 +94,7 @@ TEST_CASE("parameters, gradients and states take p + g + 12 bytes, divided where
                        .stage = static_cast<int>(stage)});
       run.step();
       const int64_t p = dtype_size(precision.compute), g = dtype_size(precision.reduce);
-      // f32 parameters are their own masters, so a stage-3 shard is just the master.
+      // Parameters in f32 need no separate master weights: a stage-3 shard is the master.
       const bool has_master = precision.compute != DType::kF32;
       const int64_t parameters = stage == 3 && has_master ? 0 : p;
       const int64_t states = has_master ? 12 : 8;

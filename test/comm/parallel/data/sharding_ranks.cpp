@@ -196,7 +196,7 @@ TEST_CASE("a loop of one's own over fully_shard has the bits of DataParallel") {
   for (const int stage : {1, 2, 3}) {
     CAPTURE(stage);
     const std::vector<float> got = run_loop(stage);
-    // Compares parameters one by one: units come in the same order in every stage.
+    // The order of units is the same in every stage, so parameters can be compared one by one.
     CHECK(same_bits(got, want));
   }
 }
@@ -287,7 +287,8 @@ TEST_CASE("a sharded parameter knows its part; whole values come and go") {
           rows.as<float>()[i] = float(parameter.numel() % 97) + float((first + i) % 128);
         }
       });
-      // load() asks for at most this rank's elements, plus the rest of its first and last rows.
+      // load() asks for this rank's elements and may ask for the rest of the first and last row of
+      // each parameter. A row has at most 64 elements.
       CHECK(asked <= mine + 2 * 64 * int64_t(net.parameters().size()));
       parallel.full_state([&](const Parameter& parameter, const View& values) {
         CHECK(first_difference(values.as<float>(), values.numel(), [&](int64_t i) {
@@ -314,7 +315,7 @@ TEST_CASE("what ranks hold of a parameter is what its placements say, and can be
     for (const ShardedParameter& sharded : comm::sharded_parameters(net)) {
       CAPTURE(sharded.name());
       if (!sharded.parameter().trainable) continue;
-      const bool is_sharded = stage > 0;  // placements_ranks.cpp tests placements
+      const bool is_sharded = stage > 0;  // for other placements, see placements_ranks.cpp
 
       // Ranges of consecutive ranks are adjacent and together cover the parameter.
       const comm::ElementRange mine = sharded.local_range();

@@ -8,7 +8,7 @@ namespace {
 
 using comm::FlatUnit;
 
-// Uninitialised units: the test uses only their addresses.
+// Uninitialised memory for units, because the test uses only their addresses.
 struct Units {
   FlatUnit& operator[](int i) {
     void* const unit = &memory[i];
@@ -34,12 +34,14 @@ TEST_CASE("units are gathered ahead by the order of the last forward, and in rev
   CHECK(order.backward(u[3], false, 1) == u.list({1}));
   CHECK(order.backward(u[1], false, 2) == u.list({2, 0}));
   CHECK(order.backward(u[2], false, 1) == u.list({0}));
-  CHECK(order.backward(u[4], false, 1).empty());  // forward has not reached this unit
+  CHECK(order.backward(u[4], false, 1).empty());  // the last forward did not use this unit
 
   CHECK(order.forward(u[0], 2) == u.list({2, 1}));
   CHECK(order.forward(u[2], 1) == u.list({1}));
-  CHECK(order.forward(u[3], 1).empty());  // another order: nothing can be predicted
-  // A forward without backward is followed by the next forward.
+  // This forward has another order than the last one, so nothing can be predicted.
+  CHECK(order.forward(u[3], 1).empty());
+  // Begins another forward, without a backward. Its predicted order is the order of the last
+  // forward.
   CHECK(order.forward(u[0], 3) == u.list({2, 3}));
 }
 

@@ -1,4 +1,4 @@
-// Compares MoE models on ranks of several axes at a time with one rank that holds everything.
+// Compares MoE models on ranks of several axes at once with one rank that holds the whole model.
 #include <cmath>
 
 #include "shale/runtime/optim/adafactor.h"
@@ -29,8 +29,9 @@ struct Axes {
   bool fit(int ranks) const { return ranks % model_ranks() == 0 && ranks / pipeline % expert == 0; }
 };
 
-// Every pair and triple of axes with experts, and context parallelism alone, which does not
-// distribute experts. There are fewer experts than ranks of a layer, as many, and more.
+// Every pair and triple of axes that includes experts, and context parallelism alone, which does
+// not distribute experts. The numbers of experts are below, equal to and above the number of ranks
+// that share a layer.
 constexpr Axes kAxes[] = {
     {1, 1, 2, 1}, {1, 1, 4, 1}, {1, 2, 2, 1}, {1, 1, 2, 2}, {1, 2, 2, 2},  //
     {2, 2, 1, 1}, {4, 2, 1, 1}, {2, 4, 1, 1}, {4, 4, 1, 1}, {8, 2, 1, 1},  //
@@ -109,7 +110,7 @@ TEST_CASE("mixtures of experts on every pair and triple of axes train as one ran
   for (const std::string family : {"olmoe", "mixtral"}) {
     const models::LanguageModelConfig model = mixture(family);
     for (const Axes& axes : kAxes) {
-      // With eight ranks, tests only the axes that do not fit on four ranks.
+      // On eight ranks, tests only axes that need more than four ranks.
       if (!axes.fit(ranks) || (ranks == 8 && axes.fit(4))) continue;
       const PipelineRun run = run_of(axes);
       TrainOptions options = small_steps();
@@ -117,7 +118,8 @@ TEST_CASE("mixtures of experts on every pair and triple of axes train as one ran
       for (int stage = 0; stage <= (axes.pipeline > 1 ? 1 : 3); ++stage) {
         CAPTURE(family, axes.expert, axes.tensor, axes.context, axes.pipeline, stage);
         options.parallel.stage = stage;
-        // In half of the cases, backward routes and sends the tokens again.
+        // With full recomputation (half of the cases), backward routes and sends the tokens a
+        // second time.
         options.recompute = stage % 2 == 1 ? Recompute::kFull : Recompute::kNone;
         const Distance off = distance(train_pipeline(*all, model, run, options), want);
         // Sums over ranks, and GEMMs with other numbers of rows, round differently: several hundred
@@ -136,7 +138,8 @@ TEST_CASE("replicas of mixtures whose layers are cut train as one rank does",
   const int ranks = all->size();
   if (ranks != 4 && ranks != 8) return;
   const models::LanguageModelConfig model = mixture("olmoe");
-  // Distributes experts over the ranks of a layer, of data parallelism, or of both.
+  // Experts are distributed over the ranks of tensor parallelism, over those of data parallelism,
+  // or over both.
   for (const Axes& axes : {Axes{2, 1}, {2, 2}, {4, 2}, {4, 1}, {2, 2, 2}}) {
     PipelineRun run = run_of(axes);
     run.replicas = 2;

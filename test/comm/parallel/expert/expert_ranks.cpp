@@ -44,12 +44,13 @@ TEST_CASE("rows go to the ranks of their experts and come back as they were",
   Context context(small_context(1));
   Experts model(2 * ranks);
   const auto exchange = comm::expert_parallel(model, *group);
-  // Numbers of rows differ: rank r has (r + e) % 3 rows for expert e, and none for the last expert.
+  // Rank r has (r + e) % 3 rows for expert e, and no rows for the last expert.
   std::vector<int32_t> offsets = {0};
   for (int e = 0; e < 2 * ranks; ++e) {
     offsets.push_back(offsets.back() + (e + 1 < 2 * ranks ? (rank + e) % 3 : 0));
   }
-  const int64_t count = offsets.back(), rows = count + 3;  // the last three rows have no expert
+  // The last three rows belong to no expert.
+  const int64_t count = offsets.back(), rows = count + 3;
   std::vector<float> values(size_t(rows * 2));
   for (int64_t r = 0; r < rows; ++r) {
     const auto expert = std::upper_bound(offsets.begin(), offsets.end(), r) - offsets.begin() - 1;
@@ -101,7 +102,7 @@ TEST_CASE("mixtures whose experts are on several ranks train as those of one", "
           CHECK(std::abs(got.losses[i] - want.losses[i]) < 2e-5f * want.losses[i]);
           CHECK(std::abs(got.norms[i] - want.norms[i]) < 1e-4f * want.norms[i]);
         }
-        // The whole model has all experts in their positions.
+        // Parameters are compared in the order of the whole model, which includes all experts.
         double difference = 0, norm = 0;
         for (size_t i = 0; i < want.parameters.size(); ++i) {
           difference += std::pow(double(got.parameters[i]) - double(want.parameters[i]), 2);

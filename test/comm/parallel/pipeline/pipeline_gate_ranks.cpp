@@ -10,7 +10,7 @@ namespace {
 using comm::ScheduleKind;
 using enum comm::ScheduleKind;
 
-// Returns pipeline sizes that divide the number of ranks; size 1 is for chunks on one rank.
+// Returns pipeline sizes that divide the number of ranks. Size 1 tests several chunks on one rank.
 std::vector<int> pipeline_sizes(int ranks) {
   std::vector<int> sizes;
   for (const int size : {1, 2, 4}) {
@@ -19,7 +19,8 @@ std::vector<int> pipeline_sizes(int ranks) {
   return sizes;
 }
 
-// Makes groups of `count` ranks, each of which would train without a pipeline.
+// Splits `all` into groups of `count` ranks. A run without a pipeline uses one such group for data
+// parallelism.
 std::unique_ptr<comm::ProcessGroup> data_ranks(comm::ProcessGroup& all, int count) {
   return all.split(all.rank() / count, all.rank(), "data");
 }
@@ -36,7 +37,7 @@ std::vector<ScheduleOf> schedules(int ranks) {
   return all;
 }
 
-// Compares every schedule and pipeline size with data parallelism without a pipeline.
+// Compares every schedule and pipeline size with data parallelism alone.
 void check_all(comm::ProcessGroup& all, const models::LanguageModelConfig& model,
                const TrainOptions& options, const std::vector<int64_t>& micro_batches) {
   for (const int ranks : pipeline_sizes(all.size())) {
@@ -46,7 +47,7 @@ void check_all(comm::ProcessGroup& all, const models::LanguageModelConfig& model
           train_pipeline(*data, model, {.micro_batches = micros}, options);
       REQUIRE(std::isfinite(want.losses.back()));
       for (const auto [kind, chunks] : schedules(ranks)) {
-        if (ranks * chunks > 8) continue;  // the model has only eight pieces
+        if (ranks * chunks > 8) continue;  // the model can be split into at most eight stages
         const bool splits = kind == kZbH1 || kind == kZbV;
         if (splits && options.recompute == Recompute::kFull) continue;
         CAPTURE(model.family, ranks, micros, schedule_name(kind), chunks,
@@ -84,7 +85,8 @@ TEST_CASE("a tied table has the bits of one rank in a reproducible run", "[gate]
 
 namespace {
 
-// Checks mixed precision, ZeRO stages and recomputation: all combinations, or half if !every.
+// Tests pipelines with mixed precision, ZeRO stages and recomputation: all combinations if `every`,
+// otherwise half of them.
 void check_beside(comm::ProcessGroup& all, bool every) {
   const models::LanguageModelConfig model = six_layers("qwen3");
   for (const DType compute : {DType::kF32, DType::kBF16}) {

@@ -16,7 +16,7 @@ using enum ScheduleKind;
 
 constexpr int kTries = 300;
 
-// Arguments that are valid for a kind of schedule.
+// Numbers of ranks, chunks and micro-batches that are valid for a kind of schedule.
 struct Numbers {
   int ranks, chunks, micros;
 };
@@ -54,7 +54,7 @@ TEST_CASE("every schedule ends, with one slot and more, whatever actions take") 
       CAPTURE(schedule_name(kind), ranks, chunks, micros);
       const auto times = any_times(schedule.placement, random);
       double before = 0;
-      for (const int slots : {3, 2, 1}) {  // with fewer slots a step is never faster
+      for (const int slots : {3, 2, 1}) {  // a step with fewer message slots is never faster
         const double makespan = simulate(schedule, {.slots = slots, .times = times}).makespan;
         CHECK(makespan >= before);
         before = makespan;
@@ -64,8 +64,8 @@ TEST_CASE("every schedule ends, with one slot and more, whatever actions take") 
   }
 }
 
-// Time is in units of one rank's work for one micro-batch; docs/explanation/parallelism.md has the
-// table.
+// The unit of time is one rank's work for one micro-batch. docs/explanation/parallelism.md has a
+// table of the formulas.
 TEST_CASE("idle time is what the formulas say when all stages take the same time") {
   std::mt19937 random(2);
   std::uniform_real_distribution<double> any(0.5, 2);
@@ -75,7 +75,9 @@ TEST_CASE("idle time is what the formulas say when all stages take the same time
       double f = any(random), b = any(random), w = any(random);
       if (kind == kZbH1) {
         micros = std::max(micros, ranks);
-        w *= std::min(f, b) / 2;  // fills the time in which other ranks compute input gradients
+        // So short that weight gradients fit in the time in which other ranks compute input
+        // gradients.
+        w *= std::min(f, b) / 2;
       } else if (kind == kZbV) {
         micros = std::max(micros, 2 * ranks);
         f = b = w = 1;
@@ -116,7 +118,7 @@ TEST_CASE("ranks hold as many activations as the formulas say") {
   }
 }
 
-// Messages between two ranks in one direction share a stream of a GPU, at both ends.
+// All messages from one rank to another in one direction use the same stream on both GPUs.
 TEST_CASE("a rank receives in the order in which the other one sends, over all chunks") {
   using Messages = std::map<std::tuple<int, int, bool>, std::vector<std::pair<int, int>>>;
   std::mt19937 random(5);
@@ -125,7 +127,8 @@ TEST_CASE("a rank receives in the order in which the other one sends, over all c
       const auto [ranks, chunks, micros] = any_numbers(kind, random);
       const Schedule schedule = make_schedule(kind, ranks, chunks, micros);
       const StagePlacement& place = schedule.placement;
-      Messages sent, received;  // by sender, receiver, direction; receiving stage, micro-batch
+      // Key: sender, receiver, direction; value: receiving stage, micro-batch.
+      Messages sent, received;
       const auto note = [&](Messages& messages, int from, int to, bool forward, int micro) {
         if (std::min(from, to) < 0 || std::max(from, to) >= place.stages()) return;
         if (place.rank_of(from) == place.rank_of(to)) return;
@@ -180,7 +183,8 @@ TEST_CASE("a list that lacks an action, or has it elsewhere, is refused by name"
 
 TEST_CASE("two actions that are swapped make ranks wait for each other, who are named") {
   Schedule schedule = make_schedule(k1F1B, 2, 1, 4);
-  // Deadlock: the first rank waits for a gradient before sending the forward that rank 2 needs.
+  // Makes a deadlock: the first rank waits for a gradient before it sends the activations that rank
+  // 2 needs.
   auto& first = schedule.lists[0];
   REQUIRE(first[1] == Action{ActionKind::kForward, 0, 1});
   REQUIRE(first[2] == Action{ActionKind::kBackward, 0, 0});

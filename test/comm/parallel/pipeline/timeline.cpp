@@ -8,7 +8,7 @@
 
 namespace shale::test {
 
-// If this test fails, replace the page's picture with the file that it has written.
+// If this test fails, replace the picture on that page with the file that the test has written.
 TEST_CASE("the timeline of docs/explanation/parallelism.md is that of the simulation") {
   const std::string drawn = comm::timeline_svg(comm::simulate(
       comm::make_schedule(comm::ScheduleKind::k1F1B, /*ranks=*/4, /*chunks=*/1, /*micros=*/8)));

@@ -13,7 +13,7 @@ namespace {
 
 using comm::Traffic;
 
-// The allocator does not round up these sizes.
+// Sizes that the allocator does not round up.
 constexpr int64_t B = 2, T = 256, C = 128, H = 4, V = 512;  // V includes padding
 constexpr int64_t kTokens = B * T;
 
@@ -21,7 +21,7 @@ models::LanguageModelConfig costs_model(int64_t layers) {
   return {.layers = layers, .width = C, .heads = H, .vocab = 500, .padded_vocab = V, .context = T};
 }
 
-// A model on one rank, with all layers sharded over the group.
+// This rank's model, whose layers are sharded over the group.
 struct Run {
   Run(int64_t layers, comm::ProcessGroup& group)
       : context(small_context(1)),
@@ -86,12 +86,13 @@ TEST_CASE("a micro-batch sends 10 slices of a block, (t - 1) / t B T C e each",
     const double activations = sent(*group, Traffic::kActivations);
     const double gradients = sent(*group, Traffic::kGradients);
     run.step();
-    // Traffic besides the blocks: the embedding's sum, and its gather in backward; the head's two
-    // gathers, and its sum in backward; three numbers per row of each leaf.
+    // Besides the blocks, a step sends: the embedding's sum and, in backward, its gather; the
+    // head's two gathers and, in backward, its sum; three numbers per row of each leaf for the
+    // loss.
     const double want = share * double((10 * layers + 5) * kTokens * C * 4) +
                         share * double(ranks * kTokens * 3 * 4);
     CHECK(sent(*group, Traffic::kActivations) - activations == Approx(want));
-    // Two norms per block and the last norm: gains and biases, each padded to 1,024 elements.
+    // Gains and biases of two norms per block and of the last norm, each padded to 1,024 elements.
     const double norms = share * 2 * double((4 * layers + 2) * 1024 * 4);
     CHECK(sent(*group, Traffic::kGradients) - gradients == Approx(norms));
   }
@@ -111,7 +112,8 @@ TEST_CASE("parameters of a block are 1 / t but for norms and the first rank's bi
   const int64_t biases = group->rank() == 0 ? 2 * C : 0;
   CHECK(numel == cut / ranks + norms + biases);
   CHECK(whole_numel(*run.model) ==
-        2 * (cut + norms + 2 * C) + V * C + T * C + 2 * C);  // same as without tensor parallelism
+        // As many parameters as without tensor parallelism.
+        2 * (cut + norms + 2 * C) + V * C + T * C + 2 * C);
 }
 
 }  // namespace shale::test

@@ -1,5 +1,5 @@
-// Tests tensor parallelism with pipelines and data parallelism: layouts with equally many leaves
-// have the bits of one rank.
+// Tests tensor parallelism with pipelines and data parallelism. Layouts with the same number of
+// leaves have the bits of one rank.
 #include "shale/test/support/numbers.h"
 #include "shale/test/support/op_check.h"
 #include "shale/test/support/ranks/harness.h"
@@ -11,7 +11,7 @@ namespace {
 using comm::ScheduleKind;
 using enum comm::ScheduleKind;
 
-constexpr int64_t kMicroBatches = 8;  // per step, over all data-parallel ranks
+constexpr int64_t kMicroBatches = 8;  // micro-batches per step, summed over all data-parallel ranks
 
 models::LanguageModelConfig four_heads(const std::string& family) {
   models::LanguageModelConfig config = six_layers(family);
@@ -21,7 +21,8 @@ models::LanguageModelConfig four_heads(const std::string& family) {
   return config;
 }
 
-// Options that are the same for any ranks: four leaves, and dropout if the model family has it.
+// Options that do not depend on the number of ranks: four leaves, and dropout if the model family
+// has dropout.
 TrainOptions four_leaves(const models::LanguageModelConfig& model) {
   TrainOptions options{.micro_batch = 2, .steps = 3};
   options.length = 16;
@@ -61,7 +62,7 @@ TEST_CASE("a pipeline of layers that ranks share has the bits of one rank",
       for (const auto& [kind, chunks, stage] :
            {std::tuple(k1F1B, 1, 0), std::tuple(kZbH1, 1, 1), std::tuple(kZbV, 2, 1)}) {
         CAPTURE(family, pipeline, tensor, schedule_name(kind), stage);
-        if (pipeline * chunks > 8) continue;  // the model has only eight pieces
+        if (pipeline * chunks > 8) continue;  // the model can be split into at most eight stages
         options.parallel.stage = stage;
         const PipelineRun run{.ranks = pipeline,
                               .tensor = tensor,

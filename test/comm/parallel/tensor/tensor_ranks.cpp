@@ -1,4 +1,5 @@
-// Tests tensor parallelism: close to unsharded models, bit-identical for equal numbers of leaves.
+// Tests tensor parallelism. Results are close to those of unsharded models, and have equal bits for
+// equal numbers of leaves.
 #include <bit>
 
 #include "shale/base/error.h"
@@ -22,7 +23,7 @@
 namespace shale::test {
 namespace {
 
-// Has four heads, so that there are leaves for four ranks; all widths are different.
+// Four heads, so that four ranks have one leaf each. All widths differ.
 models::LanguageModelConfig small_gpt2() {
   models::LanguageModelConfig config = tiny_model();
   config.layers = 2;
@@ -51,7 +52,7 @@ TrainOptions small_run(const models::LanguageModelConfig& model) {
   return options;
 }
 
-// Trains with `tensor` processes that share each layer; other processes are data parallel.
+// Trains with groups of `tensor` processes that share each layer. The groups are data parallel.
 Trained train_over(comm::ProcessGroup& all, int tensor, const TrainOptions& options) {
   const int64_t data = all.size() / tensor;
   return train_pipeline(
@@ -103,7 +104,7 @@ namespace {
 struct PiecesRun {
   std::vector<std::vector<std::vector<float>>> values;  // results of each mesh rank of this process
   double sent = 0;                                      // bytes sent
-  std::vector<int64_t> products_meanwhile;              // GEMMs during each transfer of a piece
+  std::vector<int64_t> products_meanwhile;              // GEMMs that overlap each transfer of rows
 };
 
 struct PiecesCase {
@@ -113,7 +114,7 @@ struct PiecesCase {
   bool overlap = true;
 };
 
-// A block of two GEMMs with so many rows that each of two mesh ranks has a piece of the rows.
+// Runs two linear layers, with so many rows that each of two mesh ranks sends its rows as a piece.
 PiecesRun run_pieces(comm::ProcessGroup& group, const PiecesCase& of) {
   constexpr int64_t C = 16, F = 24, T = 64;
   Context context(small_context(1));
@@ -186,11 +187,12 @@ TEST_CASE("rows travel forward while others are multiplied, with the same sums",
         if (overlap) CHECK(run.values == waited.values);
         waited = run;
         CHECK(run.sent == whole.sent);
-        if (pieces == 2 && ranks % 2 != 0) {  // a piece would have half of a rank's rows
+        // Otherwise a piece would have half of a rank's rows, so the rows are sent whole.
+        if (pieces == 2 && ranks % 2 != 0) {
           CHECK(run.products_meanwhile.empty());
           continue;
         }
-        // Each rank receives the rows of all others, and their partial sums of its own rows.
+        // Each rank receives the rows of all other ranks, and their partial sums of its own rows.
         REQUIRE(run.products_meanwhile.size() == size_t(2 * (ranks - 1)));
         if (pieces == 2 && ranks > 2) continue;  // one piece has the rows of several ranks
         for (const int64_t products : run.products_meanwhile) CHECK(products >= 1);
@@ -202,7 +204,7 @@ TEST_CASE("rows travel forward while others are multiplied, with the same sums",
 TEST_CASE("whatever reads rows first finds all of them, and the sum has what the body gives",
           "[tensor]") {
   const auto group = world().group();
-  constexpr int64_t C = 16, T = 64;  // rows of a rank, which form one piece
+  constexpr int64_t C = 16, T = 64;  // T: rows of a rank, which are one piece
   const int n = group->size();
   Context context(small_context(1));
   comm::HostedExchange exchange(line_over(*group, "tensor"), 0);
@@ -214,7 +216,7 @@ TEST_CASE("whatever reads rows first finds all of them, and the sum has what the
     const std::vector<float> of = values(rank);
     all.insert(all.end(), of.begin(), of.end());
   }
-  // A residual for all ranks' rows, not only for this rank's rows.
+  // The residual that the layer gets. It stands for the rows of all ranks.
   Tensor kept;
   const auto sum_of = [&](const std::function<Tensor(const Tensor&, const Tensor&)>& body) {
     return to_host<float>(comm::across(exchange, x, {}, body));
@@ -222,7 +224,8 @@ TEST_CASE("whatever reads rows first finds all of them, and the sum has what the
   sum_of([&](const Tensor& rows, const Tensor& residual) {
     kept = residual;
     CHECK(!residual.defined());
-    CHECK(to_host<float>(reshape(rows, {-1})) == all);  // complete before any GEMM
+    // reshape() is no GEMM, so it waits for all rows.
+    CHECK(to_host<float>(reshape(rows, {-1})) == all);
     return linear(rows, weight);
   });
   const std::vector<float> want =
@@ -231,7 +234,7 @@ TEST_CASE("whatever reads rows first finds all of them, and the sum has what the
     return linear(scale(rows, 2), weight, {}, residual);
   });
   CHECK(max_error(passed, to_f64(want)) <= 1e-5 * max_abs(to_f64(want)));
-  // An op treats a slice of these rows as an ordinary tensor.
+  // A slice of the rows is an ordinary tensor, which any op accepts.
   const auto half = sum_of([&](const Tensor& rows, const Tensor&) {
     const Tensor some = linear(contiguous(slice(rows, 1, 0, T)), weight);
     return n == 1 ? scale(some, 2)
@@ -259,7 +262,8 @@ TEST_CASE("pieces of rows have the same bits for mesh ranks of one process and o
       const PiecesRun want =
           run_pieces(alone(), {.dtype = dtype, .here = 2 * group->size(), .pieces = pieces});
       const PiecesRun got = run_pieces(*group, {.dtype = dtype, .here = 2, .pieces = pieces});
-      CHECK(got.products_meanwhile.empty());  // the rows were not divided into pieces
+      // No GEMM overlapped a transfer, as the rows were not sent in pieces.
+      CHECK(got.products_meanwhile.empty());
       for (int i = 0; i < 2; ++i) {
         CHECK(got.values[size_t(i)] == want.values[size_t(2 * group->rank() + i)]);
       }
@@ -308,7 +312,7 @@ TEST_CASE("pieces of rows are the same on any number of tensor ranks", "[tensor]
   auto model = std::string_view(family) == "gpt2" ? small_gpt2() : small_llama(family);
   model.context = 128;
   TrainOptions options = small_run(model);
-  options.length = 128;  // gives each leaf 64 rows of a micro-batch
+  options.length = 128;  // so that each leaf has 64 rows of a micro-batch
   options.global_batch = 8;
   options.tensor_shards = 4;
   options.parallel = {.stage = 1, .reproducible = true};
@@ -357,7 +361,8 @@ TEST_CASE("Muon orthogonalizes matrices whose shards are on several ranks as one
   for (const int stage : {0, 1, 3}) {
     options.parallel = {.stage = stage, .reproducible = true};
     const Trained want = train_over(alone(), 1, options);
-    // Another order of additions changes the momentum, whose bf16 rounding is at most 2^-9.
+    // The orders of additions differ, which changes the momentum; its rounding to bf16 is at most
+    // 2^-9.
     for (size_t i = 0; i < want.losses.size(); ++i) {
       CHECK(std::abs(want.losses[i] - uncut.losses[i]) < 2e-3f * uncut.losses[i]);
     }

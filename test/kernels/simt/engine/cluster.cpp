@@ -14,7 +14,7 @@ using emulator::Fault;
 constexpr int kThreads = 64, kTurns = 3;
 constexpr int kHalf = 8 * 32;  // floats in a box: 8 lines of 32
 
-// Mistakes that a kernel makes, as bits; 0: none.
+// A kernel's mistakes, as bits; 0 means that the kernel is correct.
 enum Mistake : unsigned {
   kNone = 0,
   kNoFirstSync = 1,
@@ -157,7 +157,8 @@ void expect(std::initializer_list<Fault> faults, const char* text, void (*kernel
   }
 }
 
-// Lines of 32 floats with consecutive values; a cluster reads the first 16 kTurns lines.
+// An array of lines of 32 floats, with consecutive values. A cluster reads the first 16 kTurns
+// lines.
 struct Tiles {
   Tiles() : in(32 * 16 * kTurns) {
     for (size_t i = 0; i < in.size(); ++i) in[i] = float(i);
@@ -173,8 +174,8 @@ struct Tiles {
   std::vector<float> in;
 };
 
-// Returns false, with a warning, if the build lacks the tracker; some mistakes can only be seen by
-// it.
+// Returns true if the build has the tracker, without which some mistakes cannot be found. Otherwise
+// warns and returns false.
 bool tracked() {
   if (emulator::has_instrumented_kernels()) return true;
   WARN("skipped: this build's kernels are not instrumented");
@@ -229,9 +230,10 @@ TEST_CASE("misused barriers of a cluster are reported and do not hang", "[kernel
   expect({Fault::kDeadlock}, "block 1 of the cluster: threads 0-63 have ended",
          half_a_cluster_syncs_kernel);
   if (!tracked()) return;
-  // If threads do not wait first, the static object that contains the barriers may not exist yet.
+  // With this mistake, threads do not wait at the start. The static object that contains the
+  // barriers may not exist yet.
   tile({Fault::kRace, Fault::kBarrierMisuse, Fault::kOutOfBounds}, "shared", kNoFirstSync);
-  // One half of the tile may have arrived without the other.
+  // The kernel waits for half of the tile, so the other half may not have arrived.
   tile({Fault::kAsyncCopy, Fault::kUninitialised, Fault::kRace}, "dynamic shared memory",
        kExpectsHalf);
   tile({Fault::kAsyncCopy, Fault::kUninitialised, Fault::kRace}, "dynamic shared memory",
@@ -249,8 +251,8 @@ TEST_CASE("a tile is not loaded anew before all blocks of the cluster have read 
          out.data(), unsigned{kOwnArrivalOnly});
 }
 
-// The emulator finds this only under some orders: in others, the block that ends still exists long
-// enough.
+// The emulator finds these mistakes only in some orders: in other orders the block ends after the
+// access.
 TEST_CASE("nobody reaches into a block of the cluster that has ended", "[kernels][emulator]") {
   const Tiles tiles;
   std::vector<float> out(kTurns * 2 * 2 * kHalf);

@@ -159,7 +159,7 @@ void expect(const Expected& expected, void (*kernel)(Params...), const simt::Lau
     CAPTURE(test::describe(options), found.message);
     CHECK((found.found && found.fault == expected.fault));
     CHECK(test::contains(found.message, expected.text));
-    // The message names at least the launch.
+    // The message names at least the launch's place in this file.
     CHECK(test::contains(found.message, "engine/faults.cpp:"));
   }
 }
@@ -314,8 +314,8 @@ TEST_CASE("no launch passes the limits of the GPU that is emulated", "[kernels][
   CHECK(test::contains(refused(100, 228, false), "a block has 232448"));
 }
 
-// The emulator's limit is that of the CUDA runtime: it counts static objects too, rounded up to
-// whole kilobytes, because the dynamic part starts at a kilobyte boundary.
+// The emulator has the CUDA runtime's limit, which includes static objects. Their size is rounded
+// up to a whole KiB, because dynamic shared memory starts at a KiB boundary.
 TEST_CASE("shared memory above 48 KiB has to be asked for", "[kernels][emulator]") {
   const auto refused = [](size_t dynamic_bytes, bool asked) {
     return test::fault_of({}, [&](const Exec& exec) {

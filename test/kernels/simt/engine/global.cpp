@@ -1,5 +1,5 @@
-// Runs kernels that misuse global memory, each next to a correct one: out-of-bounds accesses, reads
-// of uninitialized memory, races between blocks.
+// Runs kernels that misuse global memory: out-of-bounds accesses, reads of uninitialized memory,
+// races between blocks. Each has a correct version, which must pass.
 #include <numeric>
 
 #include "shale/kernels/simt/hopper.h"
@@ -26,7 +26,7 @@ enum class By { kLoad, kStore, kPack, kAtomic, kCpAsync, kBulkLoad, kBulkStore, 
 
 struct Reach {
   By by;
-  int at;         // first element accessed by thread 37
+  int at;         // element that thread 37 accesses first
   float* p;       // array of kCount elements
   TensorMap map;  // map of the array p
 };
@@ -89,7 +89,7 @@ void expect_outside(const emulator::Options& options, By by, int at, const char*
   CHECK(test::contains(found.message, "[block (0,0,0), thread (37,0,0)"));
 }
 
-// These accesses are allowed although their memory is not global.
+// Constants are not in global memory, but kernels may read them.
 constexpr float kConstants[] = {2, 3, 5, 7};
 
 struct Arguments {
@@ -254,8 +254,8 @@ TEST_CASE("a primitive outside of global memory is a fault", "[kernels][emulator
           expect_outside(options, by, 52, "208 bytes into an allocation of 256 bytes");
         }
       }
-      // Elements of a box that are outside the array are not read; a box of an array that is not
-      // allocated is an error.
+      // A box may extend beyond the array: elements outside are not read. If memory of the array
+      // itself is not allocated, that is an error.
       CHECK_FALSE(reach(options, By::kBox, 60).found);
       expect_outside(options, By::kBox, 60, "240 bytes into an allocation of 256 bytes", 68);
     }
@@ -356,8 +356,8 @@ TEST_CASE("blocks of a launch leave each other's global memory alone", "[kernels
   expect(Way::kBulkStores, "64 bytes of global memory");
 }
 
-// Launch numbers have 16 bits and repeat; memory cells may still hold an old launch with the same
-// number.
+// Launch numbers have 16 bits and repeat. Memory cells may still contain the number of an old
+// launch, which a new launch may have again.
 TEST_CASE("what a launch left is not taken for a later one of its number", "[kernels][emulator]") {
   if (!tracked()) return;
   const auto found = test::fault_of({}, [](const Exec& exec) {

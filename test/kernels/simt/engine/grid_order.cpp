@@ -1,5 +1,5 @@
-// Tests dependent launches (PDL): what a grid may do before it has waited for the previous grid.
-// The emulator must find everything that it may not do.
+// Tests dependent launches (PDL). A grid that has not waited for the previous grid may do only
+// certain things. The emulator must find all others.
 #include <algorithm>
 #include <vector>
 
@@ -14,7 +14,7 @@ namespace {
 constexpr int kThreads = 64, kBlocks = 3;
 constexpr int kRun = 64;  // bytes of a bulk copy
 
-// Action of a thread before it has waited, which is a fault.
+// What a thread does too early, before it has waited for the previous grid.
 enum class Early {
   kNothing,
   kLoad,

@@ -1,5 +1,5 @@
-// Runs kernels that misuse Hopper's primitives, each next to a correct kernel, which must pass. The
-// emulator must find every mistake under every order of threads.
+// Runs kernels that misuse Hopper's primitives, each with a correct version, which must pass. The
+// emulator must find every mistake in every order of threads.
 #include <cmath>
 
 #include "shale/kernels/simt/hopper.h"
@@ -17,7 +17,7 @@ struct Barriers {
   MBarrier full, empty;
 };
 
-// Mistakes that a kernel makes, as bits; 0: none.
+// A kernel's mistakes, as bits; 0 means that the kernel is correct.
 enum Mistake : unsigned {
   kNone = 0,
   kNoInit = 1,
@@ -142,7 +142,7 @@ __global__ void operand_outside_kernel() {
   wgmma<bf16, 8>(d, k_major(dynamic_shared() + 1024, 0), k_major(dynamic_shared(), 0), false);
 }
 
-// Changes of register counts in 384 threads that start with 168 registers each.
+// How the kernel changes register counts. Its 384 threads start with 168 registers each.
 enum class Registers { kFit, kTooMany, kNobodyShrinks, kShrinkToMore, kGrowToFewer, kOneWarp };
 __global__ void registers_kernel(Registers how) {
   if (threadIdx.x < 128) {
@@ -184,8 +184,8 @@ __global__ void prefetch_kernel(const __grid_constant__ TensorMap map) {
   if (threadIdx.x == 0) prefetch_tensor_map(map);
 }
 
-// Runs two wgmma groups in flight. The operand of the first group may be overwritten once that
-// group is done, the operand of the second may not.
+// Has two wgmma groups in flight. Once the first group is done, its operand may be overwritten, but
+// the operand of the second may not.
 __global__ void two_groups_kernel(float* out, bool frees_second) {
   auto* const tiles = dynamic_shared<uint32_t>();
   const int thread = static_cast<int>(threadIdx.x);
@@ -238,8 +238,8 @@ void expect_none(void (*kernel)(Params...), int threads, Args... args) {
   }
 }
 
-// Returns false, with a warning, if the build lacks the tracker; some mistakes can only be seen by
-// it.
+// Returns true if the build has the tracker, without which some mistakes cannot be found. Otherwise
+// warns and returns false.
 bool tracked() {
   if (emulator::has_instrumented_kernels()) return true;
   WARN("skipped: this build's kernels are not instrumented");
@@ -341,7 +341,7 @@ TEST_CASE("wgmma's registers are left alone until the wait", "[kernels][emulator
   product(Fault::kWgmma, "reads 4 bytes of a's registers before their wgmma_wait()", kReadsA);
 }
 
-// These checks remain if plain accesses are not tracked.
+// Without the tracker, the emulator still checks registers of wgmma when a thread waits for it.
 TEST_CASE("without the tracker wgmma's registers are looked at in the wait",
           "[kernels][emulator]") {
   std::vector<float> out(128);

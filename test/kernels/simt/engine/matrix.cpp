@@ -6,9 +6,9 @@
 namespace shale::kernels::emu {
 namespace {
 
-// Computes d [16, 8] = a [16, kDepth] b + c: a is row-major and b is [kDepth, 8] or [8, kDepth],
-// both in shared memory. The layouts are written independently of the kernels' headers, by element
-// index as in the PTX manual, so that a mistake is not repeated.
+// Computes d [16, 8] = a [16, kDepth] b + c. In shared memory, a is row-major, and b is [kDepth, 8]
+// or [8, kDepth]. This code does not use the kernels' headers, so that it does not repeat their
+// mistakes: it numbers elements as the PTX manual does.
 template <typename T, bool kColumnMajorB>
 __global__ void mma_16_kernel(const T* a, const T* b, const float* c, float* d) {
   struct Tiles {
@@ -55,8 +55,8 @@ __global__ void mma_8_kernel(const float* a, const float* b, const float* c, flo
   for (int i = 0; i < 4; ++i) d[(group + (i >= 2 ? 8 : 0)) * 8 + in_group * 2 + (i & 1)] = sum[i];
 }
 
-// Loads kCount matrices to registers and stores them: transposed on load (kIn), on store (kOut), or
-// not.
+// Loads kCount matrices into registers and stores them. Loading transposes them if kIn, storing if
+// kOut.
 template <int kCount, bool kIn, bool kOut>
 __global__ void matrix_copy_kernel(const uint16_t* in, uint16_t* out) {
   struct Tiles {
@@ -154,7 +154,7 @@ TEST_CASE("mma in tf32 and in f32 multiplies matrices", "[kernels][emulator]") {
   Product<float> p{8};
   CHECK(run_mma({}, mma_8_kernel<true>, p, p.b) == p.reference());
   CHECK(run_mma({}, mma_8_kernel<false>, p, p.b) == p.reference());
-  // 1 + 2^-20 loses its last part in tf32, which has 10 mantissa bits, but keeps it in f32.
+  // tf32 has 10 mantissa bits and rounds 1 + 2^-20 to 1. f32 keeps it.
   for (float& x : p.a) x = 1 + 0x1p-20f;
   for (float& x : p.b) x = 1;
   for (float& x : p.c) x = 0;

@@ -66,7 +66,7 @@ __global__ void atomics_kernel(Atomics* result, uint32_t* owner) {
   atomic_increment(&result->modulo, 6);
 }
 
-// Takes a lock by compare-and-swap, for which the emulator must let other threads run.
+// Takes a lock by compare-and-swap. A thread that spins must let other threads run.
 __global__ void lock_kernel(uint32_t* lock, int* value) {
   if (threadIdx.x % kWarpSize == 0) {
     while (atomic_cas(lock, 0, 1) != 0) {
@@ -207,7 +207,7 @@ TEST_CASE("every thread of every block runs once", "[kernels][emulator]") {
 }
 
 TEST_CASE("shared memory starts as NaN", "[kernels][emulator]") {
-  // The tracker is off, because it would report the read.
+  // The tracker would report this read of uninitialized memory, so it is off.
   constexpr auto kernel = +[](float* out) { *out = dynamic_shared<float>()[0]; };
   float out = 0;
   Emulator emulator({.track = false});

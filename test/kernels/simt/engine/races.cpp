@@ -1,5 +1,5 @@
-// Runs kernels with races that the tracker must find, each next to the same kernel without the
-// race, which must pass.
+// Runs kernels with races that the tracker must find. Each has a version without the race, which
+// must pass.
 #include "shale/kernels/simt/simt.h"
 #include "shale/test/support/catch.h"
 #include "shale/test/support/emulator.h"
@@ -14,8 +14,9 @@ struct Counter {
   uint32_t value;
 };
 
-// Thread i stores a value for thread (i + distance) of its block. If `first` or `second` is false,
-// the barrier before the read or before the next round's write is missing.
+// Thread i stores a value that thread (i + distance) of its block reads. `first` is the barrier
+// between the store and the read, `second` the one before the next round's store; false: it is
+// missing.
 __global__ void exchange(float* out, int distance, bool first, bool second) {
   float* row = shared<Row>().of;
   const int threads = blockDim.x;
@@ -27,7 +28,7 @@ __global__ void exchange(float* out, int distance, bool first, bool second) {
   }
 }
 
-// Does the same exchange within each warp.
+// Exchanges values as exchange() does, but within each warp.
 __global__ void exchange_in_warp(float* out, bool first, bool second) {
   float* row = shared<Row>().of;
   const int lane = threadIdx.x % kWarpSize, base = threadIdx.x - lane;
@@ -61,7 +62,8 @@ __global__ void read_without_write(float* out) {
   out[threadIdx.x] = shared<Row>().of[threadIdx.x];
 }
 
-// Without the barrier, the write by thread 40 is not ordered after the reads by the other threads.
+// Thread 40 writes after the other threads have read. Without the barrier, this order is not
+// guaranteed.
 __global__ void write_after_broadcast(float* out, bool barrier) {
   float* row = shared<Row>().of;
   if (threadIdx.x == 0) row[0] = 1;
@@ -94,7 +96,8 @@ __global__ void copy_in(const float* in, float* out, bool wait, bool barrier) {
   if (!wait) cp_async_wait<0>();
 }
 
-// Copies in two stages. With kNewest 1 the stage that is read has arrived, with 2 it may not have.
+// Copies in two stages. If kNewest is 1, the stage that is read has arrived. If it is 2, the stage
+// may still be in flight.
 template <int kNewest>
 __global__ void copy_two_stages(const float* in, float* out) {
   float* row = dynamic_shared<float>();
@@ -129,8 +132,8 @@ __global__ void copy_struct(Large* out, bool barrier) {
   if (threadIdx.x == 0) *out = large;
 }
 
-// Accesses a struct as a whole, then a single word, then as a whole again. Thread 2 reads the whole
-// struct, or the word next to the one that thread 1 wrote.
+// The threads access a whole struct, then a single word, then the whole struct again. Thread 2
+// reads either the whole struct, or the word beside the one that thread 1 wrote.
 struct Whole {
   uint32_t of[64];
 };
@@ -188,8 +191,8 @@ void expect(Fault fault, const char* text, void (*kernel)(Params...), int thread
   }
 }
 
-// A thread that reads too early finds uninitialized memory or a concurrent write, depending on the
-// order of threads.
+// Depending on the order of threads, a thread that reads too early reads uninitialized memory or
+// races with the write.
 template <typename... Params, typename... Args>
 void expect_early_read(void (*kernel)(Params...), int threads, Args... args) {
   if (!emulator::has_instrumented_kernels()) {
@@ -278,7 +281,8 @@ TEST_CASE("a wait for a cp.async and then a barrier precede the read", "[kernels
     WARN("skipped: this build's kernels are not instrumented");
     return;
   }
-  // The other thread's copy may not be issued yet, may be pending, or may have arrived unordered.
+  // In some orders the other thread's copy is not issued yet, in others it is in flight, or has
+  // arrived without synchronization.
   for (const auto& options : test::emulator_orders()) {
     const auto found = run(options, copy_in, 128, g_in.data(), g_out.data(), wait, false);
     CAPTURE(test::describe(options), found.message);

@@ -41,8 +41,9 @@ struct TwoStreams {
   Stream *origin, *other;
 };
 
-// Records a += 1 on the captured stream; b += a on another stream, which is forked and joined; c +=
-// b. Replays the recording three times and adds 10 to a after each replay.
+// Records three additions: a += 1 and c += b on the captured stream, and between them b += a on
+// another stream, which is forked from it and joined to it if `join`. Replays the recording three
+// times, and adds 10 to a after each replay.
 int forked_and_joined(const Options& options, bool join) {
   TwoStreams s(options);
   int a[32] = {}, b[32] = {}, c[32] = {};
@@ -53,7 +54,7 @@ int forked_and_joined(const Options& options, bool join) {
   const auto done = s.streams.record(s.other);
   if (join) s.streams.wait(s.origin, done);
   add_from(s.origin, c, b);
-  if (!join) s.streams.wait(s.origin, done);  // too late for c += b
+  if (!join) s.streams.wait(s.origin, done);  // joins only after c += b
   const std::unique_ptr<Recording> recording = s.streams.end_capture(s.origin);
   for (int i = 0; i < 3; ++i) {
     recording->replay(*s.origin);
@@ -85,7 +86,7 @@ TEST_CASE("streams that join a capture are ordered by its events alone", "[kerne
   int wrong = 0;
   for (const Options& options : test::emulator_orders()) {
     CAPTURE(test::describe(options));
-    // After the replays, a is 1, 12, 23; b is 1, 13, 36; c is 1, 14, 50.
+    // In the three replays, a becomes 1, 12, 23; b 1, 13, 36; c 1, 14, 50.
     CHECK(forked_and_joined(options, true) == 50);
     wrong += forked_and_joined(options, false) != 50;
   }
@@ -139,7 +140,7 @@ TEST_CASE("a capture that ends before its streams have joined is an error", "[ke
   s.streams.begin_capture(s.origin);
   s.streams.wait(s.other, s.streams.record(s.origin));
   s.streams.wait(s.origin, s.streams.record(s.other));
-  add(s.other, a, 1);  // comes after the event that the origin waits for
+  add(s.other, a, 1);  // after the event for which the origin waits
   CHECK(contains(s.refused([&] { s.streams.end_capture(s.origin); }), "does not wait for"));
   CHECK_FALSE(s.streams.captures(s.origin));
   add(s.origin, a, 1);

@@ -21,8 +21,8 @@ Exec exec_on(Stream* stream) {
 }
 constexpr simt::LaunchConfig kWarp = {.grid = 1, .block = 32};
 
-// One stream writes a buffer twice, and another stream reads it after each write. `full`: reads
-// wait for the write; `empty`: the second write waits for the first read.
+// A producer stream writes a buffer twice, and a consumer stream reads it after each write. If
+// `full`, reads wait for the write. If `empty`, the second write waits for the first read.
 int consume_after_produce(const Options& options, bool full, bool empty) {
   StreamSet streams(options);
   Stream *producer = streams.create(), *consumer = streams.create();
@@ -30,7 +30,7 @@ int consume_after_produce(const Options& options, bool full, bool empty) {
   simt::launch(set_kernel, kWarp, exec_on(producer), buffer, 1);
   if (full) streams.wait(consumer, streams.record(producer));
   simt::launch(copy_kernel, kWarp, exec_on(consumer), first, buffer);
-  // The producer overwrites the buffer, which the consumer must have read.
+  // Before the producer overwrites the buffer, the consumer must have read it.
   if (empty) streams.wait(producer, streams.record(consumer));
   simt::launch(set_kernel, kWarp, exec_on(producer), buffer, 2);
   if (full) streams.wait(consumer, streams.record(producer));
@@ -65,7 +65,7 @@ TEST_CASE("arguments are taken by value when a kernel is launched", "[kernels][e
   int value = 7;
   simt::launch(set_kernel, kWarp, emulator.exec(), out, value);
   value = 8;
-  CHECK(out[0] == 0);  // the launch is deferred
+  CHECK(out[0] == 0);  // the launch has not run yet
   emulator.finish();
   CHECK(out[0] == 7);
 }
@@ -119,7 +119,7 @@ TEST_CASE("work that waits for what is outside holds up only what is behind it i
     while (one->advance()) {
     }
     CAPTURE(queues);
-    CHECK(sent == (queues != 1));  // a rank that waits for what is sent here would never go on
+    CHECK(sent == (queues != 1));  // with one queue, the send waits behind the receive
     CHECK_FALSE(received);
     arrived = true;
     streams.synchronize(nullptr);

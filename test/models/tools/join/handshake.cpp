@@ -23,7 +23,7 @@ std::string hex(std::string_view bytes) {
   return text;
 }
 
-struct Ends {  // two streams that are connected
+struct Ends {  // The two ends of a connection.
   Ends() {
     int made[2];
     REQUIRE(socketpair(AF_UNIX, SOCK_STREAM, 0, made) == 0);
@@ -37,7 +37,7 @@ struct Ends {  // two streams that are connected
     return b->next();
   }
   std::unique_ptr<FrameStream> a, b;
-  int raw = -1;  // the socket of a
+  int raw = -1;  // socket of stream `a`, for writing raw bytes
 };
 
 Variables variables_of(std::map<std::string, std::string> map) {
@@ -85,7 +85,8 @@ TEST_CASE("head and node agree on keys, and a wrong token or a changed message i
   CHECK(own.secrets.to_head != own.secrets.to_node);
   CHECK(own.secrets.head_proof != own.secrets.node_proof);
   CHECK(!accept_answer("another characters", challenge, own.payload));
-  CHECK(!accept_answer(token, make_challenge(), own.payload));  // a recorded answer
+  // An answer that was recorded for another challenge.
+  CHECK(!accept_answer(token, make_challenge(), own.payload));
   for (size_t i = 0; i < own.payload.size(); ++i) {
     std::string changed = own.payload;
     changed[i] = static_cast<char>(changed[i] ^ 1);
@@ -113,7 +114,7 @@ TEST_CASE("frames arrive as they were sent, and forged, repeated or changed ones
   CHECK(frame->payload == large);
   CHECK(ends.receive()->type == FrameType::kPing);
 
-  // A frame with the MAC of the same frame a moment ago.
+  // Sends a frame, and then the same frame with the same MAC again, as in a replay.
   const std::string ping("p\0\0\0\0", 5);
   const auto mac = [&](char count) {
     return hmac_sha256(key_a, std::string(7, '\0') + count + ping).substr(0, 16);

@@ -26,8 +26,8 @@ std::string resumed(const std::string& line) {
   return text;
 }
 
-// Returns the command line with only the first `count` hosts. `slots`: number of slots that hosts
-// without a number are found to have.
+// Returns the command line after keeping only the first `count` hosts. `slots` is the number of
+// slots of hosts for which the line gives no number.
 std::string kept(const std::string& line, size_t count, int64_t slots = 0,
                  const std::string& host_file = "") {
   LaunchCommand command(words(line));

@@ -7,7 +7,7 @@ namespace shale::models {
 TEST_CASE("only failures that another start may not meet are restarted") {
   CHECK(ending_of(0) == Ending::kDone);
   CHECK(ending_of(75) == Ending::kPreempted);
-  // MPICH and Intel MPI return the number of the signal alone: 2 to 31, 34 to 63.
+  // MPICH and Intel MPI exit with the number of the signal itself: 2 to 31, or 34 to 63.
   for (const int code : {1, 6, 7, 8, 9, 11, 15, 63, 69, 70, 76, 78, 130, 134, 136, 137, 139, 143}) {
     CAPTURE(code);
     CHECK(ending_of(code) == Ending::kRestart);
@@ -49,7 +49,7 @@ TEST_CASE("a run that gets further is restarted for ever") {
     CHECK(decision.restart);
     CHECK(decision.without_progress == 1);
   }
-  // Reaching a step again is no progress.
+  // A run that reaches the same step again has made no progress.
   CHECK_FALSE(policy.failed({.saved_step = 90}).restart);
   CHECK_FALSE(RestartPolicy({.max_restarts = 0}).failed({.saved_step = 5}).restart);
 }
@@ -76,7 +76,8 @@ TEST_CASE("a non-finite value is restarted once at a step") {
   };
   CHECK(policy.failed(at(30)).restart);
   CHECK_FALSE(policy.failed(at(30)).restart);
-  // Another step, or another failure between, is no proof that it would come again.
+  // A restart is useless only if the same step is not finite twice in a row. Here another step
+  // follows, then another kind of failure.
   RestartPolicy other({});
   CHECK(other.failed(at(30)).restart);
   CHECK(other.failed(at(31)).restart);

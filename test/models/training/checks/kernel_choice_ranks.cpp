@@ -13,7 +13,7 @@
 namespace shale::test {
 
 TEST_CASE("all ranks leave out the kernels that are wrong on any rank's GPU") {
-  const TempDir dir;  // one for each rank, as on several hosts
+  const TempDir dir;  // each rank has its own folder, as if it were on its own host
   setenv("XDG_CACHE_HOME", dir.path().c_str(), 1);
   setenv("SHALE_KERNEL_CHECK", "on", 1);
   Context context({.device = {.type = DeviceType::kEmu, .arch = 90}});
@@ -37,7 +37,7 @@ TEST_CASE("all ranks leave out the kernels that are wrong on any rank's GPU") {
     }
   };
   restore();
-  models::use_stored_check(context.device());  // of this host alone
+  models::use_stored_check(context.device());  // uses the check that this host has stored
   if (first) {
     CHECK_THROWS_AS(kernels::mul(context.exec(), {.a = view, .b = view, .y = view}),
                     UnavailableError);
@@ -50,7 +50,8 @@ TEST_CASE("all ranks leave out the kernels that are wrong on any rank's GPU") {
   setenv("SHALE_KERNEL_CHECK", "sometimes", 1);
   CHECK_THROWS_AS(models::choose_kernels(context, *group, 60), ConfigError);
   unsetenv("SHALE_KERNEL_CHECK");
-  CHECK(models::choose_kernels(context, *group, 60).empty());  // emulated GPUs: only on request
+  // Without a request, emulated GPUs are not checked.
+  CHECK(models::choose_kernels(context, *group, 60).empty());
   unsetenv("XDG_CACHE_HOME");
 }
 

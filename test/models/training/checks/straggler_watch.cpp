@@ -65,7 +65,7 @@ TEST_CASE("a report over 20,000 ranks takes milliseconds") {
   busy[7] = 0.9;
   const auto begin = std::chrono::steady_clock::now();
   CHECK(watch.look(busy).size() == 1);
-  // A median for each rank took 2 s.
+  // Computing a median for each rank would take 2 s.
   CHECK(std::chrono::steady_clock::now() - begin < std::chrono::milliseconds(500));
 }
 

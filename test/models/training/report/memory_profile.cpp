@@ -16,7 +16,7 @@ namespace {
 
 constexpr int64_t kMiB = 1 << 20;
 
-// Allocates 3 MiB and 1 MiB (the peak), then 2 MiB in place of the first.
+// Allocates 3 MiB and 1 MiB, which is the peak, and then 2 MiB in place of the 3 MiB.
 void allocate_some(Context& context, MemoryLedger& ledger) {
   ledger.mark("step 1");
   ledger.set_place("h.0");

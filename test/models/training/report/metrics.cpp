@@ -296,7 +296,8 @@ TEST_CASE("dropping follows a link, as appending does", "[metrics]") {
 TEST_CASE("dropping looks at the end of a file alone", "[metrics]") {
   const TempDir dir;
   const std::string path = dir.write("m", "");
-  constexpr size_t kHole = size_t{3} << 30;  // bytes, as of 10 million rows; not on the disk
+  // Size of 10 million rows in bytes, as a hole that takes no disk space.
+  constexpr size_t kHole = size_t{3} << 30;
   std::filesystem::resize_file(path, kHole);
   MetricsWriter writer(path);
   AppendFile(path).write("\n");
@@ -321,7 +322,7 @@ TEST_CASE("behind the last step dropping takes anything that a stopped machine m
   const TempDir dir;
   const std::string good =
       to_json_line(full_row(1)) + to_json_line(full_row(2)) + to_json_line(EvalMetrics{2, 2.f});
-  // The file has zeros, as of a block that was not written, and then a valid row.
+  // In the file, zeros replace a block that was never written, and a valid row follows.
   const std::string path =
       dir.write("m", good + std::string(50, '\0') + "7}\n" + to_json_line(full_row(4)));
   CHECK_THROWS_AS(drop_metrics_after(path, 3), DataError);  // the damaged row may be row 3
@@ -360,7 +361,8 @@ TEST_CASE("rows that a full disk does not take are written later", "[metrics]") 
     MetricsWriter writer(path);
     writer.write(full_row(1));
     {
-      const test::FileSizeLimit limit(std::filesystem::file_size(path) + 100);  // also limits root
+      // This limit also holds for root, unlike file permissions.
+      const test::FileSizeLimit limit(std::filesystem::file_size(path) + 100);
       for (int64_t step = 2; step < 2000; ++step) writer.write(full_row(step));
       CHECK(contains(message_of<DiskError>([&] { writer.sync(); }), path));
     }

@@ -9,7 +9,7 @@
 namespace shale {
 namespace {
 
-// A logger that writes to a file (no terminal), and a clock that only the test advances.
+// A logger that writes to a file, not to a terminal, with a clock that only the test advances.
 struct Run {
   std::unique_ptr<FILE, int (*)(FILE*)> file{std::tmpfile(), std::fclose};
   Logger log{{.out = file.get(), .err = file.get()}};
@@ -164,9 +164,9 @@ TEST_CASE("a run that stops early leaves its last step", "[progress]") {
 
 TEST_CASE("the time left comes from this run's steps without its first", "[progress]") {
   Run run;
-  run.steps(501, 501, 1000, 60);  // resumed; its first step is slow
+  run.steps(501, 501, 1000, 60);  // the first step after resuming is slow
   run.steps(502, 521, 1000, 2);
-  // The remaining 479 steps take 2 seconds each.
+  // 479 steps remain, and each takes 2 seconds.
   CHECK(run.text().find("step  521/1000  52% | loss 1.0000 | 15m 58s left\n") != std::string::npos);
 }
 

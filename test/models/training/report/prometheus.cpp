@@ -121,7 +121,7 @@ TEST_CASE("the file is whole, replaced now and then, and leaves nothing beside i
   const std::string first = test::read_file(path);
   CHECK(first == prometheus_text(gauges));
   gauges.step->step = 8;
-  file.update(gauges);  // too soon to write again
+  file.update(gauges);  // the last write is too recent, so this writes nothing
   CHECK(test::read_file(path) == first);
   file.update(gauges, true);
   CHECK(test::read_file(path) == prometheus_text(gauges));
@@ -223,7 +223,7 @@ TEST_CASE("the loopback interface answers its own names alone", "[prometheus]") 
   CHECK(status("Host: localhost:9400\r\n") == "200");
   CHECK(status("HOST:127.0.0.1\r\n") == "200");
   CHECK(status("Host: evil.example:9400\r\n") == "403");
-  PrometheusServer everywhere("0.0.0.0:0");  // open to every host
+  PrometheusServer everywhere("0.0.0.0:0");  // accepts connections from every host
   CHECK(contains(ask(everywhere.port(), "GET / HTTP/1.1\r\nHost: node7:9400\r\n\r\n"), "200 OK"));
 }
 

@@ -104,7 +104,8 @@ TEST_CASE("NVML says how busy, hot and full a GPU is, and what it draws") {
 
 #ifdef SHALE_TEST_CUPTI
 TEST_CASE("CUPTI says for how long NCCL's kernels ran") {
-  CHECK(NcclTime::of({DeviceType::kCuda, 0}) == nullptr);  // nobody asked
+  // SHALE_CUPTI is not set, so NCCL's time is not measured.
+  CHECK(NcclTime::of({DeviceType::kCuda, 0}) == nullptr);
   setenv("SHALE_CUPTI", "/nowhere/libcupti.so", 1);
   CHECK(contains(test::message_of<UnavailableError>([] { NcclTime(); }), "/nowhere/libcupti.so"));
   setenv("SHALE_CUPTI", SHALE_TEST_CUPTI, 1);
@@ -112,12 +113,14 @@ TEST_CASE("CUPTI says for how long NCCL's kernels ran") {
   {
     const std::unique_ptr<NcclTime> time = NcclTime::of({DeviceType::kCuda, 0});
     REQUIRE(time != nullptr);
-    CHECK(time->seconds() == Approx(0.005));  // of 4, 2.5 and 0.5 ms, 2 are of two kernels
+    // Kernels of 4, 2.5 and 0.5 ms, of which two overlap for 2 ms.
+    CHECK(time->seconds() == Approx(0.005));
     CHECK(time->seconds() == Approx(0.010));
     // CUPTI has one user at a time.
     CHECK(contains(test::message_of<UnavailableError>([] { NcclTime(); }),
                    "cuptiActivityEnable: multiple subscribers"));
-    CHECK(NcclTime::of({DeviceType::kCuda, 0}) == nullptr);  // a warning
+    // The same failure is only a warning here.
+    CHECK(NcclTime::of({DeviceType::kCuda, 0}) == nullptr);
   }
   setenv("SHALE_NVML", SHALE_TEST_NVML, 1);
   comm::World world(0, nullptr);
@@ -148,7 +151,8 @@ TEST_CASE("GPUs that are idle, wait, are hot or uneven are warnings, by rank") {
   CHECK(contains(warnings[2], "has 90 degrees"));
   CHECK(contains(warnings[3], "2.0 GiB in use, that of rank 0 1.0 GiB"));
   CHECK(contains(rank_table(metrics), "90 C (0)"));
-  CHECK(gpu_warnings(two_axes(0.4, 0.2)).empty());  // CPUs
+  // Ranks on CPUs, which have no warnings about GPUs.
+  CHECK(gpu_warnings(two_axes(0.4, 0.2)).empty());
 }
 
 }  // namespace shale::models

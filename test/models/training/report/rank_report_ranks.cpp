@@ -40,7 +40,7 @@ TEST_CASE("a slow rank is the one that waits least, on the axis over which the o
     return *all.figures.at(name);
   };
   const Spread exposed = spread("comm_exposed_share_shard");
-  CHECK(exposed.most_rank == ranks - 2);  // the slow rank's neighbour
+  CHECK(exposed.most_rank == ranks - 2);  // the rank that waits for the slow one
   CHECK(exposed.most > 0.3);
   CHECK(exposed.most <= 1);
   CHECK(exposed.least < 0.3);

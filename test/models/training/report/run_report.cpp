@@ -74,7 +74,7 @@ TEST_CASE("a line of the log costs less than 0.2 ms of the processor", "[run_rep
   std::printf("a line of the log: %.4f ms; status.json, written with a checkpoint: %.4f ms\n",
               line_ms, status_ms);
   CHECK(line_ms < 0.2);
-  CHECK(status_ms < 5);  // time per checkpoint, not per step
+  CHECK(status_ms < 5);  // written once per checkpoint, not per step
 }
 
 TEST_CASE("what was known before a restart is known to Prometheus after it", "[run_report]") {

@@ -34,7 +34,8 @@ TEST_CASE("where there is no room for another file, status.json is written in pl
   status = {.state = models::RunState::kFailed, .step = 7, .exit_code = 74, .message = "full"};
   models::write_run_status(dir.path(), status);
   CHECK(models::read_run_status(dir.path()) == status);
-  // The symbolic link is not followed. Without the file, nothing can be written in place.
+  // If no temporary file can be made, an existing status.json is overwritten in place. That fails
+  // if it does not exist. It also fails for a symbolic link, which is not followed.
   std::filesystem::remove(dir.file("status.json"));
   CHECK_THROWS_AS(models::write_run_status(dir.path(), status), DiskError);
   std::filesystem::create_symlink(dir.write("other", "text"), dir.file("status.json"));

@@ -19,7 +19,7 @@ TEST_CASE("samples are kept over a restart, each once", "[samples_file]") {
     CHECK(file.write({6, "samples/end", "six"}));
   }
   {
-    SamplesFile file(path, 4);  // resumes after step 4
+    SamplesFile file(path, 4);  // the run resumes after step 4
     CHECK(read_samples(path) ==
           std::vector<Sample>{{2, "samples/end", "two\n\"lines\""}, {4, "samples/end", "four"}});
     CHECK_FALSE(file.write({4, "samples/end", "four"}));
@@ -43,7 +43,7 @@ TEST_CASE("a sample is appended, after what a killed run left", "[samples_file]"
   const auto before = node();
   CHECK(file.write({3, "b", "also"}));
   CHECK(file.write({4, "a", "four"}));
-  CHECK(node() == before);  // not written anew
+  CHECK(node() == before);  // lines were appended: the file was not replaced by a new one
   CHECK(
       read_samples(path) ==
       std::vector<Sample>{{2, "a", "two"}, {3, "a", "three"}, {3, "b", "also"}, {4, "a", "four"}});

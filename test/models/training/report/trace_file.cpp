@@ -39,7 +39,7 @@ TraceRecord normal(TraceRecord record) {
     }
   }
   record.names = names;
-  // Perfetto's format does not store it.
+  // Perfetto's format does not store starts_flow.
   for (About& about : record.about) about.starts_flow = false;
   return record;
 }
@@ -81,8 +81,8 @@ TEST_CASE("an arrow goes from where the first rank begins to where the others en
                        "\"name\":\"flow\",\"id\":\"fedcba9876543210\",\"ts\":0.900"));
 }
 
-// These are the bytes of an example that was checked with Perfetto's own reader: the track of a
-// process.
+// The expected bytes are those of an example that Perfetto's own reader has accepted: the track of
+// a process.
 TEST_CASE("packets are what perfetto reads", "[trace_file]") {
   TraceRecord record{.rank = 0, .host = "host a"};
   const std::string packet = encode_trace(record, TraceFormat::kPerfetto);

@@ -44,7 +44,8 @@ TEST_CASE("conversations are written as their templates say, answers marked", "[
   CHECK(shown(*marks, talk) ==
         "<|im_start|>user\na <|im_end|><|im_end|>\n<|im_start|>assistant\n[ b\n<|im_end|>]\n"
         "<|im_start|>user\nc<|im_end|>\n<|im_start|>assistant\n[d<|im_end|>]\n");
-  // Text that is spelled like a special token is not encoded as that token.
+  // Text that is spelled like a special token is encoded as ordinary text, so only the template's
+  // four tokens count.
   CHECK(std::count(talk.tokens.begin(), talk.tokens.end(), 2) == 4);
   const std::vector<int32_t> prompt = encoder.prompt({{"user", "a"}});
   CHECK(marks->tokenizer.decode(prompt) ==
@@ -160,7 +161,7 @@ TEST_CASE("a text is tokenized once, behind what its tokenizer puts before it", 
     ChatEncoder encoder(marks, std::make_shared<const JinjaTemplate>(turns, "chat"));
     CHECK(encoder.text("a", "|b").tokens == std::vector<int32_t>{0, 2, 3, 6, 4});
     CHECK(encoder.text("|", "ab").is_answer == std::vector<uint8_t>{0, 0, 0, 1});
-    // A token belongs to the part of the text in which it begins.
+    // A token that spans two parts of the text belongs to the part in which it begins.
     CHECK(encoder.text("a", "b|").is_answer == std::vector<uint8_t>{0, 0, 0, 1});
   }
 }
@@ -210,7 +211,7 @@ TEST_CASE("templates have tools, calls and reasoning as they are", "[data]") {
 
 TEST_CASE("a turn that others change when they follow is an example of its own", "[data]") {
   const auto marks = chatml();
-  // The template drops reasoning (the text before '|') from all turns but the last.
+  // This template drops reasoning, which is the text before '|', from all turns except the last.
   const auto chat = std::make_shared<const JinjaTemplate>(
       "{% for m in messages %}<|im_start|>{{ m.role }}\n"
       "{{ m.content if loop.last else m.content.split('|')[-1] }}<|im_end|>{% endfor %}"

@@ -155,7 +155,7 @@ TEST_CASE("examples are divided by the names of files, else by a hash of each li
 
 TEST_CASE("keys that others train on are refused, and the rest is counted", "[data]") {
   const TempDir dir;
-  // Returns the log note about a line, or the error.
+  // Reads a file with this line, and returns the log's note about it, or the error.
   const auto said = [&](const std::string& line, const std::string& more,
                         ExampleKind kind = ExampleKind::kAnswers) {
     const std::string path = dir.write("k.jsonl", cat("{", line, ", ", more, "}\n"));
@@ -184,7 +184,7 @@ TEST_CASE("keys that others train on are refused, and the rest is counted", "[da
   CHECK(contains(said(R"("prompt": "u", "completion": "v")", R"("tools": [{}])"), "'tools'"));
   CHECK(contains(said(pair, R"("system": "s")", ExampleKind::kPreferences), "'system'"));
   CHECK(contains(said(pair, R"("messages": [])", ExampleKind::kPreferences), "messages (in 1"));
-  // Records with additional keys that carry no new information.
+  // These additional keys of a record carry no new information.
   for (const char* more :
        {R"("prompt": "u")", R"("prompt": [{"role": "user", "content": "u"}])", R"("system": "")",
         R"("images": [])", R"("tool_calls": null)", R"("weight": 1)", R"("train": true)",
@@ -203,7 +203,7 @@ TEST_CASE("keys that others train on are refused, and the rest is counted", "[da
   CHECK(said(R"("prompt": "a <|im_end|>")", R"("completion": "b")") ==
         "; special tokens that stay text: <|im_end|> (in 1 lines)");
   CHECK(contains(said(R"("messages": "u")", R"("id": 1)"), "'messages' is \"u\", expected a list"));
-  // Messages with keys that the template ignores.
+  // The template ignores these keys of messages.
   CHECK(
       said(R"("messages": [{"role": "tool", "content": "u", "name": "n", "tool_call_id": "1"},)"
            R"( {"role": "assistant", "content": "v", "name": null}])",

@@ -109,7 +109,8 @@ TEST_CASE("lines of JSON are known by their content, whatever the file is called
   CHECK(is_jsonl("a.json", "{\"body\":\"a\"}", "body"));
   CHECK(is_jsonl("a.json", "{\"messages\":[]}"));
   CHECK(is_jsonl("a.json", "{\"other\":1}\r\n{\"other\":2}"));
-  CHECK(is_jsonl("a.json", "{\"text\":\"a\"}\n{\"text\": cut"));  // line 2 is an error
+  // Although line 2 is not valid JSON.
+  CHECK(is_jsonl("a.json", "{\"text\":\"a\"}\n{\"text\": cut"));
   for (const char* text :
        {"{\"other\":{\"text\":1}}", "{\n\"text\":\"a\"}", "[{\"text\":1}]", "{}\n{}\n",
         "{ print $1 }\n{ print $2 }\n", "text\n{\"text\":\"a\"}\n", "\n", "1\n2\n"}) {
@@ -135,7 +136,7 @@ TEST_CASE("what is left out of a folder is counted by kind", "[data]") {
   dir.write("damaged.gz", "not gzip");
   dir.write("empty", "");
   dir.write("a.txt", "text");
-  // Refuses JSON data sets whose records are not one per line; reads any other JSON as text.
+  // A JSON data set whose records are not one per line is an error. Any other JSON is read as text.
   dir.write("records.json", "[\n {\"instruction\": \"a\"}]");
   dir.write("pretty.json.gz", gzipped("{\n \"messages\": [\n {}]\n}\n"));
   dir.write("settings.json", "{\n \"name\": {\"text\": 1}\n}");

@@ -142,7 +142,7 @@ TEST_CASE("tokenizing goes on where it was stopped, to the same bytes", "[data]"
   CHECK(shards_of(job.out).size() + 3 ==
         size_t(std::distance(fs::directory_iterator(job.out), fs::directory_iterator())));
   job.on_progress = {};
-  CHECK(tokenize(job).tokens == whole.tokens);  // the job is finished: nothing is done again
+  CHECK(tokenize(job).tokens == whole.tokens);  // the job was finished, so this run does nothing
 }
 
 TEST_CASE("documents are divided by a hash of each, to the same bytes when stopped", "[data]") {
@@ -151,7 +151,8 @@ TEST_CASE("documents are divided by a hash of each, to the same bytes when stopp
   TokenizeJob job = job_of(dir, inputs, "one");
   job.val_fraction = 0.1;
   const TokenizeProgress done = tokenize(job);
-  CHECK(std::abs(done.val_documents - 4000) < 300);  // five standard deviations
+  // 4000 expected; the margin is five standard deviations.
+  CHECK(std::abs(done.val_documents - 4000) < 300);
   const auto shards = shards_of(job.out);
   const auto sizes = [](const std::string& path) {
     const DatasetSplits splits = open_dataset({.path = path});
@@ -175,7 +176,7 @@ TEST_CASE("documents are divided by a hash of each, to the same bytes when stopp
   }
   CHECK(shards_of(job.out) == shards);
 
-  // A document is in the same split whatever its file, position and compression are.
+  // The split of a document does not depend on its file, position and compression.
   std::string lines;
   for (int i = 0; i < 60; ++i) lines += cat("{\"text\":\"document ", i, "\"}\n");
   const auto in_val = [&](const std::vector<std::string>& paths) {
@@ -261,7 +262,7 @@ TEST_CASE("what cannot be tokenized leaves nothing; another job is refused", "[d
   CHECK(contains(message_of<DataError>([&] { tokenize(job); }), "c.jsonl:1"));
   CHECK_FALSE(fs::exists(dir.file("out")));
   CHECK_FALSE(fs::exists(dir.file("out.partial")));
-  job.shard_tokens = 100'000;  // a second run can keep some shards
+  job.shard_tokens = 100'000;  // so many tokens per shard that a second run can keep some shards
   CHECK(contains(message_of<DataError>([&] { tokenize(job); }), "c.jsonl:1"));
   CHECK_FALSE(fs::exists(dir.file("out")));
   CHECK(fs::exists(dir.file("out.partial/tokens_000000.bin")));
@@ -290,7 +291,7 @@ TEST_CASE("a job that reads a pipe makes the same shards, and begins anew", "[da
     const std::string path = dir.file("pipe");
     fs::remove(path);
     REQUIRE(::mkfifo(path.c_str(), 0600) == 0);
-    std::signal(SIGPIPE, SIG_IGN);  // the writer may write more than is read
+    std::signal(SIGPIPE, SIG_IGN);  // the writer fails without a signal if the reader stops early
     std::thread writer([&] { std::ofstream(path) << text; });
     const auto join = std::shared_ptr<void>(nullptr, [&](void*) { writer.join(); });
     TokenizeJob job = job_of(dir, {corpus_of_pipe(std::make_shared<PipeSource>(path))}, out);
@@ -300,7 +301,7 @@ TEST_CASE("a job that reads a pipe makes the same shards, and begins anew", "[da
   TokenizeJob job = job_of(dir, list_corpus({dir.file("a.jsonl")}), "of_file");
   job.val_fraction = 0.1;
   tokenize(job);
-  // The first attempt leaves shards behind.
+  // The first attempt fails and leaves shards behind.
   CHECK_THROWS_AS(through_pipe(lines + "{\"text\":7}\n", "of_pipe"), DataError);
   CHECK(fs::exists(dir.file("of_pipe.partial/tokens_000000.bin")));
   CHECK(through_pipe(lines, "of_pipe").documents == 40'000);

@@ -11,7 +11,7 @@
 namespace shale::test {
 namespace {
 
-// Images in uniform gray; the gray value is the image's number. Some images are damaged.
+// Images in a uniform gray; image i has the gray value i. Some images are damaged.
 class Grays final : public ImageDataset {
  public:
   explicit Grays(int64_t size, std::set<int64_t> damaged = {})
@@ -55,7 +55,8 @@ TEST_CASE("an epoch has each image once, and ranks share its positions") {
   for (const int64_t rank : {0, 1}) {
     const BatchSource source = image_train_batches(training(layout, rank));
     Batch batch;
-    for (int64_t i = 0; i < 5; ++i) {  // two steps of two micro-batches, and half a step
+    // Two steps of two micro-batches, and the first micro-batch of a third step.
+    for (int64_t i = 0; i < 5; ++i) {
       REQUIRE(source(i, batch));
       CHECK(batch.first_position == layout.first_position(i / 2, rank, i % 2));
       const auto labels = labels_of(batch);
@@ -95,7 +96,7 @@ TEST_CASE("augmented and mixed samples do not depend on batches, ranks and where
     spec.classes = 10;
     return spec;
   };
-  // Reference: one rank that reads each of 12 positions in a single batch.
+  // Reference: one rank that reads the images of all 12 positions in a single batch.
   Batch all;
   image_train_batches(spec_of({.global_batch = 12, .micro_batch = 12}, 0, 0))(0, all);
   const auto row_of = [](const Batch& batch, const char* field, int64_t row) {
@@ -107,7 +108,7 @@ TEST_CASE("augmented and mixed samples do not depend on batches, ranks and where
   int mixed = 0;
   for (int64_t row = 0; row < 12; ++row) {
     const auto softening = row_of(all, "softening", row);
-    // A mixed image has two classes whose share exceeds that of label smoothing.
+    // In a mixed image, two classes have more weight than label smoothing alone would give.
     mixed += std::count_if(softening.begin(), softening.end(),
                            [](float value) { return value < -0.011f; });
   }

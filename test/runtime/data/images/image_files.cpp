@@ -89,7 +89,7 @@ TEST_CASE("JPEG files are read, gray ones as three equal channels") {
   Image image;
   decode(read(fixture_path("images/two_halves.jpg")), image);
   REQUIRE((image.rows == 8 && image.cols == 12 && image.channels == 3));
-  // JPEG's color space changes uniform colors by a step or two.
+  // JPEG's conversion of colors changes uniform colors by 1 or 2.
   const auto near = [](const uint8_t* pixel, const std::array<int, 3>& want) {
     for (size_t c = 0; c < 3; ++c) CHECK(std::abs(int(pixel[c]) - want[c]) <= 8);
   };

@@ -146,12 +146,14 @@ TEST_CASE("pax headers say how large a member is, and which extensions belong to
         });
     return found + problem;
   };
-  // If a reader ignored the pax record, it would find another member inside this one's content.
+  // The content of this member looks like another member. Only the pax record tells a reader how
+  // long the content is.
   const std::string inside = tar_member("inside.cls", "1"), block(512, 'x');
   const std::string about = tar_member("p", pax(std::to_string(512 + inside.size()), "size"), 'x');
   CHECK(members(about + tar_member("a", block) + inside + tar_member("b", "2") + kEnd) ==
         "a 1536; b 1; ");
-  // The two records with long names precede the member in any order, and apply to it alone.
+  // Records with a long name and a long link may precede a member in either order. They apply to
+  // that member only.
   CHECK(members(tar_member("l", "long", 'L') + tar_member("k", "link", 'K') +
                 tar_member("cut", "1") + tar_member("b", "2") + kEnd) == "long 1; b 1; ");
   CHECK(contains(members(tar_member("p", pax("-1", "size"), 'x') + kEnd), "malformed pax records"));

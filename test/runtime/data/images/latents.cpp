@@ -97,7 +97,7 @@ TEST_CASE("one process looks at latents, others are told, and open a file when t
       CHECK(of_a == of_b);
     }
   }
-  // A file that is replaced before a process first reads from it is refused.
+  // If a file is replaced before a process has read from it, the process refuses it.
   const LatentSplits third = open_latents(folder, 0, {}, is_told);
   write_file(folder + "/a.safetensors", 4, 0);
   std::vector<float> values(16);

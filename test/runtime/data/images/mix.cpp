@@ -49,7 +49,8 @@ TEST_CASE("a box of cutmix lies in the picture, and its area is the other's shar
 }
 
 TEST_CASE("softened targets are those of timm's formula") {
-  // Four classes with smoothing 0.2: each class gets 0.05, and the labels share the other 0.8.
+  // Four classes and a smoothing of 0.2: each class gets 0.05, and the labels' classes share the
+  // other 0.8.
   std::vector<float> softening(4);
   const auto targets = [&](const Mix& mix, double smoothing, std::pair<int32_t, int32_t> labels) {
     write_softening(mix, smoothing, labels, softening);

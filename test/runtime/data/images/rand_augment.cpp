@@ -1,5 +1,5 @@
-// Compares image augmentations with torchvision's on PIL images. test/fixtures/make_images.py made
-// images/augment.json.
+// Compares image augmentations with those of torchvision on PIL images.
+// test/fixtures/make_images.py computed the expected results in images/augment.json.
 #include "shale/runtime/data/images/rand_augment.h"
 
 #include <set>

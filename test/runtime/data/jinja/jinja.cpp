@@ -14,7 +14,8 @@ using test::message_of;
 
 namespace {
 
-// Returns a result in the form of the fixture, where ranges count characters.
+// Renders a template and returns the result in the fixture's form, in which ranges count
+// characters.
 Json result_of(const std::string& text, const Json& values) {
   try {
     const JinjaText out = JinjaTemplate(text, "chat").render(values);
@@ -100,7 +101,7 @@ TEST_CASE("hostile templates end with an error, in little time and memory") {
   CHECK(contains(
       refused("{% set n = namespace(l=[]) %}" + everything + "{% set n.l = [n.l, n.l] %}" + ends),
       "nested deeper than 200 levels"));
-  // A value of 2^100 items: nested lists with two items each.
+  // Builds a value with 2^100 items: lists of two lists, nested 100 deep.
   const std::string doubled =
       "{% set n = namespace(l=[], m=[]) %}{% for i in range(100) %}"
       "{% set n.l = [n.l, n.l] %}{% set n.m = [n.m, n.m] %}{% endfor %}";

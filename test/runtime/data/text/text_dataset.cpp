@@ -94,7 +94,8 @@ TEST_CASE("what is not text is skipped and counted", "[data]") {
   const TempDir dir;
   put(dir, "good.txt", "good");
   put(dir, "early.o", std::string("ELF\0x", 5));
-  put(dir, "late.o", std::string(100000, 'x') + '\0');  // the NUL is beyond the first 8 KiB
+  // The NUL is after the first 8 KiB, but the file counts as binary.
+  put(dir, "late.o", std::string(100000, 'x') + '\0');
   put(dir, "empty.txt", "");
   put(dir, ".git/config", "hidden");
   put(dir, ".hidden", "hidden");
@@ -169,8 +170,9 @@ TEST_CASE("one file keeps its end for validation, from the start of a line", "[d
     return text_of(splits.train) + "^" + text_of(splits.val);
   };
   CHECK(parts(0) == "0123\n5678\nabcd\nfghi\n^(none)");
-  CHECK(parts(0.25) == "0123\n5678\nabcd\n^fghi\n");  // the cut at byte 15 is a start of line
-  CHECK(parts(0.30) == "0123\n5678\nabcd\n^fghi\n");  // the cut at byte 14 is not a start of line
+  // The split at byte 15 is at the start of a line.
+  CHECK(parts(0.25) == "0123\n5678\nabcd\n^fghi\n");
+  CHECK(parts(0.30) == "0123\n5678\nabcd\n^fghi\n");  // the split at byte 14 is within a line
   CHECK(parts(0.10) == "0123\n5678\nabcd\n^fghi\n");  // no line starts in the last two bytes
   CHECK(parts(0.999) == "0123\n^5678\nabcd\nfghi\n");
   // A folder with one file is split like a file.
@@ -236,7 +238,7 @@ TEST_CASE("the fingerprint follows names and sizes, not the folder's place", "[d
 
 TEST_CASE("the checksum of text follows every byte of it, and nothing else", "[data]") {
   const TempDir one, two;
-  std::string text(3'000'000, 'x');  // longer than one read
+  std::string text(3'000'000, 'x');  // longer than the buffer of one read
   put(one, "a", text);
   put(two, "a", text);
   const uint64_t checksum = open_text(one.path()).checksum;

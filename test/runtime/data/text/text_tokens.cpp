@@ -87,7 +87,8 @@ TEST_CASE("text with a tokenizer is its tokens, joined by the end of a document"
   want.push_back(0);
   encoder.append("Über <|endoftext|>", {}, want);
   CHECK(tokens_of(*splits.train) == want);
-  CHECK(std::count(want.begin(), want.end(), 0) == 1);  // only the real end token is 0
+  // The text that is spelled like the end token gives no token 0.
+  CHECK(std::count(want.begin(), want.end(), 0) == 1);
   CHECK(splits.train->vocab_bound() == tokenizer->tokenizer.vocab_size());
   CHECK(contains(splits.summary, "skipped 1 not UTF-8"));
   CHECK(contains(splits.summary, "tokens of small"));

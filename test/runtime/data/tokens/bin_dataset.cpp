@@ -205,7 +205,8 @@ TEST_CASE("the checksum of tokens is of pages spread over the file", "[data]") {
   }
   CHECK(checksum(std::vector<uint16_t>(tokens.size(), 6)) != large);
   std::vector<uint16_t> other = tokens;
-  const size_t between = (4'000 * 4096 + 1024) / 2;  // between sampled pages, 4,096 of 4,395
+  // First token of pages that may lie between sampled pages: 4,096 of 4,395 are sampled.
+  const size_t between = (4'000 * 4096 + 1024) / 2;
   int missed = 0;
   for (size_t page = 0; page < 64; ++page) {
     other[between + page * 2048] = 6;
@@ -248,7 +249,8 @@ TEST_CASE("no shortened or lengthened shard is accepted", "[data]") {
   const TempDir dir;
   const std::string good = shard<uint16_t>({1, 2, 3});
   for (size_t size = 0; size < good.size(); ++size) {
-    // With format "llmc": without its magic number, a file could have any format.
+    // The format is given as "llmc", because a file without llm.c's magic number could have any
+    // format.
     const std::string path = dir.write("x.bin", good.substr(0, size));
     REQUIRE_THROWS_AS(open_dataset({.path = path, .format = DataFormat::kLlmc}), DataError);
   }
@@ -341,7 +343,8 @@ TEST_CASE("text is recognised without being asked for", "[data]") {
   const std::string path = dir.write("x.txt", "plain text\n");
   CHECK(open_dataset({.path = path}).format == DataFormat::kText);
   CHECK(open_dataset({.path = dir.path()}).format == DataFormat::kText);
-  CHECK(open_dataset({.path = dir.write("1", "x"), .val_fraction = 0}).is_text());  // a byte long
+  // A file of one byte.
+  CHECK(open_dataset({.path = dir.write("1", "x"), .val_fraction = 0}).is_text());
 }
 
 }  // namespace shale

@@ -54,7 +54,8 @@ std::string numpy_file(const std::string& dictionary, const std::string& data) {
   return std::string("\x93NUMPY\x01\x00", 8) + bytes_of<uint16_t>({length}) + header + data;
 }
 
-// A folder in memory: on disk, opening a file may wait for the journal while others write.
+// A folder in memory. On a disk, opening a file may have to wait for the journal while other
+// programs write.
 struct MemoryFolder {
   MemoryFolder() { REQUIRE(::mkdtemp(path.data()) != nullptr); }
   ~MemoryFolder() { std::filesystem::remove_all(path); }
@@ -125,7 +126,7 @@ TEST_CASE("raw tokens have the width that is said, or numpy's", "[data]") {
   CHECK(contains(error("{'descr': '<u2', 'shape': (3, 1)}"), "(3, 1)"));
   CHECK(contains(error("{'descr': '<u2', 'shape': (4,)}"), "4 tokens"));
   CHECK(contains(error("{'shape': (4,)}"), "'descr'"));
-  // Token files (.bin) with tokens of this width.
+  // A folder of .bin files whose token width is given as an option.
   std::filesystem::create_directory(dir.file("bins"));
   dir.write("bins/train_0.bin", bytes_of<uint16_t>({1, 2}));
   dir.write("bins/train_1.bin", bytes_of<uint16_t>({3}));
@@ -141,7 +142,7 @@ TEST_CASE("--data names one path, several, or a file that lists them", "[data]")
   const TempDir dir;
   const std::string a = dir.write("a.txt", "some text"), b = dir.write("b,c:2", "more text");
   CHECK(parse_data(a).front().path == a);
-  CHECK(parse_data(b).size() == 1);  // a file with this name exists
+  CHECK(parse_data(b).size() == 1);  // "b,c:2" is one path, because a file with this name exists
   CHECK(parse_data(dir.file("nothing")).size() == 1);
   const std::vector<DataPart> two = parse_data(a + ":0.25," + dir.file("a.txt") + ":3");
   REQUIRE(two.size() == 2);
@@ -175,7 +176,8 @@ TEST_CASE("a thousand sources of 10^12 tokens are open within a second", "[data]
   const MemoryFolder dir;
   std::string list = "{\"sources\": [";
   constexpr int kSources = 1000;
-  constexpr int64_t kTokens = 1'000'000'000;  // per source; sparse, so without disk space
+  // Tokens per source; the file is sparse and takes no disk space.
+  constexpr int64_t kTokens = 1'000'000'000;
   for (int i = 0; i < kSources; ++i) {
     const std::string name = cat("s", i, ".npy");
     std::ofstream(dir.file(name));

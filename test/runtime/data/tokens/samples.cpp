@@ -101,7 +101,8 @@ TEST_CASE("a short evaluation has rows of every source, in its share", "[data]")
   };
   CHECK(counts({1, 1, 1}, 0) == 113);
   CHECK(counts({1, 1, 1}, 1000) == 113);
-  CHECK(counts({1, 1, 1}, 30) == 30);  // the sources give 3, 10 and 17 rows
+  // The three sources have 10, 100 and 3 rows and give 10, 17 and 3.
+  CHECK(counts({1, 1, 1}, 30) == 30);
   CHECK(counts({0.98, 0.01, 0.01}, 50) == 50);
   Ints low(21), high(21, 9);
   const auto mixed = mixed_rows({window_rows(stream(low), 2), window_rows(stream(high), 2)},
@@ -126,7 +127,7 @@ TEST_CASE("documents are packed whole, by best fit, and split only if they are t
   REQUIRE(documents->size() == 6);
   for (int64_t i = 0; i < 6; ++i) CHECK(documents->length(i) == lengths[size_t(i)]);
   const Packing packing = pack(*documents, 6, PackingRule::kBestFit, Overlong::kSplit);
-  // Expected rows: 6 and 3 of the long document; 4 + 2; 3 + 3; 2 + 1.
+  // Expected rows: 6 inputs of the long document; 4 + 2; its other 3 and 3; 2 + 1.
   REQUIRE(packing.rows() == 4);
   const auto rows = std::make_shared<const PackedRows>(documents, packing);
   std::vector<int32_t> seen;

@@ -46,7 +46,7 @@ Pairs stored_pairs(const std::string& bytes) {
 
 }  // namespace
 
-// The script make_trained.py made the expected values.
+// test/fixtures/tokenizer/make_trained.py computed the expected values.
 TEST_CASE("training gives the merges and ids of Hugging Face's trainer", "[tokenizer]") {
   struct Case {
     std::string name;
@@ -94,7 +94,8 @@ TEST_CASE("training merges what comes most often, of equal pairs the lowest", "[
       for (auto it = pairs.begin(); it != pairs.end(); ++it) {
         if (it->second > best->second) best = it;
       }
-      // If a token can be formed in two ways, Hugging Face counts its words differently.
+      // If two merges form the same token, Hugging Face counts its words differently, so the
+      // comparison ends.
       if (spec.tokens.size() != 257 + spec.merges.size()) break;
       REQUIRE(best != pairs.end());
       CHECK(best->first == std::pair(merge.left, merge.right));

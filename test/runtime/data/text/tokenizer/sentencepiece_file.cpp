@@ -41,7 +41,7 @@ struct SmallModel {
 
 }  // namespace
 
-// The script make_sentencepiece.py made the expected values.
+// test/fixtures/tokenizer/make_sentencepiece.py computed the expected values.
 TEST_CASE("a SentencePiece model gives SentencePiece's ids, and its tokenizer.json too",
           "[tokenizer]") {
   const auto stored = parse_tokenizer(
@@ -72,7 +72,8 @@ TEST_CASE("pieces of equal score merge from the left", "[tokenizer]") {
   TokenEncoder encoder(stored->tokenizer);
   CHECK(encoder.encode("aba") == std::vector<int32_t>{6, 4});
   CHECK(encoder.encode("bab") == std::vector<int32_t>{7, 5});
-  CHECK(encoder.encode("axyb") == std::vector<int32_t>{4, 0, 5});  // joins unknown characters
+  // Adjacent unknown characters become one unknown token.
+  CHECK(encoder.encode("axyb") == std::vector<int32_t>{4, 0, 5});
 }
 
 TEST_CASE("models of SentencePiece that are not BPE as it stands are refused", "[tokenizer]") {

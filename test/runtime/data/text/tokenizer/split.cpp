@@ -120,12 +120,12 @@ TEST_CASE("the normal form C is that of Unicode", "[tokenizer]") {
   CHECK(nfc("cafe\u0301") == "caf\u00e9");
   CHECK(nfc("a\u0323\u0307") == nfc("a\u0307\u0323"));  // marks are sorted in canonical order
   CHECK(nfc("\u1112\u1161\u11ab") == "\ud55c");         // composes a Hangul syllable
-  CHECK(nfc("\u212b") == "\u00c5");                     // replaces a singleton
+  CHECK(nfc("\u212b") == "\u00c5");        // replaces a character that has a canonical equivalent
   CHECK(nfc("\u0958") == "\u0915\u093c");  // this character is excluded from composition
   CHECK(nfc("e\xff\u0301 \xed\xa0\x80") == "e\xff\u0301 \xed\xa0\x80");
 }
 
-// The hash is that of the results of Python's unicodedata (Unicode 16.0.0) for the same texts.
+// The expected hash is that of Python's unicodedata (Unicode 16.0.0) for the same texts.
 TEST_CASE("the normal form C holds for every character beside others", "[tokenizer]") {
   uint64_t hash = 0xcbf29ce484222325;
   std::string text, out;
@@ -133,7 +133,8 @@ TEST_CASE("the normal form C holds for every character beside others", "[tokeniz
     if (code >= 0xd800 && code < 0xe000) continue;
     text.clear();
     out.clear();
-    // Adds marks above, below and across, and the last consonant and vowel of a Hangul syllable.
+    // Combines each character with marks above, below and across it, and with the last consonant
+    // and vowel of a Hangul syllable.
     for (const uint32_t c : {code, 0x301U, 0x323U, code, 0x11a8U, 0x338U, code, 0x1161U, code}) {
       append_utf8(c, text);
     }

@@ -9,7 +9,8 @@ namespace {
 
 using tokenizer_internal::SplitPattern;
 
-// Makes random texts with line ends next to every kind of character that patterns distinguish.
+// Makes random texts in which line ends are next to every kind of character that split patterns
+// distinguish.
 std::string random_lines(std::mt19937& random, size_t pieces) {
   const std::vector<std::string> kinds = {
       "\n", "\n", "\r\n", " ", "  ", "a",      "B",      "word",   "'s",      "1",      "234",

@@ -71,7 +71,8 @@ TEST_CASE("the end of a document is the declared token, else a special one", "[t
   const std::string path = dir.write("tokenizer.json", root.dump());
   const auto end = [&] { return read_tokenizer(path)->end_of_document; };
   CHECK(end() == 2);
-  // Later files take precedence: configurations may contain a default id that was not intended.
+  // The test adds files in order of increasing precedence. Configurations may contain a default id
+  // that was not intended.
   dir.write("generation_config.json", R"({"eos_token_id": [264, 2]})");
   CHECK(end() == 2);
   Json nameless = root;
@@ -218,7 +219,8 @@ TEST_CASE("steps that together make a text much longer are refused", "[tokenizer
   CHECK_FALSE(refusal(with("normalizer", "normalizers", long_start, 1)).empty());
   const Json spaces = {{"type", "Metaspace"}, {"replacement", "  "}};
   CHECK_FALSE(refusal(with("pre_tokenizer", "pretokenizers", spaces, 40)).empty());
-  const Json digits = {{"type", "Digits"}};  // steps of a split may contain steps
+  // Pre-tokenizers can be nested, so their number has a limit too.
+  const Json digits = {{"type", "Digits"}};
   CHECK_NOTHROW(parse(with("pre_tokenizer", "pretokenizers", digits, 64)));
   CHECK_FALSE(refusal(with("pre_tokenizer", "pretokenizers", digits, 200'000)).empty());
 }
