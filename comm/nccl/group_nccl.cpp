@@ -38,7 +38,7 @@ ncclUniqueId share_id(HostGroup& host) {
     try {
       const ncclUniqueId id = NcclParent::make_id();
       mine.assign(id.internal, sizeof id.internal);
-    } catch (const CommError& error) {
+    } catch (const std::exception& error) {
       problem = error.what();
     }
   }
