@@ -147,7 +147,10 @@ def contents(arguments, folder):
     files = {f"shale/{path.name}": path.read_bytes()
              for path in sorted((HERE / "shale").glob("*.py"))}
     text = (HERE / "shale_wheel.py").read_text()
-    files["shale_wheel.py"] = text.replace('\nABI = "openmpi"', f'\nABI = "{abi}"').encode()
+    text, found = re.subn(r'^ABI = "openmpi"', f'ABI = "{abi}"', text, flags=re.M)
+    if found != 1:
+        fail('shale_wheel.py: expected one line that begins with ABI = "openmpi"')
+    files["shale_wheel.py"] = text.encode()
     for name, file in sorted(native.items()):
         check_glibc(name, file, arguments.glibc)
         files[name] = stripped(file, folder)
