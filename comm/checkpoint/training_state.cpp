@@ -264,10 +264,6 @@ void add_boxes(std::vector<StatePart>& parts, StatePart part) {
   }
 }
 
-}  // namespace
-
-namespace {
-
 // Adds a buffer's parameters by name. With local steps, NAME has the values after the last outer
 // step, which are equal on all replicas, and NAME/local has the f32 masters of each replica.
 void add_parameters(std::vector<StatePart>& parts, const FlatBuffer& buffer,

@@ -47,9 +47,6 @@ class NodeCollectives {
   // Elements per slice that fit into one staging half with `slices` slices.
   int64_t chunk_elements(DType dtype, int slices) const;
 
-  // Results of this size or more bypass the caches, which are too small to keep them.
-  static constexpr int64_t kStreamBytes = 4 << 20;
-
  private:
   struct Chunk {
     int64_t offset = 0;  // offset in elements

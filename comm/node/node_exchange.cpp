@@ -7,8 +7,6 @@
 namespace shale::comm {
 namespace {
 
-constexpr int64_t kStreamBytes = 4 << 20;
-
 size_t index(int i) {
   return static_cast<size_t>(i);
 }

@@ -12,6 +12,9 @@
 
 namespace shale::comm {
 
+// Results of this size or more bypass the caches, which are too small to keep them.
+inline constexpr int64_t kStreamBytes = 4 << 20;
+
 // All-to-alls among the ranks of one node. Every rank reads its slices from its peers' buffers if
 // it can map them. Otherwise it reads them chunk by chunk from the peers' staging halves, in which
 // each rank has an area of equal size.

@@ -15,13 +15,9 @@
 namespace shale::models {
 namespace {
 
-struct StepWaits {
-  double seconds = 0;  // duration of the pipeline's actions, with waits
-  double bubble = 0;
-};
-
-// Simulates the pipeline. Each stage's actions take the times that its own clock measured.
-StepWaits pipeline_waits(const RunConfig& config, std::span<const TimedRank> stages, int ranks) {
+// Returns the seconds of a step in which the pipeline's busiest rank waits for others. Simulates
+// the pipeline; each stage's actions take the times that its own clock measured.
+double pipeline_bubble(const RunConfig& config, std::span<const TimedRank> stages, int ranks) {
   const DataRanks data = data_ranks(config, parallel_layout(config, ranks), 0);
   const comm::Schedule schedule =
       pipeline_schedule(config, batch_layout(config, data.count).micro_batches(0));
@@ -36,8 +32,7 @@ StepWaits pipeline_waits(const RunConfig& config, std::span<const TimedRank> sta
       options.times[size_t(schedule.placement.stage_of(rank, chunk))] = times;
     }
   }
-  const double makespan = comm::simulate(schedule, options).makespan;
-  return {.seconds = makespan, .bubble = makespan - most};
+  return comm::simulate(schedule, options).makespan - most;
 }
 
 // Part of a step's time: JSON key, and name in text.
@@ -119,9 +114,8 @@ PlannedStep planned_step(const RunConfig& config, const SampleUnit& unit, const 
   step.data_fitted = time.fitted[size_t(comm::Lane::kData)];
   step.model_fitted = time.fitted[size_t(comm::Lane::kModel)];
   if (config.pipeline > 1) {
-    const StepWaits waits = pipeline_waits(config, stages, ranks);
-    step.bubble = waits.bubble;
-    step.seconds += waits.bubble;
+    step.bubble = pipeline_bubble(config, stages, ranks);
+    step.seconds += step.bubble;
   }
   // Divides the time of waiting for other stages over the bases in the same ratio as the rank's own
   // work.
