@@ -46,8 +46,8 @@ Degrees filled(Degrees degrees, int processes) {
   }
   const int stage = processes / degrees.replica / degrees.pipeline;
   if (stage % degrees.expert == 0) return degrees;
-  throw ConfigError(cat("parallel: expert ", degrees.expert, " of the ", stage,
-                        " ranks of shard, context and tensor, expected a divisor"));
+  throw ConfigError(cat("parallel: expert is ", degrees.expert, ", expected a divisor of ", stage,
+                        ", the product of shard, context and tensor"));
 }
 
 std::shared_ptr<ProcessGroup> for_layers(ProcessGroup& group, const char* name) {
@@ -79,8 +79,8 @@ Degrees fit_degrees(const Degrees& wanted, int processes) {
   throw ConfigError(cat("parallel: replica ", wanted.replica, ", pipeline ", wanted.pipeline,
                         ", shard ", wanted.shard, ", context ", wanted.context, " and tensor ",
                         wanted.tensor, " do not fit ", processes,
-                        " processes; expected as many processes as their product, or fewer "
-                        "processes that each host a power of two of context and tensor ranks"));
+                        " processes; expected as many processes as their product, or fewer if "
+                        "each then runs 2, 4, 8, ... context and tensor ranks"));
 }
 
 ParallelSizes process_sizes(const Degrees& degrees) {

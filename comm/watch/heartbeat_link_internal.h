@@ -34,7 +34,7 @@ class HeartbeatLink {
 
   struct Failure {
     int32_t code = 0;   // exit code; 0: no failure
-    int32_t rank = -1;  // lowest rank that fails by itself; -1: unknown
+    int32_t rank = -1;  // lowest rank among those that failed first; -1: unknown
     friend bool operator==(const Failure&, const Failure&) = default;
   };
   // Neither send() nor receive() waits. failure: that of a rank of this node, or one of another

@@ -188,7 +188,8 @@ const GgufTensor& GgufWriter::current(size_t elements) const {
   const auto count = static_cast<int64_t>(elements);
   if (count > count_of(tensor) - written_ || count % tensor.shape.back() != 0) {
     throw InternalError(cat("gguf: ", count, " elements for ", tensor.name, ", expected at most ",
-                            count_of(tensor) - written_, " in rows of ", tensor.shape.back()));
+                            count_of(tensor) - written_, " and a multiple of ",
+                            tensor.shape.back()));
   }
   return tensor;
 }

@@ -39,7 +39,7 @@ TEST_CASE("operands that overlap in the step overlap in the floor", "[bench]") {
   std::vector<float> memory(1 << 20);
   float* const p = memory.data();
   constexpr int64_t kPage = 4096;
-  // All three operands in one region of 16 KiB, then two distant regions.
+  // The operands of `one` are in one region of 16 KiB, those of `apart` in two distant ones.
   const ProductFloor one({call_of("x", p, p + 32 * 32, p + 64 * 32, 32, 32, 32)});
   CHECK(one.memory_bytes() >= 3 * kPage);
   CHECK(one.memory_bytes() < 5 * kPage);

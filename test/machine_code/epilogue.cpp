@@ -52,7 +52,7 @@ class Ways {
 
   Work work() const {
     if (!best_[within_.first]) {
-      throw InternalError(kernel_.name + " has no way through its tiles");
+      throw InternalError(kernel_.name + ": found no path from the loop over tiles to its end");
     }
     Work sum;
     for (size_t at = within_.first;; at = best_[at]->next) {

@@ -15,7 +15,7 @@ namespace {
 
 template <typename T>
 struct NormBwd {
-  RowOperands<T, 3> in;  // dy, s and d_sum
+  RowOperands<T, 3> in;  // dy; s: forward's input, or its sum with the residual; d_sum: added to dx
   const T* gain;
   const float* mean;  // null for RMSNorm
   const float* rstd;

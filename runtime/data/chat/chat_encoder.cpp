@@ -130,7 +130,8 @@ ChatMessage read_chat_message(const Json& message) {
     } else if (key == "weight") {
       const bool is_zero = value == Json(0) || value == Json(0.0);
       if (!is_zero && value != Json(1) && value != Json(1.0)) fail(key, "0 or 1");
-      if (!is_zero && read.role != kAnswers) fail(key, "it only in messages of the assistant");
+      if (!is_zero && read.role != kAnswers)
+        fail(key, "this key only in messages of the assistant");
       read.is_learnt = !is_zero;
     } else if (key == "tool_calls") {
       if (!value.is_array() && !value.is_null()) fail(key, "a list");
@@ -149,7 +150,7 @@ ChatMessage read_chat_message(const Json& message) {
   if (read.role != kAnswers && read.more.is_object()) {
     for (const char* key : {"tool_calls", "reasoning_content"}) {
       if (read.more.contains(key) && !is_nothing(read.more[key])) {
-        fail(key, "it only in messages of the assistant");
+        fail(key, "this key only in messages of the assistant");
       }
     }
   }

@@ -108,7 +108,7 @@ TEST_CASE("what a GGUF file cannot hold is an error", "[io]") {
   x[7] = std::nanf("");
   CHECK(contains(message_of<DataError>([&] { writer.write(x); }), "a has the value nan"));
   CHECK(contains(message_of<InternalError>([&] { writer.write(std::vector<float>(33)); }),
-                 "33 elements for a, expected at most 32 in rows of 32"));
+                 "33 elements for a, expected at most 32 and a multiple of 32"));
   CHECK(contains(message_of<InternalError>([&] { writer.commit(); }), "a is not complete"));
   CHECK_FALSE(std::filesystem::exists(path));
 }
