@@ -397,7 +397,7 @@ ParseResult parse_config(ConfigSpec& spec, int argc, const char* const* argv) {
     return {.should_exit = true, .output = spec.help_about(*topic)};
   }
 
-  state.builtin = {};  // clears the results of an earlier call
+  state.builtin = {};  // values of other options stay, such as a recipe's
   const CommandLine line(state, arguments);
   for (const FieldPtr& field : state.builtin_fields) {
     if (const auto it = line.values().find(field.get()); it != line.values().end()) {

@@ -54,8 +54,8 @@ void check_args(const PointwiseArgs& a);
 
 inline Slot<PointwiseArgs> pointwise{"pointwise"};
 
-// The dimensions of the outputs, outermost first, and the strides of each input in them.
-// Neighbouring dimensions are merged if the strides of all inputs that are not dense allow it.
+// The outputs' dimensions, outermost first, without those of size 1, and the strides in them of
+// each input that is not dense. Neighbouring dimensions are merged if these strides allow it.
 struct PointwiseDims {
   int count = 0;
   std::array<int64_t, kMaxDims> size{};

@@ -75,7 +75,7 @@ struct RunConfig {
 
   // Device and precision.
   std::string device = "auto";
-  int threads = 0;  // CPU threads per rank; 0: the CPUs of the node divided by its ranks
+  int threads = 0;  // CPU threads per rank; 0: its CPUs, at most the node's / ranks of the node
   Precision dtype = Precision::kAuto;
   int64_t fp8_kept_blocks = 1;
   Fp8Scaling fp8_scaling = Fp8Scaling::kBlock;

@@ -8,7 +8,7 @@
 namespace shale {
 namespace {
 
-// zip_archive.cpp describes the records.
+// APPNOTE.TXT, sections 4.3.7 to 4.3.16, describes the records.
 constexpr uint16_t kVersion = 45;  // first format version with 64-bit sizes
 constexpr uint16_t kUtf8 = 0x800;  // flag: the name is UTF-8
 constexpr uint32_t kSizeInExtra = 0xffffffff;  // the 64-bit size is in the extra field

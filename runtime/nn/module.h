@@ -91,8 +91,8 @@ enum class BufferRanks : uint8_t {
   kMean,
 };
 
-// State that is not trained but saved with the model, f32. It gets memory when its module is
-// materialised or sharded.
+// State that is not trained, f32. Checkpoints contain it if it is persistent. It gets memory when
+// its module is materialised or sharded.
 struct Buffer {
   std::string name;
   Shape shape;

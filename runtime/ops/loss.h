@@ -40,7 +40,7 @@ Tensor linear_cross_entropy(const Tensor& x, const Tensor& weight, const Tensor&
 Tensor linear_cross_entropy_rows(const Tensor& x, const Tensor& weight, const Tensor& targets,
                                  int64_t vocab, float softcap = 0);
 
-// Reduction of elementwise losses.
+// How elementwise losses become one scalar.
 enum class LossReduction {
   kMean,  // mean over the elements
   kSum,   // sum of the elements; required by a trainer, whose grad_scale is 1 / the step's weight

@@ -9,7 +9,7 @@ DType moment_dtype(const char* optimizer, const char* rate_name, float rate, Mom
   if (moments == Moments::kInt8) {
     throw ConfigError(cat(optimizer, ": 8-bit moments are not supported, expected fp32 or bf16"));
   }
-  // Largest decay rate of a bf16 moment. bf16 has 8 significant bits, so rounding can undo a
+  // Decay rates of a bf16 moment must be below this. bf16 has 8 significant bits, so rounding can undo a
   // relative change of up to 2^-8.
   constexpr float kLargestRate = 1 - 0x1p-8f;
   if (rate >= kLargestRate) {

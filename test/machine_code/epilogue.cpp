@@ -52,7 +52,9 @@ class Ways {
 
   Work work() const {
     if (!best_[within_.first]) {
-      throw InternalError(kernel_.name + ": found no path from the loop over tiles to its end");
+      throw InternalError(
+          kernel_.name +
+          ": found no path from the first to the last instruction of the loop over tiles");
     }
     Work sum;
     for (size_t at = within_.first;; at = best_[at]->next) {

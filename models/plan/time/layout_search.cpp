@@ -430,7 +430,8 @@ void check_found(const FoundLayouts& found, const LayoutSearchOptions& options,
   throw OutOfMemoryError(cat(
       caller, ": none of ", found.candidates, " layouts fits in ",
       format_bytes(double(options.most_bytes)),
-      " per rank, with --tensor up to a node and --context and --pipeline up to ", kMostStages));
+      " per rank, with --tensor up to a node, --context up to ", kMostContext,
+      " and --pipeline up to ", kMostStages));
 }
 
 std::string describe_left(const FoundLayouts& found) {
