@@ -280,18 +280,20 @@ read -r _ second third < <(grep -n '^one rank' "$work/rows" | cut -d: -f1 | tr '
 
 Made by \`bench/parallelism.sh\` on $(date +%F): $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1), $(nproc) cores.
 This page has the cost of each axis of [parallelism](../../docs/explanation/parallelism.md) on the CPUs of one
-machine, measured with small models. It is for everyone who chooses a layout. Models train in f32 with ranks of
-one thread, 8 sequences of 256 tokens per step and micro-batches of one.
+machine, measured with small models. It is for everyone who chooses a layout. Models train in f32, with one
+thread per rank, 8 sequences of 256 tokens per step, and one sequence per micro-batch.
 
-- **Tokens/s** are of the median step. On $(nproc) cores, any number of ranks reaches at most $(nproc) times the
-  tokens/s of one rank. The cost of more ranks is therefore visible in the **processor time** per token, the sum
-  over all ranks, without that of the first step. Ranks that wait use no processor time.
-- **In flight** is the median over ranks of the share of time in which a collective or message of the axis was
-  in flight (for rows without an axis: any collective). **Waits** is the share in which the rank waited for one;
-  with more ranks than cores it includes waits for a core. In shared memory an exchange uses processor time
-  itself, so overlap gains nothing here: see the rows with \`--no-overlap\`. **Bubble** is the share of rank 0's
-  time in which it waited for other pipeline stages.
-- **Sent** is by rank 0, computed as for ring algorithms ([traffic.h](../../comm/traffic.h)).
+- **Tokens/s** are those of the median step. On $(nproc) cores, any number of ranks reaches at most $(nproc)
+  times the tokens/s of one rank. So the cost of more ranks is visible in the **processor time** per token. It
+  is the sum over all ranks, without the first step. Ranks that wait use no processor time.
+- **In flight** is the share of time in which a collective or message of the axis was in flight, as the median
+  over ranks. In rows without an axis, it counts all collectives. **Waits** is the share of time in which a
+  rank waited for such a collective or message; with more ranks than cores, it includes waits for a core. In
+  shared memory, ranks use their own processor time to exchange data, so overlap gains nothing here: see the
+  rows with \`--no-overlap\`. **Bubble** is the share of time in which rank 0 waited for other pipeline
+  stages.
+- **Sent** is the number of bytes that rank 0 would send with ring algorithms
+  ([traffic.h](../../comm/traffic.h)).
 
 ## A dense model
 
@@ -303,25 +305,25 @@ END
 
 ## An MoE model
 
-\`${mixture[*]}\`.
+The model has \`${mixture[*]}\`.
 END
   table "$second" $((third - 1))
   cat <<END
 
 ## Weak scaling
 
-The dense model with 8 sequences for each rank, so that the work grows with the ranks.
+The dense model trains with 8 sequences for each rank, so the work grows with the number of ranks.
 END
   table "$third" "$(($(grep -n '^step|' "$work/rows" | head -n 1 | cut -d: -f1) - 1))"
   cat <<END
 
 ## Two ranks compared with one on the same cores
 
-Medians of $steps steps, f32. One rank has two threads, two ranks have one thread each, so a speed of 1.00 is the
-best possible.
+Times are medians of $steps steps in f32. One rank has two threads; two ranks have one thread each. So a speed
+of 1.00 is the best possible.
 
-GPT-2 124M, 8 sequences of 256 tokens in micro-batches of four. \`--tensor 4\` on one rank computes the bits of
-four tensor ranks; its row shows what that costs:
+GPT-2 124M, 8 sequences of 256 tokens in micro-batches of four. With \`--tensor 4\`, one rank computes results
+with the bits of four tensor ranks; the last row shows what that costs:
 
 | | ranks x threads | ms per step | speed |
 |---|---:|---:|---:|
@@ -347,7 +349,7 @@ micro-batches of four:
 |---|---:|---:|---:|
 $(steps_table experts)
 
-GPT-2 124M on eight ranks on the two cores, 8 sequences in micro-batches of four, in processor time:
+Processor time of GPT-2 124M on eight ranks that share the two cores, 8 sequences in micro-batches of four:
 
 | | ranks x threads | processor time per step, ms | relative to one rank |
 |---|---:|---:|---:|
@@ -357,23 +359,23 @@ $(sed -n "s/^step|eight|//p" "$work/rows" | awk -F'|' '
 
 ## Planned on GPUs
 
-Planned, not measured. \`shale plan\` of \`${big[*]}\`
-on the GPUs of a node, 64 sequences a step (strong scaling):
+These speeds were planned, not measured. \`shale plan ${big[*]}\` with the options in the table planned
+them for the GPUs of a node. The first table has 64 sequences per step (strong scaling):
 
-| along | GPUs | tokens/s | of one GPU's, times |
+| parallelism | GPUs | tokens/s | relative to one GPU |
 |---|---:|---:|---:|
 $(plan_table strong)
 
-and 64 sequences for each GPU (weak scaling):
+The second table has 64 sequences per step for each GPU (weak scaling):
 
-| along | GPUs | tokens/s | of one GPU's, times |
+| parallelism | GPUs | tokens/s | relative to one GPU |
 |---|---:|---:|---:|
 $(plan_table weak)
 
-ViT-L/16, \`shale plan image --recipe vit-l16 --data shapes\`: 300 epochs of ImageNet-1k, 384 million
-images in steps of 4,096, without waiting for data:
+\`shale plan image --recipe vit-l16 --data shapes\` plans ViT-L/16 for 300 epochs of ImageNet-1k, which are
+384 million images in steps of 4,096. The times assume that no step waits for data:
 
-| card | cards | images/s | days | times as fast |
+| GPU | number of GPUs | images/s | days | relative to one GPU |
 |---|---:|---:|---:|---:|
 $(sed -n "s/^plan|vit|//p" "$work/rows" | awk -F'|' '
     $2 == 1 { one = $3 / $4 }

@@ -130,7 +130,7 @@ RUNS
   for ((round = 0; round < ${ROUNDS:-3}; ++round)); do
     for i in "${!flags[@]}"; do run "${ranks[i]}" "${flags[i]}" >>"$work/steps$i"; done
   done
-  echo "| layout of ${model//--/} | ranks | measured ms | planned ms | processor ms | planned | error |"
+  echo "| layout of ${model//--/} | ranks | measured ms | planned ms | processor ms | planned processor ms | error |"
   echo "|---|---:|---:|---:|---:|---:|---:|"
   for i in "${!flags[@]}"; do
     # shellcheck disable=SC2086

@@ -70,7 +70,7 @@ gpt() { # LAYERS WIDTH HEADS TENSOR PIPELINE MICRO_BATCH GLOBAL_BATCH FLAGS...
     --global-batch "$7" --zero 1 "${@:8}"
 }
 
-echo "| run | source | GPUs | published tok/s a GPU | planned | error | products | waits: data | layers | stages |"
+echo "| run | source | GPUs | published tok/s a GPU | planned | error | GEMMs | waits for data ranks | waits inside layers | waits for stages |"
 echo "|---|---|---|---:|---:|---:|---:|---:|---:|---:|"
 qwen="--seq-len 1024 --optimizer adamw-bf16 --grad-dtype bf16 --zero 1 --global-batch 512 --micro-batch"
 q3="--model qwen2.5-1.5b --layers 36 --width 2048 --heads 16 --kv-heads 2 --hidden 11008"
@@ -141,20 +141,20 @@ mpt "70B" h100_mpt 64 1039 80 8192 64 2048 8 4 full
 sp="--seq-len 2048 --vocab 51200 --dropout 0.1"
 paper=2205.05198
 chunks="--pipeline-schedule interleaved --pipeline-chunks 3"
-row "22B, all again" $paper a100_megatron 8 tokens 721 $(gpt 48 6144 64 8 1 4 4) $sp \
+row "22B, full recomputation" $paper a100_megatron 8 tokens 721 $(gpt 48 6144 64 8 1 4 4) $sp \
   --recompute full
-row "22B, selective" $paper a100_megatron_selective 8 tokens 931 $(gpt 48 6144 64 8 1 4 4) $sp
-row "175B, all again" $paper a100_megatron 64 tokens 113 $(gpt 96 12288 96 8 8 1 64) $sp $chunks \
+row "22B, selective recomputation" $paper a100_megatron_selective 8 tokens 931 $(gpt 48 6144 64 8 1 4 4) $sp
+row "175B, full recomputation" $paper a100_megatron 64 tokens 113 $(gpt 96 12288 96 8 8 1 64) $sp $chunks \
   --recompute full
-row "175B, selective" $paper a100_megatron_selective 64 tokens 149 $(gpt 96 12288 96 8 8 1 64) \
+row "175B, selective recomputation" $paper a100_megatron_selective 64 tokens 149 $(gpt 96 12288 96 8 8 1 64) \
   $sp $chunks
-row "530B, all again" $paper a100_megatron 280 tokens 41.75 $(gpt 105 20480 128 8 35 1 280) $sp \
+row "530B, full recomputation" $paper a100_megatron 280 tokens 41.75 $(gpt 105 20480 128 8 35 1 280) $sp \
   --pipeline-schedule interleaved --pipeline-chunks 3 --recompute full
-row "530B, selective" $paper a100_megatron_selective 280 tokens 54.14 \
+row "530B, selective recomputation" $paper a100_megatron_selective 280 tokens 54.14 \
   $(gpt 105 20480 128 8 35 1 280) $sp $chunks
-row "1T, all again" $paper a100_megatron 512 tokens 21.69 $(gpt 128 25600 160 8 64 1 512) $sp \
+row "1T, full recomputation" $paper a100_megatron 512 tokens 21.69 $(gpt 128 25600 160 8 64 1 512) $sp \
   --recompute full
-row "1T, selective" $paper a100_megatron_selective 512 tokens 28.65 $(gpt 128 25600 160 8 64 1 512) $sp
+row "1T, selective recomputation" $paper a100_megatron_selective 512 tokens 28.65 $(gpt 128 25600 160 8 64 1 512) $sp
 
 sc="$sp --recompute full"
 paper=2104.04473
@@ -190,7 +190,7 @@ row "Llama 3 405B" 2407.21783 h100 8192 tokens 163 $llama $two 8
 row "Llama 3 405B" 2407.21783 h100 16384 tokens 151.6 $llama $two 8
 
 awk -F'|' '!/\(set\)/ { ++all; e = $6 / $5 - 1; close_ones += e <= 0.15 && e >= -0.15 }
-  END { printf "\n%d of %d that were not set are within 15%%.\n", close_ones, all }' "$rows"
+  END { printf "\n%d of the %d plans without \"(set)\" are within 15%% of the published speed.\n", close_ones, all }' "$rows"
 
 [[ -n $plot ]] || exit 0
 # Draws planned speed divided by published speed, as one dot per row, coloured by source. The band
