@@ -53,7 +53,8 @@ void describe_rows(ConfigSpec& spec, DataConfig& c) {
                    {"best-fit", PackingChoice::kBestFit},
                    {"none", PackingChoice::kNone}},
                   "how documents fill sequences; concat: one after another; best-fit: undivided, "
-                  "the longest first; none: one per sequence; auto: best-fit for sft, else concat");
+                  "the longest first; none: one per sequence; auto: best-fit for sft, none for "
+                  "dpo, else concat");
 }
 
 }  // namespace

@@ -291,8 +291,8 @@ void describe_device(ConfigSpec& spec, RunConfig& c) {
            {.min = 0})
       .may_change();
   spec.add("timeout", c.timeout_s,
-           "longest wait for a collective or for another rank's heartbeat; until the first step is "
-           "done, 10 times this, at most 600 s; 0: no limit",
+           "maximum wait for a collective; for a heartbeat at most 90 s; before the first step is "
+           "done, a value below 600 s is raised to 10 times, at most to 600 s; 0: no limit",
            {.min = 0, .help = {.metavar = "SECONDS", .unit = "s"}})
       .may_change();
   spec.add("check-replicas", c.check_replicas,
