@@ -318,7 +318,10 @@ std::string difference(const View& want, std::span<const std::byte> got, double 
   for (int64_t i = 0; i < count; ++i) {
     const double expected = read(bytes, want.dtype, i), found = read(got.data(), want.dtype, i);
     if (found == expected || (std::isnan(found) && std::isnan(expected))) continue;
-    if (std::abs(found - expected) <= tolerance * (std::abs(expected) + usual)) continue;
+    if (std::isfinite(expected) &&
+        std::abs(found - expected) <= tolerance * (std::abs(expected) + usual)) {
+      continue;
+    }
     return cat("element ", i, " is ", static_cast<float>(found), ", expected ",
                static_cast<float>(expected));
   }

@@ -66,8 +66,9 @@ std::vector<KernelCase> check_cases(int arch, bool real_sizes);
 
 // Compares `want` with `got`, the bytes of the same tensor computed on another device. Returns the
 // first difference, such as "element 17 is 0.5, expected 0.25"; empty if there is none. Integers
-// must be equal. Up to 1% of u8 codes may differ, because of rounding. A float may differ by
-// `tolerance` times the sum of its magnitude and the root mean square of all elements.
+// must be equal. Up to 1% of u8 codes may differ, because of rounding. A finite float may differ by
+// `tolerance` times the sum of its magnitude and the root mean square of all finite elements.
+// Infinity must be equal, with its sign.
 std::string difference(const View& want, std::span<const std::byte> got, double tolerance);
 
 // Returns true if kernels are so slow that their substitutes should replace them. Both lists have

@@ -48,6 +48,14 @@ TEST_CASE("a check names the first element that differs by more than rounding") 
   CHECK(contains(text(), "element 2 is nan, expected 3"));
   want[2] = std::nanf("");
   CHECK(text().empty());
+  want[2] = INFINITY;
+  CHECK(contains(text(), "element 2 is nan, expected inf"));
+  for (const float wrong : {3.0f, -INFINITY}) {
+    got[2] = wrong;
+    CHECK(contains(text(), ", expected inf"));
+  }
+  got[2] = INFINITY;
+  CHECK(text().empty());
 
   std::vector<int32_t> numbers = {1, 2, 3}, others = {1, 2, 259};
   CHECK(difference(make_view(numbers.data(), {3}), bytes_of(make_view(others.data(), {3})), 1) ==
