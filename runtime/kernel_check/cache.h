@@ -21,6 +21,8 @@ struct StoredCheck {
   CheckReport report;
   std::vector<FailedKernel> failed = {};  // kernels that made the GPU fail or hang in a check
   bool finished = true;  // false: the check was interrupted by a failure, so the report is empty
+  // Returns true if every case ran, so that the next start of a run need not check again.
+  bool complete() const { return finished && report.not_run == 0; }
 };
 
 // Returns the folder of stored checks: shale/ in XDG_CACHE_HOME, or in ~/.cache; empty if neither

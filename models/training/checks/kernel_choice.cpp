@@ -20,6 +20,7 @@ namespace {
 
 using kernel_check::CheckedDevice;
 using kernel_check::CheckReport;
+using kernel_check::LeftOut;
 using kernel_check::StoredCheck;
 
 constexpr const char* kChoiceTag = "kernel check";
@@ -50,7 +51,7 @@ std::optional<CheckedDevice> device_of(const Device& device) {
 }
 
 // Checks the kernels and stores the result. Does not run the kernels that failed in the `earlier`
-// check.
+// check. If time runs out, also leaves out what the `earlier` check left out.
 CheckReport check(Context& context, const std::optional<CheckedDevice>& device,
                   const std::optional<StoredCheck>& earlier, double timeout_s) {
   constexpr double kLimit_s = 20;
@@ -78,6 +79,14 @@ CheckReport check(Context& context, const std::optional<CheckedDevice>& device,
   log_info("checked the kernels of ", context.device(), " in ", now.report.cases, " cases",
            now.report.not_run > 0 ? cat(", without time for ", now.report.not_run, " other cases")
                                   : std::string());
+  if (earlier && now.report.not_run > 0) {
+    // The earlier check may have run cases for which this one had no time.
+    auto& left_out = now.report.left_out;
+    for (const LeftOut& one : earlier->report.left_out) {
+      const auto same = std::ranges::find(left_out, one.kernel, &LeftOut::kernel);
+      if (same == left_out.end()) left_out.push_back(one);
+    }
+  }
   if (device) kernel_check::store_check(now);
   return now.report;
 }
@@ -90,7 +99,7 @@ CheckReport report_of(Context& context, comm::ProcessGroup& group, double timeou
   std::optional<StoredCheck> stored;
   if (wanted) device = device_of(context.device());
   if (device) stored = kernel_check::load_check(*device);
-  const bool known = stored && stored->finished;
+  const bool known = stored && stored->complete();
   std::string kind;  // empty: this rank has nothing to check
   if (wanted && !known) {
     kind = cat(host_identity(), "\n", device ? device->gpu : to_string(context.device()));

@@ -39,6 +39,7 @@ TEST_CASE("a stored check is read back for the same GPU model, driver and build 
   CHECK(stored_checks().empty());
   store_check(some_check());
   equals_some(load_check(kDevice).value().report);
+  CHECK_FALSE(load_check(kDevice)->complete());  // 3 cases did not run
   for (auto member : {&CheckedDevice::gpu, &CheckedDevice::driver, &CheckedDevice::build}) {
     CheckedDevice other = kDevice;
     other.*member += " 2";
@@ -61,6 +62,7 @@ TEST_CASE("kernels that ended a check are stored for the next one") {
   store_check(check);
   const StoredCheck again = load_check(kDevice).value();
   CHECK_FALSE(again.finished);
+  CHECK_FALSE(again.complete());
   CHECK(again.failed == check.failed);
 }
 

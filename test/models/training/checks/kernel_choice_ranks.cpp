@@ -47,6 +47,17 @@ TEST_CASE("all ranks leave out the kernels that are wrong on any rank's GPU") {
   context.synchronize();
   restore();
 
+  // A stored check that ran out of time is made again. Here the new check has no time for any case,
+  // so it leaves out what the stored check left out.
+  const kernel_check::StoredCheck incomplete = {
+      .device = {.gpu = "emu:90", .driver = "emulator", .build = models::build_id()},
+      .report = {.left_out = {{"mul/all", "wrong: a test"}}, .cases = 1, .not_run = 3}};
+  kernel_check::store_check(incomplete);
+  CHECK(models::choose_kernels(context, *group, /*timeout_s=*/1e-9) ==
+        std::vector<std::string>{"mul/all"});
+  if (first) CHECK(kernel_check::load_check(incomplete.device)->report.not_run > 3);
+  restore();
+
   setenv("SHALE_KERNEL_CHECK", "sometimes", 1);
   CHECK_THROWS_AS(models::choose_kernels(context, *group, 60), ConfigError);
   unsetenv("SHALE_KERNEL_CHECK");
