@@ -2,18 +2,13 @@
 
 #include "shale/base/error.h"
 #include "shale/comm/nccl/nccl_library_internal.h"
+#include "shale/comm/nccl/nccl_version.h"
 
 namespace shale::comm {
 namespace {
 
 constexpr const char* kName = "libnccl.so.2";
-// Oldest supported version. From it on, ncclMemAlloc rounds a size up to 2 MiB. On GPUs behind an
-// NVSwitch, older versions round up to 512 MiB, the granularity of multicast objects.
-constexpr int kOldest = NCCL_VERSION(2, 26, 2);
-
-std::string text_of(int version) {
-  return cat(version / 10000, ".", version / 100 % 100, ".", version % 100);
-}
+static_assert(kOldestNccl == NCCL_VERSION(2, 26, 2));
 
 template <typename Function>
 void find(void* library, const char* name, Function& function) {
@@ -33,9 +28,9 @@ NcclLibrary NcclLibrary::load() {
   NcclLibrary nccl;
   find(library, "ncclGetVersion", nccl.get_version);
   int version = 0;
-  if (nccl.get_version(&version) != ncclSuccess || version < kOldest) {
-    throw UnavailableError(cat("nccl: ", kName, " has version ", text_of(version), ", expected ",
-                               text_of(kOldest), " or later"));
+  if (nccl.get_version(&version) != ncclSuccess || version < kOldestNccl) {
+    throw UnavailableError(cat("nccl: ", kName, " has version ", nccl_version_text(version),
+                               ", expected ", nccl_version_text(kOldestNccl), " or later"));
   }
   find(library, "ncclGetUniqueId", nccl.get_unique_id);
   find(library, "ncclGetErrorString", nccl.get_error_string);

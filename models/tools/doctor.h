@@ -30,6 +30,8 @@ void examine_cpu(Findings& findings);
 void examine_memory(Findings& findings);
 void examine_disks(Findings& findings);
 void examine_gpus(Findings& findings);
+// Returns a finding on NCCL's version, as ncclGetVersion() returns it: a warning if it is too old.
+Finding examine_nccl(int version);
 // Adds the stored checks of GPU kernels (runtime/kernel_check/cache.h).
 void examine_kernels(Findings& findings);
 // machine: as found by examine_gpus(), or simulated.

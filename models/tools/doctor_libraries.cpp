@@ -151,7 +151,7 @@ void examine_gpu_libraries(Findings& findings) {
   if (const auto get_version = nccl.get<int(int*)>("ncclGetVersion")) {
     int version = 0;
     get_version(&version);
-    collectives.value = cat(version / 10000, ".", version % 10000 / 100, ".", version % 100);
+    collectives = examine_nccl(version);
   } else {
     collectives.state = State::kWarning;
     collectives.value = "not found: " + nccl.error();
