@@ -115,7 +115,7 @@ class Trainer : private StepObserver {
   std::unique_ptr<Prefetcher> batches_;
   std::unique_ptr<Progress> progress_;
   std::unique_ptr<RankReport> ranks_;
-  bool warned_of_gpus_ = false;
+  GpuWarnings gpu_warnings_;
   std::unique_ptr<StepTrace> trace_;  // null without --trace
   StepAccounts accounts_;
   StragglerWatch stragglers_;

@@ -186,9 +186,7 @@ void Trainer::report_ranks(int64_t step) {
   const RanksMetrics all = ranks_->gather(step);
   if (!is_main()) return;
   report_->write(all);
-  if (!std::exchange(warned_of_gpus_, true)) {
-    for (const std::string& warning : gpu_warnings(all)) log_warning(warning);
-  }
+  for (const std::string& warning : gpu_warnings(all, gpu_warnings_)) log_warning(warning);
 }
 
 void Trainer::report(const StepMetrics& metrics) {

@@ -187,7 +187,7 @@ std::string rank_table(const RanksMetrics& metrics) {
   return text;
 }
 
-std::vector<std::string> gpu_warnings(const RanksMetrics& metrics) {
+std::vector<std::string> gpu_warnings(const RanksMetrics& metrics, GpuWarnings& given) {
   const auto known = [&](const char* name) -> std::optional<Spread> {
     const auto found = metrics.figures.find(name);
     return found == metrics.figures.end() ? std::nullopt : found->second;
@@ -195,21 +195,25 @@ std::vector<std::string> gpu_warnings(const RanksMetrics& metrics) {
   std::vector<std::string> warnings;
   const auto percent = [](double share) { return cat(std::lround(100 * share), "%"); };
   if (!known("device_used_bytes")) return warnings;
-  if (const auto busy = known("device_busy_share"); busy && busy->least < 0.9) {
+  const auto is_new = [](bool& kind) { return !std::exchange(kind, true); };
+  if (const auto busy = known("device_busy_share");
+      busy && busy->least < 0.9 && is_new(given.idle)) {
     warnings.push_back(cat("the GPU of rank ", busy->least_rank, " was busy for ",
                            percent(busy->least), " of the time, expected 90% or more; find out ",
                            "why with --trace"));
   }
-  if (const auto exposed = known("comm_exposed_share_all"); exposed && exposed->most > 0.2) {
+  if (const auto exposed = known("comm_exposed_share_all");
+      exposed && exposed->most > 0.2 && is_new(given.waiting)) {
     warnings.push_back(cat("rank ", exposed->most_rank, " waited for collectives for ",
                            percent(exposed->most), " of the time, expected 20% or less; compare ",
                            "layouts with shale plan --layouts"));
   }
-  if (const auto heat = known("device_celsius"); heat && heat->most > 85) {
+  if (const auto heat = known("device_celsius"); heat && heat->most > 85 && is_new(given.hot)) {
     warnings.push_back(cat("the GPU of rank ", heat->most_rank, " has ", heat->most,
                            " degrees Celsius, expected 85 or less; it may run slower"));
   }
-  if (const auto used = known("device_used_bytes"); used->least < 0.9 * used->most) {
+  if (const auto used = known("device_used_bytes");
+      used->least < 0.9 * used->most && is_new(given.uneven)) {
     warnings.push_back(cat("the GPU of rank ", used->most_rank, " has ", format_bytes(used->most),
                            " in use, that of rank ", used->least_rank, " ",
                            format_bytes(used->least), ", expected a difference of 10% or less"));

@@ -76,9 +76,14 @@ class RankReport {
 // Returns a table as text; empty for a single rank.
 std::string rank_table(const RanksMetrics& metrics);
 
-// Returns a warning for each rank with a GPU problem: idle for more than 10% of the time, waiting
-// for collectives for more than 20%, hotter than 85 degrees, or memory use that differs by more
-// than 10%. Empty on CPUs.
-std::vector<std::string> gpu_warnings(const RanksMetrics& metrics);
+// Kinds of GPU problems that a run has already warned of.
+struct GpuWarnings {
+  bool idle = false, waiting = false, hot = false, uneven = false;
+};
+// Returns a warning for each kind of GPU problem that the metrics show and `given` does not yet
+// have, and adds the kind to `given`. Kinds: a GPU is idle for more than 10% of the time; a rank
+// waits for collectives for more than 20% of the time; a GPU is hotter than 85 degrees; memory use
+// differs by more than 10% between GPUs. Empty on CPUs.
+std::vector<std::string> gpu_warnings(const RanksMetrics& metrics, GpuWarnings& given);
 
 }  // namespace shale::models

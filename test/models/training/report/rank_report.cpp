@@ -132,19 +132,29 @@ TEST_CASE("CUPTI says for how long NCCL's kernels ran") {
 }
 #endif
 
-TEST_CASE("GPUs that are idle, wait, are hot or uneven are warnings, by rank") {
+TEST_CASE("GPUs that are idle, wait, are hot or uneven are warnings, by rank, once per kind") {
   const double gib = 1 << 30;
   RanksMetrics metrics{.ranks = 2,
                        .figures = {{"device_busy_share", Spread{.least = 0.95, .most = 0.99}},
                                    {"device_celsius", Spread{.least = 60, .most = 70}},
                                    {"comm_exposed_share_all", Spread{.most = 0.1}},
                                    {"device_used_bytes", Spread{.least = gib, .most = gib}}}};
-  CHECK(gpu_warnings(metrics).empty());
+  GpuWarnings given;
+  CHECK(gpu_warnings(metrics, given).empty());
+  RanksMetrics hot = metrics;
+  hot.figures["device_celsius"]->most = 90;
+  CHECK(gpu_warnings(hot, given).size() == 1);
   metrics.figures["device_busy_share"] = Spread{.least = 0.6, .most = 0.9, .least_rank = 1};
   metrics.figures["device_celsius"]->most = 90;
   metrics.figures["comm_exposed_share_all"]->most = 0.3;
   metrics.figures["device_used_bytes"]->most = 2 * gib;
-  const auto warnings = gpu_warnings(metrics);
+  // The report before this one has warned of heat.
+  const auto others = gpu_warnings(metrics, given);
+  REQUIRE(others.size() == 3);
+  CHECK(contains(others[2], "2.0 GiB in use"));
+  CHECK(gpu_warnings(metrics, given).empty());
+  given = {};
+  const auto warnings = gpu_warnings(metrics, given);
   REQUIRE(warnings.size() == 4);
   CHECK(contains(warnings[0], "GPU of rank 1 was busy for 60% of the time, expected 90% or more"));
   CHECK(contains(warnings[1], "waited for collectives for 30% of the time"));
@@ -152,7 +162,8 @@ TEST_CASE("GPUs that are idle, wait, are hot or uneven are warnings, by rank") {
   CHECK(contains(warnings[3], "2.0 GiB in use, that of rank 0 1.0 GiB"));
   CHECK(contains(rank_table(metrics), "90 C (0)"));
   // Ranks on CPUs, which have no warnings about GPUs.
-  CHECK(gpu_warnings(two_axes(0.4, 0.2)).empty());
+  given = {};
+  CHECK(gpu_warnings(two_axes(0.4, 0.2), given).empty());
 }
 
 }  // namespace shale::models
