@@ -3,6 +3,7 @@
 #include <tuple>
 
 #include "shale/base/reserved_sms.h"
+#include "shale/kernels/fp8.h"
 #include "shale/kernels/gemm_problem.h"
 #include "shale/test/support/catch.h"
 
@@ -20,6 +21,16 @@ GemmProblem problem(int64_t m, int64_t n, int64_t k, DType in = DType::kBF16) {
   p.m = m, p.n = n, p.k = k;
   p.a.dtype = p.b.dtype = p.c.dtype = in;
   return p;
+}
+
+// Plan of an fp8 GEMM, as kernels/cuda/gemm/fp8_gemm.cu makes it: its time is that of a 16-bit GEMM
+// with half of k.
+kernels::GemmPlan fp8_plan(GemmProblem p, int sms) {
+  kernels::GemmPlan plan = {.tile = GemmTile::kHopper128x128, .sms = sms};
+  plan.cluster = best_cluster(p, plan.tile, sms);
+  p.k = (p.k + kernels::kFp8Block - 1) / kernels::kFp8Block * kernels::kFp8Block / 2;
+  plan.shares = best_shares(p, plan.tile, plan.cluster, sms);
+  return plan;
 }
 
 TEST_CASE("large products take large tiles and small ones tiles enough to go round", "[gemm]") {
@@ -86,21 +97,29 @@ TEST_CASE("tiles beyond whole rounds are shared where that ends sooner", "[gemm]
 // Numbers of SMs: H100 SXM, H100 SXM without the SMs of a collective, H100 PCIe, A100, H20.
 TEST_CASE("no plan needs a second wave of blocks for tiles that they share", "[gemm]") {
   int shared = 0;
+  const auto check = [&](const GemmProblem& p, const kernels::GemmPlan& plan) {
+    CAPTURE(plan.sms, p.m, p.n, p.k, static_cast<int>(p.epilogue), plan.shares, plan.cluster);
+    CHECK(plan.shares * plan.cluster <= plan.sms);
+    const auto tiles = tiles_of(p, plan.tile, plan.cluster, plan.sms);
+    // Tiles that are not shared fill whole waves.
+    if (plan.shares > 0) CHECK((tiles.all - tiles.shared) % (plan.sms / plan.cluster) == 0);
+    shared += plan.shares > 0;
+  };
   for (const int sms : {132, 116, 114, 108, 78}) {
     for (const int64_t width : {768, 1024, 1280, 1600, 2048, 4096, 5120}) {
       for (const int64_t outputs : {width, 3 * width, 4 * width, int64_t{14336}, int64_t{50304}}) {
         for (const auto& [m, n, k] : {std::tuple{int64_t{16384}, outputs, width},
                                       {int64_t{16384}, width, outputs},
                                       {outputs, width, int64_t{16384}}}) {
-          const GemmProblem p = problem(m, n, k);
-          const auto plan = gemm_plan(p, {.hopper = true, .sms = sms});
-          CAPTURE(sms, m, n, k, plan.shares, plan.cluster);
-          CHECK(plan.shares * plan.cluster <= sms);
-          CHECK(plan.sms == sms);
-          const auto tiles = tiles_of(p, plan.tile, plan.cluster, sms);
-          // Tiles that are not shared fill whole waves.
-          if (plan.shares > 0) CHECK((tiles.all - tiles.shared) % (sms / plan.cluster) == 0);
-          shared += plan.shares > 0;
+          GemmProblem p = problem(m, n, k);
+          check(p, fp8_plan(p, sms));
+          for (const Epilogue epilogue :
+               {Epilogue::kNone, Epilogue::kSwiGlu, Epilogue::kDGeluTanh}) {
+            p.epilogue = epilogue;
+            const auto plan = gemm_plan(p, {.hopper = true, .sms = sms});
+            CHECK(plan.sms == sms);
+            check(p, plan);
+          }
         }
       }
     }

@@ -357,6 +357,10 @@ TEST_CASE("a communicator that fails in the background ends the group, with the 
 }
 
 TEST_CASE("collectives and links have a maximum of thread blocks, which is what they reserve") {
+  {
+    const Fixture without_links;
+    CHECK(counts().max_ctas == 16);
+  }
   LinkedEnds ends;
   ReservedSms& sms = ends.group.device.held();
   CHECK(counts().max_ctas == 2);
