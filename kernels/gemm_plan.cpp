@@ -236,7 +236,9 @@ int best_shares(const GemmProblem& p, GemmTile tile, int cluster, int sms) {
 }
 
 GemmMeans gemm_means(const Device& device) {
-  return {.hopper = device.arch == 90, .shared_bytes = gpu_model(device.arch).block_shared_bytes};
+  return {.hopper = device.arch == 90,
+          .tcgen05 = device.arch >= 100 && device.arch < 120,
+          .shared_bytes = gpu_model(device.arch).block_shared_bytes};
 }
 int sms_of(const Exec& exec) {
   if (exec.held == nullptr) return kNominalSms;
@@ -292,8 +294,10 @@ GemmClass class_of(const GemmProblem& p) {
 GemmPlan gemm_plan(const GemmProblem& p, const GemmMeans& means) {
   const Measured* row = measured(p);
   // The backward epilogues need the GEMM's result in f32, which the library would have to write to
-  // memory. For SwiGLU the library would need two calls and a pass over three matrices.
-  const bool possible = means.vendor && (p.epilogue == Epilogue::kNone || is_gelu(p.epilogue));
+  // memory. For SwiGLU the library needs two calls and a pass over three matrices, which its faster
+  // instructions make up for.
+  const bool possible = means.vendor && (p.epilogue == Epilogue::kNone || is_gelu(p.epilogue) ||
+                                         (p.epilogue == Epilogue::kSwiGlu && means.tcgen05));
   const bool faster = row == nullptr        ? modelled_vendor(p)
                       : is_gelu(p.epilogue) ? row->gelu_by_vendor
                                             : row->plain_by_vendor;

@@ -102,6 +102,9 @@ int best_shares(const GemmProblem& problem, GemmTile tile, int cluster, int sms 
 struct GemmMeans {
   bool vendor = false;  // cuBLASLt is available
   bool hopper = false;  // the device has compute capability 9.0
+  // The device has compute capability 10.x or 11.0. cuBLASLt uses its tensor core instructions
+  // (tcgen05), which the hand-written kernels lack.
+  bool tcgen05 = false;
   // Maximum shared memory of a block, which limits the tiles. Graphics GPUs have less.
   size_t shared_bytes = size_t{163} << 10;
   int sms = kNominalSms;  // multiprocessors that a GEMM may use

@@ -1,4 +1,4 @@
-// Tests fp8 GEMMs by cuBLASLt, in host memory, with a stand-in for the library.
+// Tests fp8 GEMMs and SwiGLU by cuBLASLt, in host memory, with a stand-in for the library.
 #include "shale/kernels/fp8.h"
 
 #include <dlfcn.h>
@@ -11,6 +11,8 @@
 #include "shale/kernels/cuda/gemm/cublaslt/gemm.h"
 #include "shale/kernels/cuda/gemm/cublaslt/matmul.h"
 #include "shale/kernels/cuda/gemm/cublaslt/objects_internal.h"
+#include "shale/kernels/elementwise.h"
+#include "shale/kernels/gemm.h"
 #include "shale/runtime/autograd/tape.h"
 #include "shale/runtime/ops/linear.h"
 #include "shale/test/support/catch.h"
@@ -172,6 +174,45 @@ TEST_CASE("cuBLASLt leaves the SMs free that collectives in flight use", "[cubla
   CHECK(sms_of_both() == std::pair{0, 0});  // no collective is in flight, so no SMs are reserved
   const ReservedSms::Hold now(held, 16);
   CHECK(sms_of_both() == std::pair{92, 92});
+}
+
+namespace {
+
+// Replaces the GPU's kernel: the test's GPU has the host's memory.
+void swiglu_in_host_memory(const Exec&, const kernels::SwiGluFwdArgs& args) {
+  kernels::swiglu_fwd(cpu(), args);
+}
+
+}  // namespace
+
+TEST_CASE("SwiGLU is two GEMMs of cuBLASLt on 10.0, with the bits of the CPU's kernel",
+          "[cublaslt]") {
+  devices();  // the first call registers all kernels, before one is replaced
+  kernels::swiglu_fwd.set(DeviceType::kCuda, swiglu_in_host_memory);
+  constexpr int64_t kM = 24, kN = 16, kK = 48;
+  const DeviceArray<bf16> a(cpu(), rand_int<bf16>(kM * kK, 1, -3, 3));
+  const DeviceArray<bf16> gate(cpu(), rand_int<bf16>(kN * kK, 2, -3, 3));
+  const DeviceArray<bf16> up(cpu(), rand_int<bf16>(kN * kK, 3, -3, 3));
+  struct Results {
+    DeviceArray<bf16> c{cpu(), kM*kN}, aux{cpu(), kM*kN}, aux_up{cpu(), kM*kN};
+  };
+  const Results want, found;
+  const auto args = [&](const Results& to) {
+    return kernels::GemmArgs{.a = a.view({kM, kK}),
+                             .b = gate.view({kK, kN}, {1, kK}),
+                             .c = to.c.view({kM, kN}),
+                             .epilogue = kernels::Epilogue::kSwiGlu,
+                             .aux = to.aux.view({kM, kN}),
+                             .b_up = up.view({kK, kN}, {1, kK}),
+                             .aux_up = to.aux_up.view({kM, kN})};
+  };
+  kernels::gemm(cpu(), args(want));
+  const int before = state().gemms;
+  lt::gemm(gpu(100), args(found));
+  CHECK(state().gemms == before + 2);
+  CHECK(same_bits(want.aux.download(), found.aux.download()));
+  CHECK(same_bits(want.aux_up.download(), found.aux_up.download()));
+  CHECK(same_bits(want.c.download(), found.c.download()));
 }
 
 TEST_CASE("fp8 GEMMs that cuBLASLt cannot compute are refused before they run", "[cublaslt]") {

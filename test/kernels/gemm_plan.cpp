@@ -171,6 +171,24 @@ TEST_CASE("the library is taken only for what it rounds as the slot does", "[gem
   CHECK(gemm_plan(p, {.vendor = true}).engine == GemmEngine::kOwn);
 }
 
+TEST_CASE("the library computes SwiGLU where the hand-written kernels lack the GPU's instructions",
+          "[gemm]") {
+  GemmProblem p = problem(4096, 4096, 4096);
+  const auto engine = [&](int arch) {
+    kernels::GemmMeans means = kernels::gemm_means({.type = DeviceType::kCuda, .arch = arch});
+    CHECK(gemm_plan(p, means).engine == GemmEngine::kOwn);
+    means.vendor = true;
+    return gemm_plan(p, means).engine;
+  };
+  p.epilogue = Epilogue::kSwiGlu;
+  for (const int arch : {100, 103, 110}) CHECK(engine(arch) == GemmEngine::kVendor);
+  for (const int arch : {80, 89, 90, 120}) CHECK(engine(arch) == GemmEngine::kOwn);
+  for (const Epilogue backward : {Epilogue::kDSwiGlu, Epilogue::kDGeluTanh}) {
+    p.epilogue = backward;
+    CHECK(engine(100) == GemmEngine::kOwn);
+  }
+}
+
 TEST_CASE("Hopper's tiles are planned on Hopper, for 16-bit operands that have a kernel",
           "[gemm]") {
   const auto planned = [](const GemmProblem& p, bool hopper) {
@@ -197,7 +215,7 @@ TEST_CASE("on Hopper two tiles take turns where the epilogue is long beside k", 
   CHECK(gemm_plan(problem(1024, 1024, 1024), hopper).tile != GemmTile::kHopperPingPong128x128);
 }
 
-TEST_CASE("SwiGLU's products are planned as one of both widths, in one part, never by the library",
+TEST_CASE("SwiGLU's products are planned as one of both widths, in one part, with own kernels",
           "[gemm]") {
   for (const DType in : {DType::kF32, DType::kBF16, DType::kF16}) {
     for (const bool hopper : {false, true}) {

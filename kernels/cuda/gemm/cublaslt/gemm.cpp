@@ -24,9 +24,26 @@ bool gelu_in_two(const Exec& exec, const GemmArgs& args, const GemmProblem& p) {
   return true;
 }
 
+// Computes aux = a·b and aux_up = a·b_up with cuBLASLt, then c = silu(aux) * aux_up.
+bool swiglu_in_three(const Exec& exec, const GemmArgs& args, const GemmProblem& p) {
+  const bool passable = args.c.dtype == args.aux.dtype && args.aux.contiguous() &&
+                        args.aux_up.contiguous() && args.c.contiguous();
+  if (!passable) return false;
+  GemmProblem gate = p;
+  gate.epilogue = Epilogue::kNone;
+  gate.c = p.aux;
+  gate.aux = gate.aux_up = gate.b_up = {};
+  GemmProblem up = gate;
+  up.b = p.b_up, up.c = p.aux_up;
+  if (!is_plain(gate) || !matmul(exec, gate) || !matmul(exec, up)) return false;
+  swiglu_fwd(exec, {.gate = args.aux, .up = args.aux_up, .y = args.c});
+  return true;
+}
+
 bool by_library(const Exec& exec, const GemmArgs& args, const GemmProblem& p) {
   if (library() == nullptr) return false;
   if (is_plain(p)) return matmul(exec, p);
+  if (p.epilogue == Epilogue::kSwiGlu) return swiglu_in_three(exec, args, p);
   const bool gelu = p.epilogue == Epilogue::kGeluTanh || p.epilogue == Epilogue::kGeluErf;
   return gelu && gelu_in_two(exec, args, p);
 }
