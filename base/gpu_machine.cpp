@@ -54,8 +54,8 @@ GpuMachine read_gpu_machine(const std::string& folder) {
     if (!arch || *arch < 10 || *arch > 999 || !known || (reached.empty() && row.reached != "-")) {
       throw ConfigError(cat("SHALE_MACHINE: GPU ", machine.gpus.size(), ": capability '",
                             excerpt(row.arch), "' and peers '", excerpt(row.reached),
-                            "'; expected a capability such as 89, and as peers GPU numbers below ",
-                            rows.size(), ", such as 0,1, or -"));
+                            "'; expected a capability such as 89, and peers such as 0,1 (GPU ",
+                            "numbers below ", rows.size(), ") or -"));
     }
     MachineGpu gpu{.place = read_pci_place(row.address, cat(folder, "/", "sys")),
                    .arch = static_cast<int>(*arch),

@@ -335,7 +335,8 @@ int run(World& world, int argc, char** argv) {
   if (config.cluster.empty() != config.cluster_out.empty() ||
       (!config.axes && !config.cluster.empty())) {
     throw ConfigError(
-        "--cluster-out writes --cluster with the links that --axes fitted; use the three together");
+        "--cluster-out writes a copy of the --cluster file with the links that --axes fitted; use "
+        "all three flags together");
   }
   if (world.size() < 2) {
     throw ConfigError(

@@ -244,7 +244,7 @@ void check_loss(const Json& row, double want) {
 int run(comm::World& world, int argc, char** argv) {
   BenchConfig config;
   ConfigSpec spec("bench_data_parallel",
-                  "compares data parallelism with one owner of the state with DDP and ZeRO");
+                  "compares DDP and ZeRO with data parallelism in which one rank owns the state");
   describe(spec, config);
   if (parse_or_print(spec, argc, argv, world.rank())) return 0;
   if (config.batch % world.size() != 0) {

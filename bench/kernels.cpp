@@ -47,8 +47,8 @@ void describe(ConfigSpec& spec, BenchConfig& c) {
                    {"portable", KernelFamily::kPortable},
                    {"hopper", KernelFamily::kHopper},
                    {"vendor", KernelFamily::kVendor}},
-                  "measure only cases with these GPU kernels; portable: kernels of every GPU; "
-                  "hopper: kernels for compute capability 9.0; vendor: cuBLASLt");
+                  "measure only cases with these GPU kernels; portable: kernels that run on every "
+                  "GPU; hopper: kernels for compute capability 9.0; vendor: cuBLASLt");
   spec.add("threads", c.threads, "CPU threads",
            {.min = 1, .max = 4096, .help = {.default_text = "all CPUs that may be used"}});
   spec.add("min-time", c.min_time_s, "minimum time to measure a case",

@@ -91,8 +91,7 @@ void describe(ConfigSpec& spec, BenchConfig& c) {
   spec.add("steps", c.steps, "number of measured steps", {.min = 1});
   spec.add("warmup", c.warmup, "number of warm-up steps before the measured ones", {.min = 1});
   spec.add("no-floor", c.no_floor,
-           "skip timing the GEMMs and convolutions of a step alone, which is done with oneDNN on "
-           "the CPU");
+           "do not time the GEMMs and convolutions of a step alone (on the CPU, oneDNN runs them)");
   spec.add("breakdown", c.breakdown,
            "measure each part of a step, not only whole steps: within the step, alone, and at the "
            "measured peak of the machine");

@@ -40,10 +40,10 @@ void check_input(const char* op, const Tensor& x, int ranks) {
   check_defined(op, "x", x);
   check_contiguous(op, "x", x);
   if (x.ndim() > 0 && x.size(0) % ranks == 0) return;
-  throw ShapeError(cat(op, ": x is ", to_string(x),
-                       ranks == 1
-                           ? ", expected at least one dimension"
-                           : cat(", expected a first dimension divisible by ", ranks, " ranks")));
+  throw ShapeError(
+      cat(op, ": x is ", to_string(x),
+          ranks == 1 ? ", expected at least one dimension"
+                     : cat(", expected a first dimension divisible by the ", ranks, " ranks")));
 }
 
 }  // namespace

@@ -48,14 +48,14 @@ MeshLayout::MeshLayout(std::vector<MeshAxis> axes, int ranks)
     const auto same_name = [&](const MeshAxis& other) { return other.name == axis.name; };
     if (axis.name.empty() || axis.size < 0) {
       throw ConfigError(
-          cat("mesh: axis ", i, " of ", to_text(axes_), ", expected a name and a size >= 0"));
+          cat("mesh: axis ", i, " of ", to_text(axes_), " needs a name, and a size >= 0"));
     }
     if (std::count_if(axes_.begin(), axes_.end(), same_name) > 1) {
       throw ConfigError(cat("mesh: axes must have different names, found twice: ", axis.name));
     }
     if (axis.size == 0 && open != nullptr) {
-      throw ConfigError(
-          cat("mesh: ", open->name, " and ", axis.name, " have no size, expected at most one"));
+      throw ConfigError(cat("mesh: ", open->name, " and ", axis.name,
+                            " have no size, expected at most one such axis"));
     }
     if (axis.size == 0) {
       open = &axis;
@@ -70,7 +70,7 @@ MeshLayout::MeshLayout(std::vector<MeshAxis> axes, int ranks)
   }
   if (product != ranks) {
     throw ConfigError(cat("mesh: ", asked, " does not fit ", ranks, ranks == 1 ? " rank" : " ranks",
-                          ": the product of the sizes must be this number"));
+                          ": the product of the sizes must be the number of ranks"));
   }
 }
 
@@ -149,8 +149,9 @@ std::vector<MeshAxis> hybrid_axes(ProcessGroup& group, int local_rank, int local
   for (size_t r = 0; r < nodes.size(); ++r) {
     const std::string want = cat(r % static_cast<size_t>(local_size), " of ", local_size);
     if (nodes[r] == want) continue;
-    throw ConfigError(cat("mesh: rank ", r, " is local rank ", nodes[r], ", expected ", want,
-                          ": hybrid sharding needs nodes of equally many consecutive ranks"));
+    throw ConfigError(cat("mesh: rank ", r, " is local rank ", nodes[r], ", expected local rank ",
+                          want,
+                          ": hybrid sharding needs equally many consecutive ranks on each node"));
   }
   return {{.name = "replica", .size = group.size() / local_size},
           {.name = "node", .size = local_size}};

@@ -50,8 +50,8 @@ void check_overlap(CollectiveOp op, const View& whole, const View& slice, int ra
   const auto* part = static_cast<const std::byte*>(slice.data);
   const bool apart = part + slice.bytes() <= begin || begin + whole.bytes() <= part;
   if (apart || part == begin + slice.bytes() * rank) return;
-  throw ShapeError(cat(op_name(op), ": in and out overlap, expected an overlap only at slice ",
-                       rank, ", the one of this rank"));
+  throw ShapeError(cat(op_name(op), ": in and out overlap, expected an overlap only in slice ",
+                       rank, ", the slice of this rank"));
 }
 
 void check_root(CollectiveOp op, int root, int ranks) {
@@ -72,7 +72,8 @@ void check_counts(const char* argument, const View& view, std::span<const int64_
                   int ranks) {
   const auto op = op_name(CollectiveOp::kAllToAllV);
   if (counts.size() != static_cast<size_t>(ranks)) {
-    throw ShapeError(cat(op, ": ", argument, "_counts has ", counts.size(), ", expected ", ranks));
+    throw ShapeError(cat(op, ": ", argument, "_counts has ", counts.size(),
+                         " elements, expected one for each of ", ranks, " ranks"));
   }
   int64_t sum = 0;
   for (const int64_t count : counts) {
@@ -82,7 +83,7 @@ void check_counts(const char* argument, const View& view, std::span<const int64_
   }
   if (sum == view.numel()) return;
   throw ShapeError(cat(op, ": ", argument, "_counts add up to ", sum, ", expected ", view.numel(),
-                       ", the elements of ", argument));
+                       ", the number of elements of ", argument));
 }
 
 // A gather needs slices of equal length. Each slice has the length of its text, then the text.
@@ -227,8 +228,8 @@ Work ProcessGroup::all_to_all_v(const View& in, std::span<const int64_t> in_coun
   check_counts("out", call.out, out_counts, size());
   check_apart(op, call.in, call.out);
   if (size() == 1 && in.numel() != out.numel()) {
-    throw CommError(cat(op_name(op), ": expected equal sizes in a group of one rank, found in ", in,
-                        " and out ", out));
+    throw CommError(cat(op_name(op), ": in is ", in, " and out is ", out,
+                        ", expected equal sizes in a group of one rank"));
   }
   call.in_counts.assign(in_counts.begin(), in_counts.end());
   call.out_counts.assign(out_counts.begin(), out_counts.end());

@@ -55,8 +55,8 @@ std::vector<std::unique_ptr<PipeLink>> ProcessGroup::make_links(std::span<const 
   host().all_reduce_max(make_view(&odd, {1}), {.tag = "links"});
   if (odd >= 0) {
     throw CommError(cat("make_links: ranks disagree: expected the links of rank 0, but rank ", odd,
-                        " of group '", options().name, "' has others; the links of this rank are",
-                        mine));
+                        " of group '", options().name,
+                        "' has other links; the links of this rank are", mine));
   }
   auto links = open_links(specs);
   for (const auto& link : links) {

@@ -84,7 +84,7 @@ void check_args(const Fp8GemmArgs& a) {
   }
   if (a.b.format != Fp8Format::kE4M3) throw DTypeError(cat(kOp, ": b is E5M2, expected E4M3"));
   if (a.a.format == Fp8Format::kE5M2 && a.b.blocks == Fp8Blocks::kLines) {
-    throw DTypeError(cat(kOp, ": a is E5M2 and b has kLines, expected kSquares or kTensor"));
+    throw DTypeError(cat(kOp, ": a is E5M2 and b has kLines, expected kSquares or kTensor for b"));
   }
 }
 

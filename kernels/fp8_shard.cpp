@@ -37,8 +37,8 @@ void check_range(const char* op, const View& x, int64_t first, int64_t columns,
   const bool fits =
       largest.ndim() == 2 && largest.size(0) >= least[0] && largest.size(1) == least[1];
   if (fits || largest.shape == Shape{1, 1}) return;
-  throw ShapeError(cat(op, ": largest is ", largest, " for x that ends in row ", rows, " of ",
-                       columns, " columns, expected at least ", least, ", or [1,1]"));
+  throw ShapeError(cat(op, ": largest is ", largest, ", but x covers ", rows, " rows of ", columns,
+                       " columns; expected a largest of at least ", least, ", or of [1,1]"));
 }
 
 }  // namespace

@@ -38,7 +38,7 @@ void check_args(const CrossEntropyGradArgs& a) {
   check_columns(kOp, a.first_column, a.vocab);
   if (a.stats.size(0) >= 1 && a.stats.size(0) <= kMaxVocabularyParts) return;
   throw ShapeError(
-      cat(kOp, ": stats of ", a.stats.size(0), " parts, expected 1 to ", kMaxVocabularyParts));
+      cat(kOp, ": stats has ", a.stats.size(0), " parts, expected 1 to ", kMaxVocabularyParts));
 }
 
 void check_args(const CrossEntropyArgs& a) {

@@ -12,9 +12,9 @@ void check_rule(const char* op, const RouterRule& rule, int64_t experts, int64_t
   const int64_t groups = rule.groups;
   if (groups < 1 || experts % groups != 0 || rule.active_groups < 1 ||
       rule.active_groups > groups || rule.active_groups * (experts / groups) < active) {
-    throw ShapeError(cat(op, ": ", rule.active_groups, " of ", groups, " groups of ", experts,
-                         " experts are active, expected groups of equal size with at least ",
-                         active, " experts in the active ones"));
+    throw ShapeError(cat(op, ": ", rule.active_groups, " of the ", groups, " groups of ", experts,
+                         " experts are active, expected groups of equal size, and at least ",
+                         active, " experts in the active groups"));
   }
 }
 

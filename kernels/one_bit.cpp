@@ -38,7 +38,7 @@ void check_args(const SignMeanArgs& a) {
   const int64_t parts = a.parts.ndim() == 3 ? a.parts.size(0) : 0;
   check_shape(kOp, "parts", a.parts, {parts, sign_blocks(n), kSignWords});
   if (parts < 1 || a.parts.stride(1) != kSignWords || a.parts.stride(2) != 1) {
-    throw ShapeError(cat(kOp, ": parts are ", a.parts, ", expected one or more, each dense"));
+    throw ShapeError(cat(kOp, ": parts are ", a.parts, ", expected one or more dense parts"));
   }
 }
 

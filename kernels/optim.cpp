@@ -12,7 +12,7 @@ void check_rounded_span(const char* op, const AdamWArgs& a) {
   check_dtype(op, "grad", a.grad, {DType::kF32, DType::kBF16});
   check_contiguous(op, "grad", a.grad);
   if (a.param.defined()) {
-    throw DTypeError(cat(op, ": master is ", a.master, " beside a param, expected fp32"));
+    throw DTypeError(cat(op, ": master is ", a.master, ", expected fp32 when a param is given"));
   }
   const int64_t first = a.rounding.first, end = first + a.master.numel();
   if (first >= 0 && end <= int64_t{1} << 34) return;

@@ -187,8 +187,9 @@ double ForeignKernel::compare(const KernelBench& bench, const PreparedCase& prep
     worst = std::max(worst, relative);
     if (relative <= foreign_tolerance(operands.out[i].dtype)) continue;
     throw DataError(cat(name_, ": wrong result: out[", i, "][", where, "] is ", theirs[where],
-                        ", expected ", ours[i][where], " within ",
-                        foreign_tolerance(operands.out[i].dtype), " of the largest, ", largest));
+                        ", expected ", ours[i][where], ", with a difference of at most ",
+                        foreign_tolerance(operands.out[i].dtype), " times the largest value, ",
+                        largest));
   }
   return worst;
 }

@@ -148,7 +148,7 @@ std::vector<GemmClass> tuned_classes() {
 std::string tune_gemm(BenchDevice& device, const std::vector<GemmClass>& classes, double seconds,
                       const std::function<void(const std::string&)>& progress) {
   if (device.device().type == DeviceType::kCpu) {
-    throw ConfigError("--tune: the CPU has no plans to choose from; use --device cuda");
+    throw ConfigError("--tune chooses among GPU kernels, found --device cpu; use --device cuda");
   }
   const KernelBench bench(device);
   std::string rows;

@@ -39,7 +39,7 @@ class ProgramModule : public Module {
 ProgramModule& program_module(const ModuleObject& object) {
   auto* module = dynamic_cast<ProgramModule*>(object.module);
   if (module == nullptr) {
-    fail_argument("module is a language model, expected one of shale_module_create()");
+    fail_argument("module is a language model, expected a module of shale_module_create()");
   }
   return *module;
 }

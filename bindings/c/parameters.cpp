@@ -31,7 +31,7 @@ comm::ShardedParameter sharded(const ModuleObject& root, const char* name) {
   }
   throw CallError(SHALE_ERROR_STATE,
                   cat(parameter->full_name(),
-                      " is not in a sharded module, expected shale_module_shard() of the root"));
+                      " is not in a sharded module; call shale_module_shard() for the root first"));
 }
 
 void check_count(const comm::ShardedParameter& parameter, int64_t count) {

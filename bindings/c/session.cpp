@@ -185,8 +185,8 @@ Tensor tensor_of(shale_tensor handle, std::string_view argument) {
   if (x.storage() != nullptr) return x;
   throw CallError(SHALE_ERROR_STATE,
                   cat(argument_text(argument, x), " ", x.shape(),
-                      " has no memory now, expected shale_module_shard() of its model first, and "
-                      "this call inside the body of shale_module_run() of its module"));
+                      " has no memory now; call shale_module_shard() for its model first, and use "
+                      "the tensor only inside the body of shale_module_run() for its module"));
 }
 
 Tensor optional_tensor(shale_tensor handle, std::string_view argument) {
@@ -209,8 +209,7 @@ std::shared_ptr<ModuleObject> root_of(shale_module handle, std::string_view argu
 
 void check_sharded(const Tree& tree) {
   if (tree.root().attachment() != nullptr) return;
-  throw CallError(SHALE_ERROR_STATE,
-                  "the model is not sharded, expected shale_module_shard() first");
+  throw CallError(SHALE_ERROR_STATE, "the model is not sharded; call shale_module_shard() first");
 }
 
 std::shared_ptr<ModuleObject> sharded_root_of(shale_module handle) {

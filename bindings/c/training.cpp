@@ -29,7 +29,7 @@ models::RunConfig optimizer_config(const char* kind, const shale_optimizer_optio
   const auto set = [](double& field, double value, const char* what, double below) {
     if (std::isnan(value) || value >= below) {
       throw ConfigError(cat("options->", what, " is ", value, ", expected 0 to below ", below,
-                            ", or negative for the optimizer's own"));
+                            ", or a negative number for the optimizer's default"));
     }
     if (value >= 0) field = value;
   };

@@ -37,8 +37,8 @@ void check_grid(const CheckpointTensor& tensor, const Complaint& fail) {
   std::set<std::vector<int64_t>> begins;
   for (const auto& [box, parts] : tensor.boxes) {
     if (box.begin.size() != ndim || box.size.size() != ndim) {
-      fail("a box has a begin of ", box.begin.size(), " and a size of ", box.size.size(),
-           " dimensions, expected ", ndim);
+      fail("a box has ", box.begin.size(), " begins and ", box.size.size(), " sizes, expected ",
+           ndim, " of each, one per dimension");
     }
     if (!begins.empty() && box.begin <= *begins.rbegin())
       fail("its boxes are not in ascending order");
@@ -51,20 +51,21 @@ void check_grid(const CheckpointTensor& tensor, const Complaint& fail) {
     int64_t end = 0;
     for (const auto& [begin, size] : ranges) {
       if (begin != end || size <= 0 || size > tensor.shape[dim] - begin) {
-        fail("dimension ", dim, " is cut at ", begin, " into a box of ", size,
-             " elements; expected a cut at ", end, " and at most ", tensor.shape[dim] - end,
+        fail("in dimension ", dim, " a box begins at ", begin, " and has ", size,
+             " elements, expected a begin of ", end, " and 1 to ", tensor.shape[dim] - end,
              " elements");
       }
       end += size;
     }
     if (end != tensor.shape[dim]) {
-      fail("its boxes end at ", end, ", expected ", tensor.shape[dim], ", in dimension ", dim);
+      fail("in dimension ", dim, " its boxes end at ", end, ", expected ", tensor.shape[dim]);
     }
     // The product cannot overflow: each factor is at most the size of its dimension.
     cells *= static_cast<int64_t>(ranges.size());
   }
   if (static_cast<int64_t>(tensor.boxes.size()) != cells) {
-    fail(tensor.boxes.size(), " boxes, expected ", cells, ", one for each cell of the grid");
+    fail("it has ", tensor.boxes.size(), " boxes, expected ", cells,
+         ", one for each cell of the grid");
   }
 }
 
@@ -167,7 +168,7 @@ void check_tensor(std::string_view source, std::string_view name, const Checkpoi
     fail(tensor.shape.size(), " dimensions, expected at most ", kMaxSafetensorsRank);
   }
   if (!safetensors_bytes(safetensors_dtype(tensor.dtype), tensor.shape)) {
-    fail("its shape has a negative size, or 2^63 bits or more");
+    fail("its shape has a negative size, or its data has 2^63 bits or more");
   }
   if (tensor.numel() == 0) {
     if (tensor.boxes.size() != 1 || tensor.boxes[0].box != whole_box(tensor.shape) ||

@@ -291,8 +291,8 @@ void PartReader::read_run(const Json& value, const Place& place,
                     .count = integer(value[3], 1, std::numeric_limits<int64_t>::max(), place)};
   parts += run.parts;
   if (parts > kMaxCheckpointParts) {
-    place.fail("the manifest lists ", parts, " parts up to here, expected at most ",
-               kMaxCheckpointParts);
+    place.fail("the manifest lists more than ", kMaxCheckpointParts, " parts, ", parts,
+               " up to this entry");
   }
   int64_t first = to.empty() ? 0 : to.back().first + to.back().count;
   int64_t end = 0;

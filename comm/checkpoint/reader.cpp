@@ -151,9 +151,10 @@ const SafetensorsEntry& CheckpointReader::entry_of(size_t file, const TensorPart
   const auto it = entries.find(stored_name(part));
   if (it == entries.end() || it->second.type->dtype != part.dtype ||
       it->second.shape != stored_shape(part)) {
-    throw DataError(cat(folder_.path_of(manifest_.files[file].name), ": ",
-                        it == entries.end() ? "no tensor" : "another type or shape of", " '",
-                        excerpt(stored_name(part)), "', which the manifest lists for this file"));
+    throw DataError(cat(folder_.path_of(manifest_.files[file].name), ": tensor '",
+                        excerpt(stored_name(part)), "' ",
+                        it == entries.end() ? "is missing, but the manifest lists it for this file"
+                                            : "has another type or shape than in the manifest"));
   }
   return it->second;
 }
@@ -169,8 +170,8 @@ void CheckpointReader::for_each_run_of(const CheckpointRead& wanted,
   if (bytes % size != 0 || first < 0 || count > found->numel() - first) {
     throw InternalError(cat("checkpoint: read of ", bytes, " bytes of tensor '",
                             excerpt(wanted.tensor), "' from element ", first,
-                            ", expected a range of its ", found->numel(), " elements of ", size,
-                            " bytes"));
+                            ", expected whole elements within its ", found->numel(),
+                            " elements of ", size, " bytes each"));
   }
   // Parts of a single box are sorted, so a binary search finds the first requested part.
   const bool in_order = found->boxes.size() == 1;

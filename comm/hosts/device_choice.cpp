@@ -53,9 +53,9 @@ Device choose_device(const std::vector<RankGpus>& ranks, int rank, const DeviceW
         });
     if (!users_of(*least).empty() && !wish.may_share) {
       throw UnavailableError(cat("device: on host ", host, " rank ", other,
-                                 " has no free GPU: all ", gpus.ids.size(), " are used, GPU ",
+                                 " has no free GPU: all ", gpus.ids.size(), " GPUs are used (GPU ",
                                  *least, " by rank ", list_of(users_of(*least)),
-                                 "; use at most one rank per GPU, or --comm mpi, with which "
+                                 "); use at most one rank per GPU, or --comm mpi, with which "
                                  "ranks share GPUs and exchange data through host memory"));
     }
     users_of(*least).push_back(static_cast<int>(other));

@@ -72,10 +72,10 @@ void check_launched_ranks(int mpi_ranks, const std::string& mpi_version) {
   const char* const size = std::getenv(launcher->size);
   if (parse_int(size).value_or(1) <= 1) return;
   throw UnavailableError(
-      cat(launcher->name, " started ", size, " processes (", launcher->size, "), found 1 in ",
-          mpi_version,
-          ": expected a launcher of this MPI library; use its mpirun, or srun with "
-          "the option --mpi that this MPI needs (srun --mpi=list names those of this cluster)"));
+      cat(launcher->name, " started ", size, " processes (", launcher->size, "), but ", mpi_version,
+          " counts only 1, because the launcher belongs to another MPI library; use the mpirun of "
+          "this library, or srun with the option --mpi that this library needs (srun --mpi=list "
+          "names the options of this cluster)"));
 }
 
 }  // namespace shale::comm

@@ -184,7 +184,7 @@ void HostLink::Queue::wait_for(const Transfer& transfer,
 
 // Makes unfinished transfers fail, because works may outlive the link.
 void HostLink::Queue::close() {
-  give_up("closed before all transfers were waited for");
+  give_up("closed before the caller waited for all transfers");
   mailbox_.reset();
 }
 

@@ -216,7 +216,8 @@ void InterNode::exchange(std::vector<Transfer> sends, std::vector<Transfer> rece
       std::sort(missing.begin(), missing.end());
       missing.erase(std::unique(missing.begin(), missing.end()), missing.end());
       // With more than two nodes, the named node may be alive, but wait for the missing node.
-      const char* const relayed = topology_.nodes() > 2 ? ", or of a node it waits for," : "";
+      const char* const relayed =
+          topology_.nodes() > 2 ? ", or from a node that it waits for," : "";
       channel_.fail(cat("group '", channel_.options().group_name, "': no message from the node of ",
                         channel_.named(missing), relayed, " for ", channel_.limit_s(), " s in ",
                         describe(current_)));

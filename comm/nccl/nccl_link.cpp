@@ -42,7 +42,7 @@ class NcclLink::Labels {
       if (options_.timeout_s > 0 && waited.count() > options_.timeout_s) {
         throw CommError(cat(link_name(options_), ": rank ", options_.sender_world, " waited ",
                             options_.timeout_s, " s for rank ", options_.receiver_world,
-                            " to take one of ", kAhead, " messages before ",
+                            " to receive one of the ", kAhead, " messages before ",
                             comm::describe(message)));
       }
       std::this_thread::sleep_for(std::chrono::microseconds(100));

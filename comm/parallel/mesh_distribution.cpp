@@ -28,8 +28,8 @@ Tensor MeshDistribution::classifier_loss(const Tensor& x, const Tensor& table,
                                          const Tensor& targets, int64_t vocab,
                                          const ClassifierLossOptions& options) const {
   if (layers_ != nullptr && options.softcap != 0) {
-    throw ShapeError(cat("loss: logits are capped at ", options.softcap,
-                         " over a table that ranks share, expected no softcap"));
+    throw ShapeError(cat("loss: softcap is ", options.softcap,
+                         ", expected 0, because the embedding table is sharded over ranks"));
   }
   const Tensor loss = layers_ != nullptr
                           ? vocabulary_cross_entropy(*layers_, enter(*layers_, x), table, targets,

@@ -35,9 +35,9 @@ Degrees filled(Degrees degrees, int processes) {
   if (degrees.shard * others != processes) {
     throw ConfigError(cat("parallel: replica ", degrees.replica, ", pipeline ", degrees.pipeline,
                           ", shard ", degrees.shard, ", context ", degrees.context, " and tensor ",
-                          degrees.tensor, ", ", degrees.here(), " mesh ranks per process, on ",
-                          processes, " processes; use degrees whose product is processes times ",
-                          "the mesh ranks per process"));
+                          degrees.tensor, " do not fit ", processes, " processes with ",
+                          degrees.here(), " mesh ranks each; use degrees whose product is ",
+                          int64_t{processes} * degrees.here()));
   }
   if (degrees.expert > 1 && degrees.here() > 1) {
     throw ConfigError(cat("parallel: expert ", degrees.expert, " with ", degrees.here(),
@@ -105,9 +105,9 @@ Parallel::Parallel(ProcessGroup& all, Context& context, const Degrees& degrees,
   if (degrees_.replica > 1) groups_.replicate = &mesh_.group("replica");
   if (options_.reshard > 0) {
     if (groups_.shard->size() % options_.reshard != 0) {
-      throw ConfigError(cat("parallel: reshard ", options_.reshard, " of the ",
-                            groups_.shard->size(),
-                            " ranks of shard and context, expected a divisor"));
+      throw ConfigError(cat("parallel: reshard is ", options_.reshard,
+                            ", expected a divisor of the ", groups_.shard->size(),
+                            " ranks of shard and context"));
     }
     reshard_ = std::make_unique<Mesh>(
         *groups_.shard, std::vector<MeshAxis>{{"outer", 0}, {"inner", options_.reshard}});
@@ -196,7 +196,8 @@ Tensor Parallel::own_part(std::span<const int32_t> tokens, int64_t sequences,
   const bool has_length = !cuts_sequences() || whole == tokens_of_sequences_;
   if (whole * sequences != std::ssize(tokens) || !has_length) {
     throw ShapeError(cat("own_part: ", tokens.size(), " tokens in ", sequences,
-                         " sequences, expected ", tokens_of_sequences_, " tokens in each"));
+                         " sequences, expected ", tokens_of_sequences_,
+                         " tokens in each sequence"));
   }
   if (!cuts_sequences()) return from_host<int32_t>(context_, tokens, {sequences, whole});
   const SequenceParts parts = sequence_parts();
@@ -244,7 +245,8 @@ void Parallel::check_sequences(Module& model, int64_t tokens) const {
   }
   if (tokens < 2 * parts.shards) {
     throw ConfigError(cat("parallel: context ", parts.shards, " with sequences of ", tokens,
-                          " tokens, expected at least ", 2 * parts.shards, ", two for each rank"));
+                          " tokens, expected at least ", 2 * parts.shards,
+                          " tokens, two for each rank"));
   }
   const int64_t padded = parts.chunk_tokens(tokens) * parts.chunks();
   if (padded == tokens || number_of_experts(model) == 1) return;
@@ -315,8 +317,8 @@ int Parallel::context_group(int64_t key_heads) const {
   if (most % size == 0 && (here % size == 0 || size % here == 0)) return size;
   throw ConfigError(
       cat("parallel: context ", degrees_.context, " in groups of ", size, " ranks that exchange ",
-          key_heads / degrees_.tensor, " key heads, expected a divisor of ", most,
-          here > 1 ? cat(", and a divisor or multiple of the ", here, " mesh ranks of a process")
+          key_heads / degrees_.tensor, " key heads, expected a group size that divides ", most,
+          here > 1 ? cat(", and is a divisor or multiple of the ", here, " mesh ranks of a process")
                    : std::string()));
 }
 

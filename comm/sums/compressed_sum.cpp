@@ -99,7 +99,8 @@ class PackedVectors {
   static void check_owed(const OneBitVector& vector, int64_t count) {
     if (vector.owner_owed.numel() == count) return;
     throw ShapeError(cat("compressed mean: owner_owed is [", vector.owner_owed.numel(),
-                         "], expected [", count, "], the elements whose mean this rank makes"));
+                         "], expected [", count,
+                         "], one for each element whose mean this rank computes"));
   }
   Tensor blocks_of(size_t vector, int64_t first, int64_t count) const {
     return rows_of(blocks_of_all_, first_block_[vector] + first, count);

@@ -28,8 +28,8 @@ double ordered_sum(ProcessGroup& group, std::span<const double> values, std::spa
   for (size_t rank = 0; rank < all.size(); ++rank) {
     if (all[rank].size() != values.size_bytes()) {
       throw CommError(cat("ordered_sum: rank ", rank, " gives ", all[rank].size() / sizeof(double),
-                          " values, expected as many as rank ", group.rank(), " gives, ",
-                          values.size()));
+                          " values, expected ", values.size(), ", as rank ", group.rank(),
+                          " gives"));
     }
     std::memcpy(rows.data() + rank * values.size(), all[rank].data(), values.size_bytes());
   }

@@ -28,8 +28,8 @@ std::string IssuedCalls::disagreement(std::span<const Progress> ranks,
     const Step* const step = find(ranks[r].issued);
     if (step == nullptr || step->history == ranks[r].history) continue;
     return cat("ranks disagree: the first ", step->number, " collectives of ",
-               rank_list({world_ranks[r]}), " differ from this rank's, the last of which is ",
-               describe(step->call));
+               rank_list({world_ranks[r]}), " differ from those of this rank; the last of this ",
+               "rank is ", describe(step->call));
   }
   if (!together || balance == 0) return {};
   return cat("ranks disagree: in one of the first ", ranks.front().issued,

@@ -45,7 +45,8 @@ void check_header(const std::string& path, const LlmcFile& file) {
   const int64_t heads = file.header(kHeads), kv_heads = file.header(kKvHeads);
   if (file.header(kWidth) % heads != 0 || heads % kv_heads != 0) {
     throw DataError(cat(path, ": n_embd is ", file.header(kWidth), ", expected a multiple of the ",
-                        heads, " heads, which the ", kv_heads, " key-value heads divide"));
+                        heads, " heads, and a multiple of the ", kv_heads,
+                        " key-value heads as the number of heads"));
   }
   if (file.header(kMajor) != 3) {
     throw DataError(cat(path, ": a Llama ", file.header(kMajor), ", expected a Llama 3"));

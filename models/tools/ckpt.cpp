@@ -28,7 +28,7 @@ int run_ckpt(int argc, const char* const* argv) {
                    .summary = "inspects, verifies and converts checkpoints",
                    .what = "action",
                    .closing = "A checkpoint is a folder\nsuch as out/checkpoints/step_00000100, or "
-                              "a run, of which the newest is used.",
+                              "a run folder; of a run, the newest checkpoint is used.",
                    .tools = kActions},
                   argc, argv);
 }

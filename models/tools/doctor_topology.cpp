@@ -126,8 +126,8 @@ Finding examine_nodes(const GpuMachine& machine) {
             distinct.size(), " NUMA nodes first, then once between them");
   } else {
     finding.value =
-        "bound to the CPUs of their GPU's NUMA node; --comm mpi ignores NUMA nodes, because they "
-        "do not have the same power of two of consecutive GPUs";
+        "bound to the CPUs of their GPU's NUMA node; --comm mpi ignores NUMA nodes, because "
+        "these must have the same number of GPUs, a power of two, and consecutive GPUs each";
   }
   return finding;
 }

@@ -138,10 +138,10 @@ std::string describe(const FoundLayouts& found, int64_t most_bytes) {
               " cannot be faster, ", found.too_large, " need more memory, ", found.refused,
               " are refused by the model");
   if (found.left == 0) return text;
-  return text + cat(", ", found.left, " were not evaluated, which take at least ",
-                    format_number(1e3 * found.least_seconds), " ms, and an estimated ",
-                    format_number(1e3 * found.likely_seconds),
-                    " ms; --search-nodes 0 evaluates all layouts");
+  return text + cat(", ", found.left, " were not evaluated; they take at least ",
+                    format_number(1e3 * found.least_seconds),
+                    " ms (estimate: ", format_number(1e3 * found.likely_seconds),
+                    " ms); --search-nodes 0 evaluates all layouts");
 }
 
 namespace {

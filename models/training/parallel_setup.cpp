@@ -41,7 +41,8 @@ void check_pipeline(const RunConfig& config, int64_t micro_batches) {
   }
   const comm::Schedule schedule = pipeline_schedule(config, micro_batches);
   want(config.recompute != Recompute::kFull || !schedule.splits_backward(),
-       "--recompute full with --pipeline-schedule ", comm::schedule_name(kind_of(config)),
+       "--recompute full is incompatible with --pipeline-schedule ",
+       comm::schedule_name(kind_of(config)),
        ", which splits the backward pass; use 1f1b or interleaved, or --recompute selective");
 }
 
@@ -284,12 +285,12 @@ void check_parallel(const RunConfig& config, int ranks) {
   check_experts(config, shard_ranks);
   if (!config.reproducible) return;
   want(std::has_single_bit(static_cast<uint64_t>(data)),
-       "--reproducible needs a power of two of data-parallel ranks, found ", data);
+       "--reproducible needs a number of data-parallel ranks that is a power of two, found ", data);
   const auto want_tree = [&](const char* flag, int64_t batch) {
     const int64_t micro_batches = batch / (config.micro_batch * data);
     want(std::has_single_bit(static_cast<uint64_t>(micro_batches)),
-         "--reproducible needs a power of two of micro-batches per rank, found ", micro_batches,
-         " with this ", flag);
+         "--reproducible needs a number of micro-batches per rank that is a power of two, found ",
+         micro_batches, " with this ", flag);
   };
   want_tree("--global-batch", config.global_batch);
   for (const BatchPhase& phase : parse_batch_ramp(config.batch_ramp)) {

@@ -80,7 +80,7 @@ RunCheckpoints::RunCheckpoints(const RunConfig& config, const comm::World& world
   owners_.is_owner = group_.rank() == 0;
   if (!config.no_save) {
     owners_ = find_owners(config.out, world, group_, !config.before_resume.empty());
-    if (!owners_.is_shared) log_info("--out ", config.out, " is a folder of each host's own");
+    if (!owners_.is_shared) log_info("--out ", config.out, " is a separate folder on each host");
   }
   run_before_resume();
   const std::vector<int64_t> steps = steps_of_hosts();
@@ -187,7 +187,7 @@ StepHistory RunCheckpoints::load_optimizer(const RunTensors& tensors) {
   StepHistory history = read_position(reader.manifest(), path).history;
   history.earlier_updates += reader.manifest().step - history.skipped_steps;
   history.skipped_steps = history.outlier_steps = 0;
-  log_info("weights and optimizer states of ", path, ", after ", history.earlier_updates,
+  log_info("loaded weights and optimizer states of ", path, ", made by ", history.earlier_updates,
            " updates");
   return history;
 }

@@ -77,7 +77,8 @@ void describe_optimizer(ConfigSpec& spec, RunConfig& c, const RunWords& words) {
        {"inverse-sqrt", optim::Decay::kInverseSqrt},
        {"constant", optim::Decay::kConstant}},
       "learning-rate decay after warm-up; wsd: constant, then linear over --decay-steps; "
-      "wsd-1-sqrt: then by 1 - sqrt(share of the decay done); inverse-sqrt: lr * sqrt(warmup-steps "
+      "wsd-1-sqrt: as wsd, but by 1 - sqrt(share of the decay done); inverse-sqrt: lr * "
+      "sqrt(warmup-steps "
       "/ step)");
   spec.add("decay-steps", c.decay_steps,
            "steps of the decay at the end of --schedule wsd and wsd-1-sqrt",
@@ -129,8 +130,8 @@ void describe_parallelism(ConfigSpec& spec, RunConfig& c) {
   spec.section("Data parallelism");
   spec.add("zero", c.zero,
            "ZeRO stage; 0: DDP; 1 shards optimizer states, 2 also gradients, 3 also parameters; "
-           "losses have the same bits in all stages (2 and 3 with gradient accumulation: only with "
-           "--reproducible)",
+           "losses are bit-identical in all stages (with gradient accumulation, 2 and 3 need "
+           "--reproducible for this)",
            {.min = 0, .max = 3})
       .may_change()
       .basic("ZeRO stage; 1 shards states, 2 gradients, 3 parameters");
@@ -204,10 +205,11 @@ void describe_tensor(ConfigSpec& spec, RunConfig& c) {
            "data-parallel",
            {.min = 1, .max = 1 << 16})
       .may_change();
-  spec.add("ranks-per-process", c.ranks_per_process,
-           "host this many ranks of --tensor and --context in each process, a power of two; losses "
-           "are unchanged",
-           {.min = 1, .help = {.default_text = "1, or more if there are too few processes"}})
+  spec.add(
+          "ranks-per-process", c.ranks_per_process,
+          "number of --tensor and --context ranks that each process runs, a power of two; does not "
+          "change losses",
+          {.min = 1, .help = {.default_text = "1, or more if there are too few processes"}})
       .may_change();
 }
 

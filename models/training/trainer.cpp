@@ -184,9 +184,9 @@ void Trainer::build_step() {
   log_info(config_.global_batch, " ", unit_.samples, " a step, on each rank ", micro_batches,
            micro_batches == 1 ? " micro-batch of " : " micro-batches of ", config_.micro_batch);
   if (const comm::Degrees& degrees = parallel_->degrees(); degrees.here() > 1) {
-    log_info("each process hosts ", degrees.here(), " mesh ranks, ", degrees.tensor_here,
-             " of tensor ", degrees.tensor, " x ", degrees.context_here, " of context ",
-             degrees.context, ", which take turns");
+    log_info("each process runs ", degrees.here(), " mesh ranks in turn: ", degrees.tensor_here,
+             " of the ", degrees.tensor, " tensor ranks x ", degrees.context_here, " of the ",
+             degrees.context, " context ranks");
   }
   if (const DeviceBackend& backend = context_.backend();
       context_.device().type == DeviceType::kCuda && world_.local_rank() == 0 &&

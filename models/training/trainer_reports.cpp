@@ -113,8 +113,8 @@ void Trainer::check_finite(const StepOutcome& outcome, float loss) {
   if (outcome.was_non_finite && non_finite_in_a_row_ <= config_.skip_non_finite) {
     if (!is_main()) return;
     return log_warning("step ", outcome.step + 1, ": the loss is ", loss,
-                       ", the gradient is not finite; the step was skipped, ", non_finite_in_a_row_,
-                       " in a row of at most ", config_.skip_non_finite);
+                       ", the gradient is not finite; the step was skipped (", non_finite_in_a_row_,
+                       " in a row, at most ", config_.skip_non_finite, " are allowed)");
   }
   if (outcome.was_skipped && !outcome.was_non_finite) return;
   if (std::isfinite(loss) && !bad_gradient) return;

@@ -45,8 +45,8 @@ void SafetensorsWriter::write(std::span<const std::byte> bytes) {
   const int64_t left = current() == nullptr ? 0 : current()->bytes() - written_;
   if (static_cast<int64_t>(bytes.size()) > left) {
     throw InternalError(cat(file_.path(), ": ", bytes.size(), " bytes for tensor '",
-                            current() == nullptr ? "(none)" : current()->name, "', which has ",
-                            left, " left"));
+                            current() == nullptr ? "(none)" : current()->name,
+                            "', expected at most the ", left, " bytes left"));
   }
   file_.write_at(begins_[current_] + written_, bytes);
   written_ += static_cast<int64_t>(bytes.size());

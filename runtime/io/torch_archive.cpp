@@ -83,7 +83,7 @@ void check_extent(const TorchTensor& tensor, int64_t begin, int64_t storage_byte
   fits = fits && begin <= storage_bytes / size;
   if (!is_empty) fits = fits && last < storage_bytes / size;
   if (!fits)
-    value.fail("a tensor whose shape, strides and offset leave its storage", "one inside it");
+    value.fail("a tensor that exceeds its storage", "a shape, strides and offset within it");
 }
 
 }  // namespace

@@ -70,8 +70,8 @@ void LinearWeights::keep_as(FrozenDType dtype) {
   if (!code) return;
   if (in_ % kernels::kCodeBlock != 0) {
     throw ConfigError(cat("frozen weights in ", frozen_dtype_name(dtype), ": ", full_name(), " is ",
-                          weight_shape(), ", expected rows of a multiple of ", kernels::kCodeBlock,
-                          " elements"));
+                          weight_shape(), ", expected a row length that is a multiple of ",
+                          kernels::kCodeBlock));
   }
   weight.init = Init::zeros();
   reshape_parameter(weight, {out_, kernels::coded_row_bytes(*code, in_)});

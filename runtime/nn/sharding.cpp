@@ -19,15 +19,15 @@ void check_sharding(std::string_view name, const Shape& whole, const Sharding& s
   if (dim < 0 || dim >= whole.ndim() || (groups > 1 && dim != 0)) {
     throw ConfigError(cat("sharding: ", name, whole, " cannot be split along dimension ", dim,
                           ", expected a dimension below ", whole.ndim(),
-                          ", and dimension 0 for groups"));
+                          " (with groups: dimension 0)"));
   }
   const int64_t units = whole[dim] / (groups * unit);
   if (units * groups * unit == whole[dim] && units % ranks == 0) return;
   throw ConfigError(cat("sharding: ", name, whole, " cannot be split into ", ranks,
-                        " parts along dimension ", dim, ", of ", units,
-                        unit > 1 ? cat(" times ", unit) : std::string(), " elements",
+                        " parts along dimension ", dim, ", which has ", units,
+                        unit > 1 ? cat(" units of ", unit) : std::string(), " elements",
                         groups > 1 ? cat(" in each of ", groups, " groups") : std::string(),
-                        "; expected a divisor of ", units));
+                        "; expected a number of parts that divides ", units));
 }
 
 Shape part_shape(const Shape& whole, const Sharding& sharding) {

@@ -254,7 +254,7 @@ void DiskMemory::check_writable(std::string_view what, std::span<const std::byte
     if (state == State::kHere) continue;
     throw InternalError(cat(what, ": writes ", range.size(), " bytes of memory on the disk that ",
                             state == State::kFetching ? "was prefetched" : "was released",
-                            " and not acquired"));
+                            "; acquire the memory before writing to it"));
   }
 }
 

@@ -331,9 +331,11 @@ void check_blocks(const std::string& state, const Parameter& parameter, int64_t 
   if (row % block == 0) return;
   const int64_t blocks = group / block;
   const std::string fits =
-      group % block != 0 ? cat("rows of a multiple of ", block, ", or another optimizer")
-      : blocks == 1      ? std::string("one tensor rank, or another optimizer")
-                         : cat("tensor ranks that divide ", blocks, ", or another optimizer");
+      group % block != 0
+          ? cat("a row length that is a multiple of ", block, ", or another optimizer")
+      : blocks == 1
+          ? std::string("one tensor rank, or another optimizer")
+          : cat("a number of tensor ranks that divides ", blocks, ", or another optimizer");
   throw ConfigError(cat("optimizer: ", parameter.full_name(), whole, " is on ", sharding.ranks,
                         " tensor ranks with rows of ", row, " elements, and ", block,
                         " neighbours share a value of its state ", state, "; expected ", fits));

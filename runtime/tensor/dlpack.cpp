@@ -137,7 +137,7 @@ void check_device(const DlDevice& device, const Device& own) {
 Shape shape_of(int32_t ndim, const int64_t* sizes) {
   if (ndim < 0 || ndim > kMaxDims || (ndim > 0 && sizes == nullptr)) {
     throw ShapeError(cat("from_dlpack: the tensor has ", ndim, " dimensions, expected 0 to ",
-                         kMaxDims, " and their sizes"));
+                         kMaxDims, " dimensions and an array of their sizes"));
   }
   return Shape(std::span<const int64_t>(sizes, static_cast<size_t>(ndim)));
 }

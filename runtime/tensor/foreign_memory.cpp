@@ -15,7 +15,7 @@ int64_t extent_of(const Shape& shape, const Shape& strides, DType dtype) {
     throw ShapeError(
         cat("from_blob: shape ", shape, " has strides ", strides, ", expected ", expected));
   };
-  if (strides.ndim() != shape.ndim()) fail("one for each size");
+  if (strides.ndim() != shape.ndim()) fail("one stride for each size");
   int64_t last = 0;
   for (int i = 0; i < shape.ndim(); ++i) {
     if (shape[i] < 0) fail("sizes of 0 or more");

@@ -196,7 +196,7 @@ TEST_CASE("a wrong result of a foreign function is an error that says where", "[
   CHECK(test::contains(error("all_but_one"), "wrong result: out[0][77] is "));
   const std::string wrong = error("one_wrong");
   CHECK(test::contains(wrong, "wrong result: out[0][78] is "));
-  CHECK(test::contains(wrong, " within 0.001953125 of the largest, "));
+  CHECK(test::contains(wrong, "at most 0.001953125 times the largest value, "));
 
   // This kernel updates its operands in place, so a second call would start from other values.
   const PreparedCase in_place = foreign.prepare("adamw/flat/fp32");

@@ -119,5 +119,5 @@ refuses "ulysses splits 1 key heads over 2 ranks" 1 --context 2 --context-kind u
 refuses "--context-group was removed" 1 --context 2 --context-kind ulysses+ring --context-group 2
 refuses "use --context-kind gather or ulysses" 1 --context 2 --context-kind ring --seq-len 512 \
   --attention-pattern local
-refuses "expected at least 4, two for each rank" 1 --context 2 --seq-len 3
+refuses "expected at least 4 tokens, two for each rank" 1 --context 2 --seq-len 3
 finish

@@ -163,7 +163,7 @@ refused 65 "latin1.jsonl:1" --task sft --data latin1.jsonl
 refused 65 "truncated.jsonl.gz" --task sft --data truncated.jsonl.gz
 refused 65 "line.jsonl:1: the line has more than 64.0 MiB" --task sft --data line.jsonl
 refused 64 "--init base_hf has base_hf/tokenizer.json of 300 tokens" --task sft --data chats.jsonl --tokenizer larger.json
-refused 64 "expected rows of a multiple of 64" --task sft --data chats.jsonl --lora-rank 2 \
+refused 64 "a row length that is a multiple of 64" --task sft --data chats.jsonl --lora-rank 2 \
   --frozen-dtype nf4
 refused 65 "silent.jsonl:1: nothing to train on" --task sft --data silent.jsonl
 refused 65 "king.jsonl:1: expected the role system, user, assistant or tool, found 'king'" --task sft --data king.jsonl

@@ -102,7 +102,7 @@ run_training 2 whole "${equal[@]}" --save-every 4
 run_training 2 kept "${equal[@]}" "${from[@]}" --keep-optimizer --save-every 4
 [[ $code -eq 0 && $(bits kept | wc -l) -eq 8 && $(bits kept) == "$(bits whole | tail -n 8)" ]] ||
   fail 'kept: other losses than a run that goes on'
-grep -q 'optimizer states of .*, after 4 updates' "$work/stdout" || fail 'kept: no word of the states'
+grep -q 'optimizer states .*, made by 4 updates' "$work/stdout" || fail 'kept: no word of the states'
 run_training 2 kept_on "${equal[@]}" "${from[@]}" --keep-optimizer --zero 3 \
   --resume "$work/kept/checkpoints/step_00000004"
 [[ $code -eq 0 && $(bits kept_on) == "$(bits whole | tail -n 4)" ]] ||

@@ -213,10 +213,10 @@ refuses() {
   [[ $code -eq 64 ]] && grep -qF -- "$1" "$work/stdout" "$work/stderr" ||
     fail "${*:3}: exit code $code, expected 64 and \"$1\""
 }
-refuses "expected a divisor of" 1 --tensor 2 --heads 1
+refuses "expected a number of parts that divides 1" 1 --tensor 2 --heads 1
 refuses "--tensor 3: one copy of the model needs 3 ranks, found 1" 1 --tensor 3
 refuses "--tensor 4: one copy of the model needs 4 ranks, found 3" 3 --tensor 4
-refuses "split into 3 parts along dimension 0, of 256 elements; expected a divisor of 256" 3 --tensor 3 \
+refuses "has 256 elements; expected a number of parts that divides 256" 3 --tensor 3 \
   --reproducible
 refuses "--pipeline 2, --tensor 2: one copy of the model needs 4 ranks" 1 --tensor 2 --pipeline 2
 refuses "that divides --tensor times --context" 1 --tensor 4 --ranks-per-process 8
@@ -227,8 +227,8 @@ refuses "--ranks-per-process 2 is incompatible with --cuda-graph" 1 --tensor 2 -
 refuses "--tensor-leaves was removed; use --tensor" 1 --tensor-leaves 4
 refuses "MoE routers would count the padding; expected a multiple of 2" 1 --tensor 2 --seq-len 31 --model moe-nano
 refuses "expected a multiple of 256" 1 --tensor 2 --seq-len 31 --attention-pattern local
-refuses "expected rows of a multiple of 64" 1 --tensor 2 --optimizer adamw-8bit
-refuses "expected tensor ranks that divide 3" 1 --tensor 2 --optimizer adamw-8bit --width 192
+refuses "a row length that is a multiple of 64" 1 --tensor 2 --optimizer adamw-8bit
+refuses "a number of tensor ranks that divides 3" 1 --tensor 2 --optimizer adamw-8bit --width 192
 refuses "use --frozen-dtype bf16" 1 --tensor 2 --init "$work/hf_one" --lora-rank 2 --frozen-dtype nf4
 refuses "use --lora-dropout 0" 1 --tensor 2 --init "$work/hf_one" --lora-rank 2 --lora-dropout 0.1
 refuses "--sample-tokens" 1 --tensor 2 --sample-tokens 5

@@ -48,7 +48,7 @@ if [[ $code == 69 ]]; then
   echo 'skipped: this build has no emulator, so nobody traced a device that runs later'
 else
   [[ $code == 0 ]] || fail "--device emu: exit code $code"
-  grep -qE "steps 2 to 3 of 2 ranks, devices' within [0-9.e-]+ us" "$work/output" ||
+  grep -qE "steps 2 to 3 of 2 ranks, device clocks agree within [0-9.e-]+ us" "$work/output" ||
     fail 'emu: not how exact its times are'
   "$BIN_DIR/shale" trace report "$work/emu.json" >"$work/output" 2>&1 || fail 'emu: no report'
   grep -qE 'Kernels take [5-9][0-9][.0-9]*% of a step, as the device runs them' "$work/output" ||

@@ -139,7 +139,7 @@ TEST_CASE("collectives with gradients name the shape that is wrong") {
   if (group->size() == 1) return;
   const Tensor odd = full(context, {group->size() + 1, 2}, DType::kF32, 1);
   CHECK(contains(message_of<ShapeError>([&] { comm::reduce_scatter_sum(*group, odd); }),
-                 cat("expected a first dimension divisible by ", group->size(), " ranks")));
+                 cat("expected a first dimension divisible by the ", group->size(), " ranks")));
 }
 
 }  // namespace shale::test

@@ -44,7 +44,7 @@ TEST_CASE("hosts that share a name, as clones of an image do, are told apart", "
   const RankGpus one{"localhost", sees({"17:00"}), "localhost 1"};
   const RankGpus other{"localhost", sees({"17:00"}), "localhost 2"};
   CHECK(chosen({one, other}) == std::vector<int>{0, 0});
-  CHECK(test::contains(refusal({one, one}, 0), "has no free GPU: all 1 are used"));
+  CHECK(test::contains(refusal({one, one}, 0), "has no free GPU: all 1 GPUs are used"));
 }
 
 TEST_CASE("a launcher that shows every rank its own GPU is followed", "[comm]") {
@@ -68,7 +68,7 @@ TEST_CASE("several ranks on one GPU are an error unless it is asked for", "[comm
   const std::vector<RankGpus> bound = {{"a", sees({"17:00"})}, {"a", sees({"17:00"})}};
   CHECK(chosen({bound[0]}) == std::vector<int>{0});
   CHECK(test::contains(refusal(bound, 1),
-                       "rank 1 has no free GPU: all 1 are used, GPU 17:00 by rank 0"));
+                       "rank 1 has no free GPU: all 1 GPUs are used (GPU 17:00 by rank 0)"));
   CHECK(refusal(bound, 0) == refusal(bound, 1));  // all ranks get the same error
   CHECK(chosen(bound, {.may_share = true}) == std::vector<int>{0, 0});
   const RankGpus two = {"a", sees({"17:00", "3d:00"})};

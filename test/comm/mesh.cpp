@@ -48,8 +48,8 @@ TEST_CASE("a mesh that cannot be says why") {
   CHECK(contains(error({{"dp", 0}, {"tp", 16}}, 8), "does not fit 8 ranks"));
   CHECK(contains(error({{"dp", 0}, {"tp", 0}}, 8), "dp and tp have no size"));
   CHECK(contains(error({{"dp", 2}, {"dp", 4}}, 8), "found twice: dp"));
-  CHECK(contains(error({{"", 8}}, 8), "expected a name"));
-  CHECK(contains(error({{"dp", -8}}, 8), "expected a name and a size"));
+  CHECK(contains(error({{"", 8}}, 8), "needs a name"));
+  CHECK(contains(error({{"dp", -8}}, 8), "needs a name, and a size"));
   CHECK(contains(error({}, 8), "no axes"));
   // The product of the sizes would overflow an int.
   CHECK(contains(error({{"a", 1 << 30}, {"b", 1 << 30}, {"c", 1 << 30}}, 8), "does not fit"));

@@ -55,7 +55,7 @@ start 4 --steps 2 --reproducible --global-batch 4
 wait "$launcher"
 code=$?
 [[ $code -eq 64 ]] || fail "--reproducible over hosts in turn: exit code $code, expected 64"
-grep -q 'same power of two of consecutive ranks' "$work"/out.* ||
+grep -q 'needs the same number of ranks on each host' "$work"/out.* ||
   fail '--reproducible over hosts in turn: the error does not name the reason'
 
 # ---- The link goes down ----

@@ -166,7 +166,7 @@ TEST_CASE("adamw without masters refuses a rounded copy and a place outside the 
       .master = w.view(), .grad = f.view(), .m = f.view(), .v = f.view(), .param = w.view()};
   const auto adamw = [&] { kernels::adamw(exec, args); };
   CHECK(test::message_of<DTypeError>(adamw) ==
-        "adamw: master is bf16[8] beside a param, expected fp32");
+        "adamw: master is bf16[8], expected fp32 when a param is given");
   args.param = {};
   args.rounding.first = -1;
   CHECK(test::message_of<ShapeError>(adamw) ==

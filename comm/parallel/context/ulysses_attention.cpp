@@ -157,7 +157,8 @@ AttentionOptions options_of_heads(const CutOptions& asked, const HeadTrade& trad
 void check_heads(const HeadTrade& trade, const Tensor& k) {
   if (k.size(2) % trade.ranks() == 0) return;
   throw ConfigError(cat("context: ulysses splits ", k.size(2), " key heads over ", trade.ranks(),
-                        " ranks, expected ranks that divide the heads; or use the kind ring"));
+                        " ranks, expected a number of ranks that divides the number of heads; or "
+                        "use the kind ring"));
 }
 
 // Computes attention after the exchange of tokens for heads, and exchanges back. inputs: three

@@ -359,7 +359,7 @@ Tensor DataParallel::mean_over_ranks(const Tensor& loss, double weight) const {
   const double sum = sum_over_ranks(weight);
   if (!(sum > 0)) {
     throw ConfigError(cat("mean over ranks: the weights of all ranks add up to ", sum,
-                          ", expected more than 0; this rank's is ", weight));
+                          ", expected more than 0; this rank's weight is ", weight));
   }
   return scale(loss, static_cast<float>(weight / sum));
 }

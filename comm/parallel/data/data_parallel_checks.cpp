@@ -24,9 +24,9 @@ void check_memory(const Context& context, ProcessGroup& group) {
   const bool for_device = &group.host() != &group;
   if (on_device == for_device) return;
   throw ConfigError(cat("data parallel: group ", group.options().name, " (", group.backend(),
-                        ") is for ", for_device ? "a device's" : "host", " memory, the model's is ",
-                        context.device(),
-                        "; pass World::group({}, context.backend()), or a part of it"));
+                        ") is for ", for_device ? "device" : "host",
+                        " memory, but the model is on ", context.device(),
+                        "; pass World::group({}, context.backend()), or a part of that group"));
 }
 
 // Throws ConfigError, naming `what`, unless `holds`.
@@ -39,9 +39,9 @@ void want(bool holds, const What&... what) {
 void check_order_of_hosts(ProcessGroup& group) {
   const std::vector<std::string> hosts = group.host().all_gather_bytes(host_identity(), "hosts");
   want(adds_in_rank_order(hosts),
-       "reproducible needs the same power of two of consecutive ranks on each host, found other "
-       "numbers or another order; give each host equally many slots and let mpirun fill one host "
-       "after another (--map-by slot)");
+       "reproducible needs the same number of ranks on each host, a power of two, and consecutive "
+       "ranks on a host; give each host this number of slots and let mpirun fill one host after "
+       "another (--map-by slot)");
 }
 
 }  // namespace
@@ -73,7 +73,7 @@ void check_options(const ShardingContext& shared, const DataParallelOptions& opt
   want(options.offload_share > 0 && options.offload_share <= 1, "offload_share is ",
        options.offload_share, ", expected more than 0, at most 1");
   want(!reproducible || std::has_single_bit(ranks),
-       "reproducible needs a power of two of ranks, found ", ranks);
+       "reproducible needs a number of ranks that is a power of two, found ", ranks, " ranks");
   want(!reproducible || ranks == 1 || groups.shard->backend() != "nccl",
        "reproducible is incompatible with NCCL, whose order of additions depends on the number of "
        "ranks; use Transport::kMpi (--comm mpi)");
@@ -101,8 +101,8 @@ void check_unit_options(const ShardingContext& shared, const UnitOptions& option
   }
   const auto check_offload = [&](bool wanted, const char* what, int stage) {
     want(!wanted || (tier != nullptr && shared.options.stage >= stage), what,
-         " can be offloaded from stage ", stage, " on with a host tier, found stage ",
-         shared.options.stage, tier == nullptr ? " without a tier" : "");
+         " can be offloaded only with a host tier and a stage of at least ", stage,
+         ", found stage ", shared.options.stage, tier == nullptr ? " without a host tier" : "");
   };
   check_offload(gradients, "gradients", 2);
   check_offload(parameters, "parameters", 3);

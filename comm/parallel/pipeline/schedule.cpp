@@ -207,7 +207,8 @@ void check_schedule(const Schedule& schedule) {
     throw ConfigError(cat("pipeline schedule: ", what...));
   };
   if (static_cast<int>(schedule.lists.size()) != place.ranks) {
-    fail(schedule.lists.size(), " lists, expected one for each of ", place.ranks, " ranks");
+    fail(schedule.lists.size(), " lists of actions, expected one for each of ", place.ranks,
+         " ranks");
   }
   for (size_t rank = 0; rank < schedule.lists.size(); ++rank) {
     ListBuilder seen(place.chunks);  // count() is the next expected micro-batch

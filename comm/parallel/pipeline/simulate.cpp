@@ -181,7 +181,7 @@ class Simulator {
       text += cat(r == waiting.front() ? " rank " : "; rank ", r, " waits in ",
                   describe(*action_of(r)), " for rank ", *waits_for(r, *action_of(r)));
     }
-    return text + (action_of(rank) == nullptr ? ", whose list has ended" : "");
+    return text + (action_of(rank) == nullptr ? ", which has no actions left" : "");
   }
 
   const Schedule& schedule_;

@@ -90,10 +90,11 @@ Tensor leave(Exchange& exchange, const Tensor& part, const std::shared_ptr<RowsA
              LeavingRows* leaving = nullptr) {
   check_contiguous("leave", "a part", part);
   if (part.ndim() < 2 || part.size(exchange.row_dim(part.shape())) % exchange.ranks() != 0) {
-    throw ShapeError(cat("leave: rows are ", part.shape(), " for ", exchange.ranks(),
-                         exchange.has_whole_samples()
-                             ? " ranks, expected [B, ...] with B a multiple of the ranks"
-                             : " ranks, expected [..., T, C] with T a multiple of the ranks"));
+    throw ShapeError(
+        cat("leave: rows are ", part.shape(), " for ", exchange.ranks(),
+            exchange.has_whole_samples()
+                ? " ranks, expected [B, ...] with B a multiple of the number of ranks"
+                : " ranks, expected [..., T, C] with T a multiple of the number of ranks"));
   }
   Tensor y = leaving != nullptr ? leaving->sum(part) : exchange.sum_slices(part);
   record("leave", {part}, {&y}, [&exchange, again](BackwardArgs& args) {

@@ -109,8 +109,8 @@ void check(const Exchange& exchange, const Tensor& x, const Tensor& table, const
   check_dtype(kOp, "targets", targets, DType::kI32);
   const int64_t columns = table.size(0) * exchange.ranks();
   if (vocab >= 1 && vocab <= columns) return;
-  throw ShapeError(
-      cat(kOp, ": vocab is ", vocab, ", expected 1 to ", columns, ", rows of all ranks' tables"));
+  throw ShapeError(cat(kOp, ": vocab is ", vocab, ", expected 1 to ", columns,
+                       ", the rows of the tables of all ranks"));
 }
 
 }  // namespace

@@ -135,7 +135,7 @@ void check_shares(const GemmProblem& p, const GemmPlan& plan) {
   if (plan.shares > 0 && can_cut(p, tiles, plan.shares)) return;
   throw UnavailableError(cat("gemm: the plan splits k over ", plan.shares, " shares for ", tiles,
                              " tiles of ", name_of(plan.tile), ", expected 0 to ",
-                             tiles * ceil_div(p.k, kStageOfShares)));
+                             tiles * ceil_div(p.k, kStageOfShares), " shares"));
 }
 
 void check_plan(const Exec& exec, const GemmProblem& p, const GemmPlan& plan) {

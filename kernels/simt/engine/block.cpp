@@ -128,7 +128,7 @@ void Block::fiber_main() {
 void Block::end_thread(Fiber& self) {
   self.state = Fiber::State::kExited;
   if (--live_ == 0 && loads_.outstanding()) {
-    fill_error(Fault::kAsyncCopy, "the block ends with bulk copies on their way", nullptr);
+    fill_error(Fault::kAsyncCopy, "the block ends before its bulk copies are complete", nullptr);
     abandon(&self);
   }
   cluster_.made_progress();

@@ -73,8 +73,8 @@ BulkCopy box_copy(Fiber& self, const void* shared, const TensorMap& map, const C
   check_waited(self, "starts a copy between shared and");
   Block& block = *self.block;
   if (dims != map.dims) {
-    block.fail(Fault::kAsyncCopy,
-               cat(self.primitive, ": ", dims, " coordinates, expected the map's ", map.dims));
+    block.fail(Fault::kAsyncCopy, cat(self.primitive, ": ", dims, " coordinates, expected ",
+                                      map.dims, ", one for each dimension of the tensor map"));
   }
   const uint32_t offset =
       block.shared().check(shared, map.bytes, map.swizzle ? 1024 : 128, self.primitive);

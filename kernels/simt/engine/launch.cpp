@@ -45,7 +45,8 @@ void check(const Grid& grid, int arch) {
   if (grid.cluster < 1 || grid.cluster > kMaxCluster ||
       blocks.x % static_cast<unsigned>(grid.cluster) != 0) {
     refuse(cat("clusters of ", grid.cluster, " blocks in a grid of ", blocks.x,
-               " in x, expected 1 to ", kMaxCluster, " that divide it"));
+               " blocks in x, expected clusters of 1 to ", kMaxCluster,
+               " blocks that divide the grid"));
   }
   if (grid.cluster > 1 && arch < 90) {
     refuse(

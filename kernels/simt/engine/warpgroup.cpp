@@ -146,8 +146,9 @@ void Warpgroups::check_arrivals(const Warpgroup& group) {
     // line.
     const uint32_t start = Descriptor(bits).start, tile = mn_major ? start : start & ~0x70u;
     if (bits >> 62 == 1 && tile % 1024 == 0) return;
-    std::string text = cat("wgmma: ", name, " at ", block_.shared().describe(start),
-                           " is no tile with 128-byte swizzle at a multiple of 1024");
+    std::string text =
+        cat("wgmma: ", name, " at ", block_.shared().describe(start),
+            " is not a tile with 128-byte swizzle at an address that is a multiple of 1024");
     block_.fail(Fault::kWgmma, std::move(text));
   };
   if (!call.a_in_registers) check("a", call.a, call.a_mn_major);

@@ -24,7 +24,7 @@ TraceWindow window_of(const StepTrace::Options& options) {
   return {.first = std::max(window.first, options.first_step + 1), .last = window.last};
 }
 
-// Returns a text such as ", clocks within 12 us"; empty for 0 ns.
+// Returns a text such as ", host clocks agree within 12 us"; empty for 0 ns.
 std::string within(std::string_view what, int64_t ns) {
   if (ns == 0) return {};
   return cat(what, format_number(1e-3 * static_cast<double>(ns)), " us");
@@ -148,8 +148,9 @@ void StepTrace::write(TraceRecord record, const comm::ClockOffset& after, int64_
   try {
     write_file_atomically(file_, join_traces(ranks, format_));
     log_info("wrote ", file_, ": steps ", window_.first, " to ", last_step_, " of ", group_.size(),
-             group_.size() == 1 ? " rank" : " ranks", within(", clocks within ", error_ns[0]),
-             within(", devices' within ", error_ns[1]));
+             group_.size() == 1 ? " rank" : " ranks",
+             within(", host clocks agree within ", error_ns[0]),
+             within(", device clocks agree within ", error_ns[1]));
   } catch (const DiskError& error) {
     log_warning("cannot write the trace, training continues: ", error.what());
   }

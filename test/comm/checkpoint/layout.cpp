@@ -77,10 +77,10 @@ TEST_CASE("gaps, overlaps and strays are found", "[io]") {
   // Errors in boxes of tensors.
   CHECK(contains(complaint([](T& t) { t.boxes.pop_back(); }), "end at 3, expected 6"));
   CHECK(contains(complaint([](T& t) { t.boxes.clear(); }), "end at 0"));
-  CHECK(contains(complaint([](T& t) { t.boxes[1].box.begin[1] = 2; }), "is cut at 2"));
-  CHECK(contains(complaint([](T& t) { t.boxes[1].box.size[1] = 4; }), "a box of 4 elements"));
-  CHECK(contains(complaint([](T& t) { t.boxes[1].box.size[0] = 3; }), "is cut at 0"));
-  CHECK(contains(complaint([](T& t) { t.boxes[1].box.begin.push_back(0); }), "dimensions"));
+  CHECK(contains(complaint([](T& t) { t.boxes[1].box.begin[1] = 2; }), "a box begins at 2"));
+  CHECK(contains(complaint([](T& t) { t.boxes[1].box.size[1] = 4; }), "has 4 elements"));
+  CHECK(contains(complaint([](T& t) { t.boxes[1].box.size[0] = 3; }), "a box begins at 0"));
+  CHECK(contains(complaint([](T& t) { t.boxes[1].box.begin.push_back(0); }), "3 begins"));
   CHECK(contains(complaint([](T& t) { std::swap(t.boxes[0], t.boxes[1]); }), "ascending order"));
   CHECK(contains(complaint([](T& t) { t.boxes[1] = t.boxes[0]; }), "ascending order"));
   // The boxes cover each dimension completely, but one cell of their grid has no box.

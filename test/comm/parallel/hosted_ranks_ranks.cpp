@@ -313,8 +313,8 @@ TEST_CASE("degrees that do not fit the processes are named", "[hosted]") {
     return message_of<ConfigError>([&] { comm::Parallel(*group, context, degrees, options); });
   };
   const std::string product = refused({.tensor = 16, .context = 3});
-  CHECK(contains(product, "context 3 and tensor 16, 1 mesh ranks per process"));
-  CHECK(contains(product, cat("on ", ranks, " processes")));
+  CHECK(contains(product, "context 3 and tensor 16 do not fit"));
+  CHECK(contains(product, cat("fit ", ranks, " processes with 1 mesh ranks each")));
   CHECK(contains(refused({.shard = 7}), "shard 7"));
   CHECK(contains(refused({.tensor = 4 * ranks, .tensor_here = 3}),
                  cat("has 3 of ", 4 * ranks, " ranks of the axis tensor, expected a divisor")));
@@ -327,8 +327,9 @@ TEST_CASE("degrees that do not fit the processes are named", "[hosted]") {
   CHECK(contains(refused({.tensor = 2 * ranks, .expert = 2, .tensor_here = 2}),
                  "expert 2 with 2 mesh ranks per process"));
   CHECK(contains(refused({.expert = 3 * ranks}),
-                 cat("expert ", 3 * ranks, " of the ", ranks, " ranks of shard, context")));
-  CHECK(contains(refused({}, {.reshard = 3 * ranks}), cat("reshard ", 3 * ranks, " of the ")));
+                 cat("expert is ", 3 * ranks, ", expected a divisor of ", ranks, ", the product")));
+  CHECK(contains(refused({}, {.reshard = 3 * ranks}),
+                 cat("reshard is ", 3 * ranks, ", expected a divisor of the ")));
 }
 
 TEST_CASE("dropout of mesh ranks has the masks of the whole, pass after pass", "[hosted]") {

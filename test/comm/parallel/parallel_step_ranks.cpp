@@ -159,7 +159,7 @@ TEST_CASE("sequences of another length than those that were cut are refused", "[
                                             [] { return std::make_unique<Model>(); });
   const std::vector<int32_t> ids(24);
   CHECK(contains(message_of<ShapeError>([&] { parallel.own_part(ids, 1); }),
-                 "24 tokens in 1 sequences, expected 16 tokens in each"));
+                 "24 tokens in 1 sequences, expected 16 tokens in each sequence"));
   CHECK_THROWS_AS(parallel.own_part(ids, 0), ShapeError);
   CHECK(parallel.own_part(std::span(ids).first(16), 1).shape() == Shape{1, 8});
 }

@@ -58,7 +58,7 @@ TEST_CASE("a rank that issued another collective is named, wherever the others a
     if (i < 40) {
       CHECK(text.empty());
     } else {
-      CHECK(contains(text, cat("the first ", i + 1, " collectives of rank 5 differ from this")));
+      CHECK(contains(text, cat("the first ", i + 1, " collectives of rank 5 differ from those")));
     }
   }
 }

@@ -115,7 +115,7 @@ TEST_CASE("a malformed Llama 3 of llm.c is refused", "[io]") {
   CHECK(contains(complaint(good, 4, 0), "n_layer is 0, expected 1 to 8192"));
   CHECK(contains(complaint(good, 7, 1 << 21), "n_embd is 2097152, expected 1 to 1048576"));
   CHECK(contains(complaint(good, 5, 3), "n_embd is 16, expected a multiple of the 3 heads"));
-  CHECK(contains(complaint(good, 6, 3), "which the 3 key-value heads divide"));
+  CHECK(contains(complaint(good, 6, 3), "a multiple of the 3 key-value heads"));
   CHECK(contains(complaint(good, 14, 4), "a Llama 4, expected a Llama 3"));
   CHECK(contains(complaint(good + "xx", 9, 0),
                  "values after the header, expected 2128 plus a multiple of 96"));

@@ -162,7 +162,7 @@ TEST_CASE("what cannot be kept in few bits is said") {
     return message_of<ConfigError>([&] { nn::keep_frozen(*model, dtype); });
   };
   CHECK(contains(error(32, FrozenDType::kNf4), "layers.0.self_attn.q_proj is "));
-  CHECK(contains(error(32, FrozenDType::kInt8), "expected rows of a multiple of 64"));
+  CHECK(contains(error(32, FrozenDType::kInt8), "expected a row length that is a multiple of 64"));
   Module empty;
   CHECK(contains(message_of<ConfigError>([&] { nn::keep_frozen(empty, FrozenDType::kNf4); }),
                  "no linear layer"));

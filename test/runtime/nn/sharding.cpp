@@ -128,8 +128,8 @@ TEST_CASE("a part that is not whole says what fits", "[nn]") {
   CHECK_NOTHROW(check_sharding("w", {24, 5}, sharding, 2));
   CHECK_THROWS_WITH(
       check_sharding("w", {24, 5}, sharding, 4),
-      "sharding: w[24,5] cannot be split into 4 parts along dimension 0, of 2 times 4 "
-      "elements in each of 3 groups; expected a divisor of 2");
+      "sharding: w[24,5] cannot be split into 4 parts along dimension 0, which has 2 "
+      "units of 4 elements in each of 3 groups; expected a number of parts that divides 2");
   CHECK_THROWS_AS(check_sharding("w", {24, 5}, {.share = Share::kShard, .dim = 2, .ranks = 2}),
                   ConfigError);
 }

@@ -120,8 +120,8 @@ TEST_CASE("memory on a disk may be written if it was acquired, or not touched si
   CHECK(refused(all).empty());
   memory.prefetch(part);
   CHECK(refused(all) ==
-        "fill: writes 262144 bytes of memory on the disk that was prefetched and "
-        "not acquired");
+        "fill: writes 262144 bytes of memory on the disk that was prefetched; "
+        "acquire the memory before writing to it");
   memory.acquire(part);
   CHECK(refused(all).empty());
   for (const bool changed : {true, false}) {
@@ -133,7 +133,7 @@ TEST_CASE("memory on a disk may be written if it was acquired, or not touched si
     memory.release(all.first(8 * kPage), /*changed=*/false);
     CHECK(contains(refused(part.subspan(100, 4)),
                    "writes 4 bytes of memory on the disk that was "
-                   "released and not acquired"));
+                   "released; acquire the memory"));
     CHECK(refused(all.subspan(40 * kPage)).empty());
     CHECK(refused(part.subspan(100, 0)).empty());
     CHECK_THROWS_AS(memory.release(part, changed), InternalError);

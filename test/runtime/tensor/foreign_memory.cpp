@@ -73,7 +73,7 @@ TEST_CASE("memory that a tensor cannot have is refused with a sentence") {
   CHECK(contains(refused(nullptr, {2}), "data is NULL, expected 8 bytes"));
   CHECK(contains(refused(reinterpret_cast<char*>(values.data()) + 2, {2}), "not aligned"));
   CHECK(contains(refused(values.data(), {2}, Shape{-1}), "strides of 0 or more"));
-  CHECK(contains(refused(values.data(), {2, 2}, Shape{1}), "one for each size"));
+  CHECK(contains(refused(values.data(), {2, 2}, Shape{1}), "one stride for each size"));
   CHECK(contains(refused(values.data(), {-2}), "sizes of 0 or more"));
   CHECK(contains(refused(values.data(), {int64_t{1} << 61}), "address space"));
   CHECK(released == 0);

@@ -219,7 +219,7 @@ void check_growth(const TokenizerSpec& spec) {
     if (growth <= kMostGrowth && steps <= kMostSteps) return;
     throw DataError(cat(spec.source, ": the ", of, " has ", steps, " steps that make a text up to ",
                         format_number(growth), " times as long, expected at most ", kMostSteps,
-                        " steps and ", kMostGrowth, " times"));
+                        " steps, and a text at most ", kMostGrowth, " times as long"));
   };
   double encoded = 1, decoded = 1;
   for (const NormalizeStep& step : spec.normalizer) encoded *= growth_of(step);

@@ -395,7 +395,7 @@ TEST_CASE("kinds that do not fit say what does", "[context]") {
   CHECK(contains(
       refusal_of<ConfigError>(*group, {.context = 2}, {.tokens = 24, .key_heads = 3},
                               {.context_kind = ContextKind::kUlyssesRing, .context_group = 2}),
-      "in groups of 2 ranks that exchange 3 key heads, expected a divisor of 1"));
+      "in groups of 2 ranks that exchange 3 key heads, expected a group size that divides 1"));
   const ContextKind kind = group->rank() == 0 ? ContextKind::kRing : ContextKind::kGather;
   CHECK(contains(
       refusal_of<CommError>(*group, {.context = 2}, {.tokens = 24}, {.context_kind = kind}),

@@ -289,7 +289,7 @@ TEST_CASE("a group that cannot carry the model's memory is refused, in every sta
       };
       CHECK(contains(refused(device, *for_host), "is for host memory"));
       CHECK(contains(refused(device, *for_host), "World::group({}, context.backend())"));
-      CHECK(contains(refused(host, *for_device), "is for a device's memory"));
+      CHECK(contains(refused(host, *for_device), "is for device memory"));
     }
   }
 }

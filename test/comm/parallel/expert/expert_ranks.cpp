@@ -137,7 +137,7 @@ TEST_CASE("what has no experts for all ranks is refused with what fits", "[exper
   if (group->size() != 2) return;
   Experts three(3);
   CHECK_THROWS_WITH(comm::expert_parallel(three, *group),
-                    Catch::Matchers::Contains("expected a divisor of 3"));
+                    Catch::Matchers::Contains("expected a number of parts that divides 3"));
   const auto dense = models::make_language_model(six_layers("llama"));
   CHECK_THROWS_WITH(comm::expert_parallel(*dense, *group),
                     Catch::Matchers::Contains("no MoE layers"));

@@ -177,8 +177,8 @@ TEST_CASE("a list that lacks an action, or has it elsewhere, is refused by name"
   CHECK(contains(error([](List& list) { list[2].kind = ActionKind::kBackwardInput; }), "rank 0"));
   Schedule short_of_one = make_schedule(k1F1B, 2, 1, 4);
   short_of_one.lists.pop_back();
-  CHECK(
-      contains(message_of<ConfigError>([&] { simulate(short_of_one); }), "1 lists, expected one"));
+  CHECK(contains(message_of<ConfigError>([&] { simulate(short_of_one); }),
+                 "1 lists of actions, expected one"));
 }
 
 TEST_CASE("two actions that are swapped make ranks wait for each other, who are named") {

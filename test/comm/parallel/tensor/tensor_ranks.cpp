@@ -395,12 +395,13 @@ TEST_CASE("8-bit moments of parameters that are cut have the bits of one rank", 
   }
   if (group->size() != 2) return;
   options.model->width = 160, options.tensor_shards = 2;
-  CHECK_THROWS_WITH(train_over(*group, 2, options),
-                    Catch::Matchers::Contains("2 tensor ranks with rows of 160 elements, and 64") &&
-                        Catch::Matchers::Contains("expected rows of a multiple of 64"));
+  CHECK_THROWS_WITH(
+      train_over(*group, 2, options),
+      Catch::Matchers::Contains("2 tensor ranks with rows of 160 elements, and 64") &&
+          Catch::Matchers::Contains("expected a row length that is a multiple of 64"));
   options.model->width = 192;
   CHECK_THROWS_WITH(train_over(*group, 2, options),
-                    Catch::Matchers::Contains("expected tensor ranks that divide 3"));
+                    Catch::Matchers::Contains("expected a number of tensor ranks that divides 3"));
 }
 
 TEST_CASE("recomputation, low precision and loss scaling change no bit of a model that is cut",
@@ -439,8 +440,8 @@ TEST_CASE("layers that ranks cannot share say what does fit", "[tensor]") {
     CHECK(contains(message, text));
   };
   const auto as_it_is = [](Module&) {};
-  refused(4, as_it_is, "4 times 8 elements");
-  refused(4, as_it_is, "expected a divisor of 4");
+  refused(4, as_it_is, "4 units of 8 elements");
+  refused(4, as_it_is, "expected a number of parts that divides 4");
   refused(
       1, [](Module& model) { model.find_parameter("ln_f.weight")->split = {}; },
       "no layer declares how ranks share ln_f.weight");

@@ -300,8 +300,8 @@ TEST_CASE("clusters that no GPU would launch are refused", "[kernels][emulator]"
     CHECK(found.fault == Fault::kLaunch);
     return found.message;
   };
-  CHECK(test::contains(refused(3, 2, 90), "clusters of 2 blocks in a grid of 3 in x"));
-  CHECK(test::contains(refused(32, 16, 90), "expected 1 to 8"));
+  CHECK(test::contains(refused(3, 2, 90), "clusters of 2 blocks in a grid of 3 blocks in x"));
+  CHECK(test::contains(refused(32, 16, 90), "expected clusters of 1 to 8 blocks"));
   CHECK(test::contains(refused(2, 0, 90), "clusters of 0 blocks"));
   CHECK(test::contains(refused(2, 2, 80), "clusters on compute capability 8.0, expected 9.0"));
 }

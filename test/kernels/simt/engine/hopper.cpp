@@ -295,7 +295,8 @@ TEST_CASE("shared memory is used only between a bulk copy and the next", "[kerne
 
 TEST_CASE("a block may not end before its bulk copies have landed", "[kernels][emulator]") {
   const std::vector<float> in = counted(128);
-  expect({Fault::kAsyncCopy}, "bulk copies on their way", end_before_landing_kernel, 32, in.data());
+  expect({Fault::kAsyncCopy}, "before its bulk copies are complete", end_before_landing_kernel, 32,
+         in.data());
 }
 
 TEST_CASE("only tensor maps that were made are prefetched", "[kernels][emulator]") {
@@ -375,7 +376,7 @@ TEST_CASE("a box lies at a multiple of what its swizzle needs", "[kernels][emula
 TEST_CASE("wgmma's operands are fenced, and left alone until the wait", "[kernels][emulator]") {
   std::vector<float> out(128);
   expect({Fault::kWgmma}, "fewer than 128 threads", half_a_warpgroup_kernel, 64);
-  expect({Fault::kWgmma}, "a at dynamic shared memory (16384 bytes) + 512 is no tile",
+  expect({Fault::kWgmma}, "a at dynamic shared memory (16384 bytes) + 512 is not a tile",
          tile_between_multiples_kernel, 128);
   if (!tracked()) return;
   expect({Fault::kUninitialised}, "a wgmma of warpgroup 0 reads", operand_outside_kernel, 128);

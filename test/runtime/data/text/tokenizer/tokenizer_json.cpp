@@ -213,7 +213,8 @@ TEST_CASE("steps that together make a text much longer are refused", "[tokenizer
   CHECK_NOTHROW(parse(with("normalizer", "normalizers", doubles, 10)));
   CHECK(refusal(with("normalizer", "normalizers", doubles, 60)) ==
         "t.json: the normalizer with the pre-tokenizer has 60 steps that make a text up to "
-        "1.15292e+18 times as long, expected at most 64 steps and 1024 times");
+        "1.15292e+18 times as long, expected at most 64 steps, and a text at most 1024 times as "
+        "long");
   CHECK_FALSE(refusal(with("decoder", "decoders", doubles, 11)).empty());
   const Json long_start = {{"type", "Prepend"}, {"prepend", std::string(1024, 'a')}};
   CHECK_FALSE(refusal(with("normalizer", "normalizers", long_start, 1)).empty());
