@@ -34,10 +34,12 @@ std::string predictions_section(const std::vector<Json>& documents) {
     if (!is_program(document, "predictions")) continue;
     for (const Json& row : document["rows"]) {
       const double low = number(row, "tflops_low"), high = number(row, "tflops_high");
+      const bool stands = high > 0;  // else it is withdrawn, and only the measurement is reported
       const auto measured = measured_speed(documents, word(row, "name"));
-      table.add({word(row, "name"), cat(fixed(low, 0), " to ", fixed(high, 0), " TFLOP/s"),
+      table.add({word(row, "name"),
+                 stands ? cat(fixed(low, 0), " to ", fixed(high, 0), " TFLOP/s") : "withdrawn",
                  measured ? fixed(*measured, 1) : "not measured",
-                 measured ? verdict(*measured, low, high) : "", word(row, "why")});
+                 measured && stands ? verdict(*measured, low, high) : "", word(row, "why")});
     }
   }
   if (table.empty()) return "";

@@ -262,16 +262,19 @@ TEST_CASE("a step that another program could not take says why", "[bench]") {
 }
 
 TEST_CASE("predictions are compared with measurements", "[bench]") {
-  const Json ours = gpu_kernels({timed("a", 1000, 600), timed("b", 1000, 700)});
+  const Json ours = gpu_kernels(
+      {timed("a", 1000, 600), timed("b", 1000, 700), timed("d", 1000, 500)});
   const auto predicted = [](const char* name) {
     return Json{{"name", name}, {"tflops_low", 550.0}, {"tflops_high", 650.0}, {"why", "cycles"}};
   };
+  const Json withdrawn = {{"name", "d"}, {"why", "no published figure"}};
   const Json predictions = {{"program", "predictions"},
-                            {"rows", {predicted("a"), predicted("b"), predicted("c")}}};
+                            {"rows", {predicted("a"), predicted("b"), predicted("c"), withdrawn}}};
   const std::string page = results_page({ours, predictions}, {});
   CHECK(contains(page, "| a | 550 to 650 TFLOP/s | 600.0 | 100.0% | cycles |"));
   CHECK(contains(page, "| b | 550 to 650 TFLOP/s | 700.0 | 116.7%, above | cycles |"));
   CHECK(contains(page, "| c | 550 to 650 TFLOP/s | not measured |  | cycles |"));
+  CHECK(contains(page, "| d | withdrawn | 500.0 |  | no published figure |"));
   CHECK_FALSE(contains(results_page({ours}, {}), "Predicted"));
 }
 
