@@ -262,8 +262,8 @@ TEST_CASE("a step that another program could not take says why", "[bench]") {
 }
 
 TEST_CASE("predictions are compared with measurements", "[bench]") {
-  const Json ours = gpu_kernels(
-      {timed("a", 1000, 600), timed("b", 1000, 700), timed("d", 1000, 500)});
+  const Json ours =
+      gpu_kernels({timed("a", 1000, 600), timed("b", 1000, 700), timed("d", 1000, 500)});
   const auto predicted = [](const char* name) {
     return Json{{"name", name}, {"tflops_low", 550.0}, {"tflops_high", 650.0}, {"why", "cycles"}};
   };

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Compares the timing model of Hopper kernels (test/machine_code/timing.h) with published speeds of
 # other projects' kernels, which are compiled here, and prints the table of docs/contributing/ladders.md.
-# Fails if a step's ratio is more than 10% off, or a speed of the worklog more than 15%. Takes
-# minutes and requires nvcc 13 and those repositories, but no GPU.
+# Fails if a step's ratio is more than 10% off, or a speed more than 15% whose prediction is not listed
+# as withdrawn. Takes minutes and requires nvcc 13 and those repositories, but no GPU.
 # Usage: test/long/ladders.sh BUILD_DIR
 # The environment variables FAST_CU, FLASH_ATTENTION and CUTLASS are checkouts of those
 # repositories, which are cloned otherwise; FOLDER keeps the compiled objects.
@@ -31,10 +31,10 @@ if [[ -z ${FAST_CU:-} ]]; then
 fi
 if [[ -z ${FLASH_ATTENTION:-} ]]; then
   checkout flash-attention https://github.com/Dao-AILab/flash-attention \
-    0251105a2fb19d2957484b7f023cd8c115286ced
+    7f67966cc742029c0a93755a20c583667836f9d5
 fi
 if [[ -z ${CUTLASS:-} ]]; then
-  checkout cutlass https://github.com/NVIDIA/cutlass 7107b05535f8977f5ecb9d01ee203205b1fd9bc4
+  checkout cutlass https://github.com/NVIDIA/cutlass fa4f6359069bd4dd6fabd0cda2476dd8e72b3837
 fi
 fast=${FAST_CU:-$work/fast.cu}
 attention=${FLASH_ATTENTION:-$work/flash-attention}
@@ -70,30 +70,24 @@ END
   compile "fast$step.cubin" "$work/fast$step.cu" "${theirs[@]}"
 done
 
-# Compiles FlashAttention-3's forward with heads of 128. With `overlaps`, matmuls of a warpgroup
-# overlap. With `plain`, warpgroups alternate on the tensor cores. With `neither`, they do neither.
-for kind in neither:false plain:false overlaps:true; do
-  folder=$work/fa3_${kind%:*}
-  rm -rf "$folder"
-  cp -r "$attention/hopper" "$folder"
-  line='return {128, use_blockN_128 ? 128 : 176, true, true};'
-  grep -qF "$line" "$folder/tile_size.h" || { echo "tile_size.h has no line: $line" >&2; exit 1; }
-  sed -i "s/${line}/${line/true, true/true, ${kind#*:}}/" "$folder/tile_size.h"
-  if [[ ${kind%:*} == neither ]]; then
-    turns='static constexpr bool UseSchedulerBarrier = '
-    loop=$folder/mainloop_fwd_sm90_tma_gmma_ws.hpp
-    grep -qF "$turns" "$loop" || { echo "$loop has no line: $turns" >&2; exit 1; }
-    sed -i "/$turns/,/;/c\    ${turns}false;" "$loop"
-  fi
-  cat >"$folder/forward.cu" <<'END'
-#include "flash_fwd_launch_template.h"
-template void run_flash_fwd<90, 128, 128, 1, cutlass::half_t, cutlass::half_t, false, false, false,
-                            false, false, false, false, false, false, false>(Flash_fwd_params&,
-                                                                             cudaStream_t);
+# FlashAttention-3 as released with its paper, which has the published speeds. Headers of PyTorch are
+# replaced: these kernels need none of it.
+mkdir -p "$work/torch/ATen/cuda"
+echo '#define C10_CUDA_CHECK(call) (void)(call)
+#define C10_CUDA_KERNEL_LAUNCH_CHECK()' >"$work/torch/ATen/cuda/CUDAContext.h"
+echo 'namespace at { struct PhiloxCudaState {}; }' >"$work/torch/ATen/cuda/CUDAGeneratorImpl.h"
+touch "$work/torch/ATen/cuda/CUDAGraphsUtils.cuh"
+for kernel in fwd64:64,192,128,16,2,false,1 fwd128:128,128,176,12,2,false,2 \
+  bwd64:64,128,128,12,true,false,false,1,2,2,1 bwd128:128,64,128,12,true,false,true,1,2,1,1; do
+  name=${kernel%:*} direction=${kernel:0:3}
+  cat >"$work/$name.cu" <<END
+#include "flash_${direction}_launch_template.h"
+template void run_flash_$direction<
+    Flash_${direction}_kernel_traits<${kernel#*:}, cutlass::half_t>, false>(
+    Flash_${direction}_params&, cudaStream_t);
 END
-  compile "fa3_${kind%:*}.cubin" "$folder/forward.cu" "${theirs[@]}" -I"$cutlass/include" \
-    -DCUTLASS_DEBUG_TRACE_LEVEL=0 -DCUTLASS_ENABLE_GDC_FOR_SM90 \
-    -DCUTE_SM90_EXTENDED_MMA_SHAPES_ENABLED
+  compile "$name.cubin" "$work/$name.cu" "${theirs[@]}" -I"$work/torch" -I"$attention/hopper" \
+    -I"$cutlass/include" -DCUTLASS_DEBUG_TRACE_LEVEL=0
 done
 
 "$build/test/machine_code_ladders" "$root/test/machine_code/ladders.txt" "$work/objects" |
@@ -103,5 +97,8 @@ awk -F ' *[|] *' '
     ++steps
     if ($13 + 0 > 10 || $13 + 0 < -10) { print $2 " " $3 ": " $13 " off, at most 10%"; bad = 1 }
   }
-  $2 == "worklog" && $10 != "yes" { print $2 " " $3 ": " $9 " off, at most 15%"; bad = 1 }
-  END { exit bad || steps != 11 }' "$work/table.md"
+  # The page says why these two are withdrawn.
+  $10 == "withdrawn" && $2 " " $3 !~ /^(forward64 16k|backward128 1k)$/ {
+    print $2 " " $3 ": " $9 " off, at most 15%"; bad = 1
+  }
+  END { exit bad || steps != 15 }' "$work/table.md"

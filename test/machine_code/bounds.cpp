@@ -116,7 +116,8 @@ Work work_of(const Instruction& instruction) {
     work.special = kSpecial;
   } else if (kIntegers.count(stem)) {
     work.alu = kHalf;
-  } else if (stem == "LDS" || stem == "STS" || stem == "ATOMS" || stem == "SHFL") {
+  } else if (stem == "LDS" || stem == "STS" || stem == "ATOMS" || stem == "SHFL" || stem == "LDL" ||
+             stem == "STL") {  // spilled registers are in the L1 cache, which is the same memory
     work.shared_bytes = stem == "SHFL" ? 4 * kLanes : bytes;
   } else if (stem == "LDSM" || stem == "STSM") {
     work.shared_bytes = 128 * (opcode.ends_with(".4") ? 4 : opcode.ends_with(".2") ? 2 : 1);

@@ -25,7 +25,7 @@ std::string without_spaces(std::string text) {
 Rung::Rest rest_of(const std::string& word) {
   static const std::map<std::string, Rung::Rest> words = {{"stores", Rung::Rest::kStores},
                                                           {"many", Rung::Rest::kStoresOfMany},
-                                                          {"-", Rung::Rest::kNone}};
+                                                          {"attention", Rung::Rest::kAttention}};
   const auto found = words.find(word);
   if (found == words.end()) throw DataError(cat("ladders: ", word, " is nothing that follows"));
   return found->second;
@@ -45,9 +45,23 @@ double share_with_stores(const Rung& rung, const PlayedKernel& kernel, double cl
   return tensor * rung.tiles / (rung.loop.blocks * waves * wave * gpu.multiprocessors);
 }
 
+// Returns the same for attention: a tile waits for its first box, takes `m` turns, and stores `n`
+// bytes; other kernels move `k` bytes before and after.
+double share_of_attention(const Rung& rung, const PlayedKernel& kernel, double clock) {
+  const Gpu& gpu = gpus()[1];
+  const HopperTimes times;
+  const double first = times.copy + times.barrier + rung.loop.box_bytes / times.copy_bytes;
+  const double tile =
+      first + rung.m * kernel.played.cycles_at(clock) + rung.n / gpu.bytes_per_cycle() * clock;
+  const double passes = rung.k / gpu.multiprocessors / gpu.bytes_per_cycle() * clock;
+  const double rounds = std::ceil(rung.tiles / rung.multiprocessors);
+  return kernel.played.tensor * rung.m * rung.tiles / gpu.multiprocessors /
+         (rounds * tile + passes);
+}
+
 double share_of(const Rung& rung, const PlayedKernel& kernel, double clock) {
-  return rung.rest == Rung::Rest::kNone ? kernel.played.tensor / kernel.played.cycles_at(clock)
-                                        : share_with_stores(rung, kernel, clock);
+  return rung.rest == Rung::Rest::kAttention ? share_of_attention(rung, kernel, clock)
+                                             : share_with_stores(rung, kernel, clock);
 }
 
 }  // namespace

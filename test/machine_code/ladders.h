@@ -6,25 +6,26 @@
 
 #include "shale/test/machine_code/timing.h"
 
-// Compares the predictions of play() (timing.h) with published speeds of other projects' kernels.
-// In each series of kernels, a kernel is slightly faster than the previous one for a single reason.
+// Compares the predictions of play() (timing.h) with measurements: kernels of other projects, each
+// slightly faster than the previous one for a single reason, with published speeds.
 namespace shale::machine_code {
 
 // One kernel of a series, with the facts that are not in its machine code.
 struct Rung {
   std::string ladder, step;
-  std::string object, kernel;  // object file, and part of the kernel's name, without spaces
-  PlayedLoop loop{};  // facts on the loop; played() fills in the kernel and the loop itself
-  double m = 0, n = 0, k = 0;  // size of the GEMM that a block computes; 0: the kernel is no GEMM
+  std::string object, kernel;  // object file, and part of the kernel's name without spaces
+  PlayedLoop loop{};           // all but the kernel and its loop, which are filled in later
+  // GEMM of a block. Attention: turns of a tile, bytes that a tile stores, bytes that other kernels
+  // move before and after.
+  double m = 0, n = 0, k = 0;
   double tiles = 0, multiprocessors = 0;
-  // What follows a tile's main loop. kStores: stores at memory bandwidth, in blocks of one tile.
-  // kStoresOfMany: the same, in blocks that already copy their next tile. kNone: nothing.
-  enum class Rest { kStores, kStoresOfMany, kNone } rest = Rest::kNone;
+  // Work after a tile's main loop: stores at memory bandwidth, in blocks of one tile (kStores) or
+  // in blocks whose next tile is already being copied (kStoresOfMany); or attention's.
+  enum class Rest { kStores, kStoresOfMany, kAttention } rest = Rest::kStores;
   double published = 0;  // published speed, TFLOP/s
 };
 
-// Returns the estimated cycles that the producer warp needs to request a box; 0 if there is no
-// producer warp.
+// Returns the estimated cycles per box request of the producer warp; 0 if there is none.
 double request_cycles(int stages);
 
 // Reads ladders.txt. Throws DataError for a malformed line.
@@ -39,9 +40,9 @@ struct PlayedKernel {
 PlayedKernel played(const std::string& object, const std::string& kernel, PlayedLoop loop,
                     const HopperTimes& times = {});
 
-// Returns the clock in Hz that an H100's power limit allows for a kernel. `flops_at(clock)` gives
-// the kernel's operations per second. Power is proportional to operations and to the square of the
-// voltage, which is proportional to the clock.
+// Returns the clock in Hz that an H100's power limit allows for a kernel with `flops_at(clock)`
+// operations a second. Power grows with operations and with the squared voltage, which is
+// proportional to clock.
 double allowed_clock(const std::function<double(double)>& flops_at);
 
 // Predicted speed for an H100 at its power-limited clock.
@@ -50,7 +51,7 @@ struct Prediction {
 };
 Prediction predicted(const Rung& rung, const PlayedKernel& kernel);
 
-// Largest relative error of a predicted speed. A prediction with a larger error is withdrawn.
+// Largest error of a predicted speed that is not withdrawn.
 inline constexpr double kMostError = 0.15;
 
 // Returns the table of predictions and measurements, for the objects in a folder.

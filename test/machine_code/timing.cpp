@@ -16,42 +16,46 @@ namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
-// What an instruction does besides taking an issue slot.
+// Effects of an instruction besides using an issue slot.
 enum class Event : uint8_t {
   kNone,
   kProduct,        // starts tensor core work
-  kAwaitProducts,  // waits until at most some number of matmul groups are pending
-  kAwaitBox,       // waits at a barrier until a box has been copied
-  kArrive,         // arrives at a barrier, which frees a box for the next copy
+  kAwaitProducts,  // waits until few enough matmul groups are pending
+  kAwaitBox,       // waits on a barrier for copies
+  kArrive,         // arrives at a barrier, which frees a box
   kRequest,        // requests the copy of a box
   kAwaitTurn,      // waits at a named barrier at which another warpgroup arrives
   kPassTurn,
-  kMeet,  // waits at a barrier of all warpgroups of the block
+  kMeet,        // waits at a barrier of all warpgroups of the block
+  kAwaitSpace,  // waits at a barrier for the warp that copies sums, until its last copy has been
+                // read
+  kGiveSums,    // arrives at a barrier of the warp that copies sums
 };
 
 struct Step {
   Event event = Event::kNone;
   int stall = 1;
-  double latency = 0;  // cycles from issue until the scoreboard is set
+  double latency = 0;  // cycles until its scoreboard is set
   int write_board = 7, read_board = 7;
   uint32_t awaited = 0;
-  int pipe = 0;  // index of the pipe that executes this, below kPipes
+  int pipe = 0;  // index of its pipe, below kPipes
   double pipe_cycles = 0;
   double tensor_cycles = 0;
-  double operand_bytes = 0;  // bytes that all four warps of a matmul read from shared memory
+  double operand_bytes = 0;  // that all four warps of a matmul read from shared memory
   bool ends_group = false;
   int groups = 0;
-  bool frees = false;  // true: the first arrival after a wait for matmuls
+  int threads = 0;     // of a named barrier
+  bool frees = false;  // the first arrival after a wait for matmuls
 };
 
-constexpr int kPipes = 4;  // FMA, integers, special functions, shared memory
+constexpr int kThreads = 128;  // of a warpgroup
+constexpr int kPipes = 4;      // pipes for FMA, integers, special functions, shared memory
 constexpr int kSharedPipe = 3;
 
-// The port of an SM's shared memory. It keeps for each time slot how much of it is taken.
+// The port of an SM's shared memory: a calendar of how much of each time slot is taken.
 class Port {
  public:
-  // Takes the first `cycles` that are free at or after the time `from`. Returns the time of their
-  // end.
+  // Takes the first free `cycles` from a time on. Returns when they end.
   double take(double from, double cycles) {
     double end = from;
     for (auto slot = static_cast<size_t>(from / kSlot); cycles > 0; ++slot) {
@@ -66,8 +70,7 @@ class Port {
     return end;
   }
 
-  // Takes `cycles` in equal parts, whose starts are spread evenly over the interval of length
-  // `time`. Returns the time when the last part ends.
+  // Takes `cycles` in equal parts that begin evenly over a time. Returns when the last one ends.
   double take_evenly(double from, double time, double cycles) {
     const double parts = std::ceil(cycles / kSlot);
     double end = from;
@@ -80,7 +83,7 @@ class Port {
   double total() const { return total_; }
 
  private:
-  static constexpr double kSlot = 8;  // length of a time slot in cycles
+  static constexpr double kSlot = 8;  // cycles
   std::vector<double> taken_;
   double total_ = 0;
 };
@@ -92,7 +95,8 @@ double latency_of(const std::string& opcode, const HopperTimes& times) {
   };
   if (is({"LDGSTS", "LDG", "LD.", "ATOMG", "RED"})) return times.second_level;
   if (is({"SYNCS", "BAR"})) return times.barrier;
-  if (is({"LDS", "STS", "STSM", "SHFL", "ATOMS", "UTMA", "LDC", "S2R", "S2UR", "REDUX"})) {
+  if (is({"LDS", "STS", "LDL", "STL", "STSM", "SHFL", "ATOMS", "UTMA", "LDC", "S2R", "S2UR",
+          "REDUX"})) {
     return times.shared;
   }
   if (is({"R2UR", "VOTEU", "ELECT", "UL", "UI", "US", "UM", "UP", "R2P"})) return times.uniform;
@@ -113,9 +117,13 @@ Event event_of(const Instruction& instruction) {
   if (opcode.starts_with("SYNCS.PHASECHK")) return Event::kAwaitBox;
   if (opcode.starts_with("SYNCS.ARRIVE")) return Event::kArrive;
   if (opcode.starts_with("UTMALDG")) return Event::kRequest;
-  if (opcode.starts_with("BAR.ARV")) return Event::kPassTurn;
+  // Barriers of warpgroups have a multiple of 128 threads; others include a warp that copies sums.
+  const bool has_threads = instruction.operands.find(',') != std::string::npos;
+  const bool has_copier = has_threads && number_at_end(instruction.operands) % kThreads != 0;
+  if (opcode.starts_with("BAR.ARV")) return has_copier ? Event::kGiveSums : Event::kPassTurn;
   if (opcode.starts_with("BAR.SYNC")) {
-    return instruction.operands.find(',') == std::string::npos ? Event::kMeet : Event::kAwaitTurn;
+    if (has_copier) return Event::kAwaitSpace;
+    return has_threads ? Event::kAwaitTurn : Event::kMeet;
   }
   return Event::kNone;
 }
@@ -141,6 +149,7 @@ Step step_of(const Instruction& instruction, const HopperTimes& times) {
   step.operand_bytes = kSchedulers * work.operand_bytes;
   step.ends_group = instruction.operands.find("gsb0") != std::string::npos;
   if (step.event == Event::kAwaitProducts) step.groups = number_at_end(instruction.operands);
+  if (instruction.opcode.starts_with("BAR")) step.threads = number_at_end(instruction.operands);
   return step;
 }
 
@@ -156,7 +165,8 @@ struct Warp {
   int64_t boxes = 0;            // number of boxes waited for
   size_t meeting = 0;           // last meeting reached; 0 if all other warps have reached it
   double credit = 0;            // time at which its turn came
-  int credits = 0;
+  int credits = 0, passes = 0;  // arrivals of other warpgroups; its own since its turn
+  bool awaits_space = false;    // whether its last meeting includes the warp that copies sums
 };
 
 // A matmul that was issued.
@@ -170,6 +180,7 @@ struct Block {
   std::vector<double> boxes;  // arrival time of each box
   // Times by warpgroup: boxes freed, meetings reached.
   std::vector<std::vector<double>> freed{}, met{};
+  std::vector<double> given{}, space{};  // times by warpgroup: last sums given, last sums read
 };
 
 class Player {
@@ -184,9 +195,11 @@ class Player {
     for (int block = 0; block < loop.blocks; ++block) {
       blocks_[size_t(block)].freed.resize(size_t(loop.warpgroups));
       blocks_[size_t(block)].met.resize(size_t(loop.warpgroups));
+      blocks_[size_t(block)].given.assign(size_t(loop.warpgroups), kNever);
+      blocks_[size_t(block)].space.assign(size_t(loop.warpgroups), 0);
       for (int place = 0; place < loop.warpgroups; ++place) {
         warps_.push_back({.block = block, .place = place});
-        if (place == 0 || are_exchanges_) warps_.back().credits = 1;
+        warps_.back().credits = are_exchanges_ ? 1 : std::max(0, arrivals_ - place);
         // Blocks start at different times, 97 cycles apart.
         warps_.back().ready = 97.0 * block;
       }
@@ -244,7 +257,10 @@ class Player {
     bool passes = false, waits = false, holds_products = false;
     for (int turn = 0; turn < 2; ++turn) {  // two iterations, because earlier steps matter
       for (const Step& step : steps_) {
-        if (step.event == Event::kAwaitTurn) waits = true, holds_products = false;
+        if (step.event == Event::kAwaitTurn) {
+          waits = true, holds_products = false;
+          arrivals_ = std::max(1, step.threads / kThreads - 1);
+        }
         if (step.event == Event::kProduct) holds_products = true;
         if (step.event != Event::kPassTurn) continue;
         passes = true;
@@ -253,6 +269,7 @@ class Player {
     }
     for (Step& step : steps_) {
       if (step.event == Event::kAwaitTurn && !passes) step.event = Event::kMeet;
+      if (step.event == Event::kGiveSums) gives_sums_ = true;
     }
   }
 
@@ -279,7 +296,8 @@ class Player {
         const auto box = static_cast<size_t>(warp.boxes);
         return box < block.boxes.size() ? block.boxes[box] : kNever;
       }
-      case Event::kAwaitTurn: return warp.credits > 0 ? warp.credit : kNever;
+      case Event::kAwaitTurn: return warp.credits >= arrivals_ ? warp.credit : kNever;
+      case Event::kAwaitSpace: return block.space[size_t(warp.place)];
       default: return 0;
     }
   }
@@ -293,7 +311,8 @@ class Player {
       if (met.size() < warp.meeting) return kNever;
       all = std::max(all, met[warp.meeting - 1] + times_.barrier);
     }
-    return all;
+    return warp.awaits_space ? std::max(all, blocks_[size_t(warp.block)].space[size_t(warp.place)])
+                             : all;
   }
 
   // Returns the warp that issues next, after the matmuls that start before that.
@@ -337,7 +356,7 @@ class Player {
     Warp& warp = warps_[number];
     const Step& step = steps_[warp.at];
     now_ = std::max(earliest(warp), scheduler_);
-    warp.meeting = 0;
+    warp.meeting = 0, warp.awaits_space = false;
     scheduler_ = now_ + 1;
     double wait = 0;  // for the port
     if (step.pipe_cycles > 0) {
@@ -358,10 +377,15 @@ class Player {
 
   void end_turn(Warp& warp) {
     warp.at = 0, ++warp.turns;
-    if (warp.place != 0 || loop_.reduced_bytes == 0) return;
-    bytes_ += loop_.reduced_bytes;
-    port_.take_evenly(now_, loop_.reduced_bytes / times_.copy_bytes,
-                      loop_.reduced_bytes / times_.port_bytes);
+    if (warp.place == 0 && !gives_sums_) reduce(now_, loop_.reduced_bytes);
+  }
+
+  // Copies sums from shared memory to the L2 cache. Returns when they have been read.
+  double reduce(double time, double bytes) {
+    if (bytes == 0) return time;
+    bytes_ += bytes;
+    const double lasts = bytes / times_.copy_bytes;
+    return std::max(time + lasts, port_.take_evenly(time, lasts, bytes / times_.port_bytes));
   }
 
   void carry_out(size_t number, const Step& step) {
@@ -380,8 +404,13 @@ class Player {
         if (step.frees && loop_.stages > 0) free_boxes(warp);
         break;
       case Event::kRequest: request(warp.block, now_); break;
-      case Event::kAwaitTurn: --warp.credits; break;
+      case Event::kAwaitTurn: warp.credits -= arrivals_, warp.passes = 0; break;
       case Event::kPassTurn: pass_turn(warp); break;
+      case Event::kGiveSums: give_sums(warp, step); break;
+      case Event::kAwaitSpace:
+        if (step.threads <= 2 * kThreads) break;
+        warp.awaits_space = true;
+        [[fallthrough]];
       case Event::kMeet: {
         std::vector<double>& met = blocks_[size_t(warp.block)].met[size_t(warp.place)];
         met.push_back(now_);
@@ -416,9 +445,30 @@ class Player {
                                            times_.barrier);
   }
 
-  void pass_turn(const Warp& from) {
+  // Gives sums to the warp that copies them: those of one warpgroup, or of all if their barrier has
+  // more threads. That warp copies them once all have arrived.
+  void give_sums(const Warp& from, const Step& step) {
+    Block& block = blocks_[size_t(from.block)];
+    const bool is_alone = step.threads <= 2 * kThreads;
+    const auto place = static_cast<size_t>(from.place);
+    block.given[place] = now_;
+    const double last = is_alone ? now_ : *std::max_element(block.given.begin(), block.given.end());
+    if (last == kNever) return;
+    const double bytes = loop_.reduced_bytes / (is_alone ? loop_.warpgroups : 1);
+    const double read = reduce(last + times_.barrier, bytes) + times_.barrier;
+    for (size_t i = 0; i < block.space.size(); ++i) {
+      if (is_alone && i != place) continue;
+      block.space[i] = read, block.given[i] = kNever;
+    }
+  }
+
+  // The first arrival after a warpgroup's turn is at the next warpgroup's barrier, the second one
+  // at the barrier of the one after that.
+  void pass_turn(Warp& from) {
+    ++from.passes;
     for (Warp& warp : warps_) {
-      if (warp.block != from.block || warp.place != (from.place + 1) % loop_.warpgroups) continue;
+      const int place = (from.place + from.passes) % loop_.warpgroups;
+      if (warp.block != from.block || warp.place != place) continue;
       ++warp.credits;
       warp.credit = now_ + times_.barrier;
     }
@@ -429,6 +479,8 @@ class Player {
   std::vector<Step> steps_;
   int64_t of_arrival_ = 1;  // boxes that one arrival frees
   bool are_exchanges_ = true;
+  int arrivals_ = 1;         // of other warpgroups, before a warpgroup has its turn
+  bool gives_sums_ = false;  // whether another warp copies sums, at a barrier
   std::vector<Warp> warps_;
   std::vector<Block> blocks_;
   std::deque<Product> products_;  // issued matmuls that have not started
@@ -460,6 +512,8 @@ std::vector<size_t> usual_way(const Kernel& kernel, const Loop& loop) {
       case Event::kRequest:
       case Event::kAwaitTurn:
       case Event::kPassTurn:
+      case Event::kAwaitSpace:
+      case Event::kGiveSums:
       case Event::kMeet: return 1;
       default: return 0;
     }

@@ -5,6 +5,9 @@
 #include <limits>
 
 #include "shale/base/error.h"
+#include "shale/base/json.h"
+#include "shale/base/text.h"
+#include "shale/base/text_file.h"
 #include "shale/test/machine_code/ladders.h"
 #include "shale/test/support/catch.h"
 
@@ -68,7 +71,7 @@ std::vector<Instruction> turn(const Instruction& wait, const std::vector<Instruc
   return body;
 }
 
-// Each takes 8 cycles, because four schedulers share 16 lanes for exponentials.
+// An exponential takes 8 cycles, because an SM has 16 lanes for them.
 std::vector<Instruction> exponentials(int count) {
   return std::vector<Instruction>(size_t(count), code("MUFU.EX2", "R3, R4"));
 }
@@ -84,7 +87,7 @@ TEST_CASE("a played turn that waits for its products pays for their way in and o
   CHECK(waits.cycles < 4 * kProduct + times.product_start + times.product_end + 30);
   const Played behind = play_body(turn(kWaitBehind));
   CHECK(behind.share() == Approx(1).epsilon(0.001));
-  // While one warpgroup waits, the matmuls of the other keep the tensor core busy.
+  // Matmuls of another warpgroup fill the gap in which one warpgroup waits.
   CHECK(play_body(turn(kWait), {.warpgroups = 2}).share() == Approx(1).epsilon(0.001));
 }
 
@@ -92,7 +95,7 @@ TEST_CASE("a played turn waits for its boxes, by their latency and by their byte
           "[machine_code]") {
   const HopperTimes times;
   const std::vector<Instruction> body = turn(kWait);
-  // With one stage, a box can be requested only after the previous one is free.
+  // With one stage, a box is requested once the previous one is free.
   CHECK(play_body(body, {.stages = 1}).cycles > times.copy + 4 * kProduct);
   CHECK(play_body(body, {.stages = 8, .box_bytes = 32 << 10}).cycles ==
         Approx((32 << 10) / times.shared_copy_bytes));
@@ -123,8 +126,8 @@ TEST_CASE("an H100's clock falls as the cube root of what products take of its t
   };
   CHECK(of_share(1) == Approx(kBoost * kFastest / kPeak));
   CHECK(of_share(0.7) == Approx(of_share(1) / std::cbrt(0.7)));
-  CHECK(of_share(0.5) == Approx(kBoost));  // the allowed clock never exceeds the boost clock
-  // For a fixed number of operations per second, power grows with the square of the clock only.
+  CHECK(of_share(0.5) == Approx(kBoost));  // not above the boost clock
+  // The more work is done in a time that does not depend on the clock, the lower the allowed clock.
   const auto of_flops = [](double flops) { return allowed_clock([=](double) { return flops; }); };
   CHECK(of_flops(700e12) == Approx(of_share(1) * std::sqrt(kFastest / 700e12)));
 }
@@ -139,8 +142,8 @@ TEST_CASE("exponentials of a played turn run beside products if nothing waits", 
   CHECK(play_body(turn(kWaitBehind, exponentials(64))).cycles == Approx(64 * 8).epsilon(0.02));
 }
 
-// A matmul of 64 columns takes 32 cycles of the tensor cores. It takes 32 cycles of the port if
-// both operands are in shared memory, and 16 if one is.
+// Matmuls of 64 columns take 32 cycles of the tensor cores; of the port, 32 with both operands in
+// shared memory, and 16 with one.
 TEST_CASE("a played turn takes the shared-memory port for all that reads or writes there",
           "[machine_code]") {
   const auto narrow = [](bool shares_a, const std::vector<Instruction>& rest = {}) {
@@ -160,16 +163,17 @@ TEST_CASE("a played turn takes the shared-memory port for all that reads or writ
   const Played registers = play_body(narrow(false), {.stages = 8, .box_bytes = 4096});
   CHECK(registers.cycles == Approx(tensor).epsilon(0.01));
   CHECK(registers.port == Approx(4 * 16 + 4096 / 128).epsilon(0.01));
-  // In a cluster, copies write more bytes than the block reads from the L2 cache. Adding to sums in
-  // the L2 cache takes the port too.
+  // Blocks of a cluster write more than they read from the L2 cache; sums are read by copies too.
   const Played cluster = play_body(narrow(true), {.stages = 8, .written_bytes = 4096});
   CHECK(cluster.cycles == Approx(full.cycles).epsilon(0.02));
   const Played reduced = play_body(narrow(true), {.stages = 8, .reduced_bytes = 3072});
   CHECK(reduced.cycles == Approx(full.cycles).epsilon(0.02));
-  // Each takes 16 cycles of the port.
-  const std::vector<Instruction> stores(8, code("STS.128", "[R3], R4"));
+  const std::vector<Instruction> stores(8, code("STS.128", "[R3], R4"));  // 16 cycles each
   CHECK(play_body(narrow(false, stores), {.stages = 8}).cycles ==
         Approx(4 * 16 + 8 + 8 * 16).epsilon(0.05));
+  // Spilled registers are in the same memory.
+  const std::vector<Instruction> spills(16, code("STL", "[R1], R4"));  // 4 cycles each
+  CHECK(play_body(narrow(false, spills), {.stages = 8}).port == Approx(4 * 16 + 8 + 16 * 4));
   // A wider port leaves the tensor cores as the limit.
   CHECK(play_body(narrow(true), {.stages = 8, .box_bytes = 4096}, {.port_bytes = 256}).share() >
         0.99);
@@ -200,24 +204,57 @@ TEST_CASE("warpgroups of a played loop meet, or take turns", "[machine_code]") {
   const double apart = cycles(with(none, body, none)), meet = cycles(with(none, body, sync));
   CHECK(meet > apart + 50);
   CHECK(cycles(with(none, body, all)) == meet);
-  // If a warpgroup keeps the turn for a whole iteration, the tensor core idles while it waits. If
-  // it passes the turn on once its matmuls are issued, the tensor core stays busy.
+  // If one warpgroup has the turn for a whole iteration, the tensor core idles when that warpgroup
+  // waits; not if the turn passes after the matmuls were issued.
   const HopperTimes times;
   CHECK(cycles(with(sync, body, pass)) >
         2 * (4 * kProduct + times.product_start + times.product_end));
   std::vector<Instruction> early = with(sync, body, none);
   early.insert(early.begin() + 6, pass);
   CHECK(cycles(early) == Approx(2 * 4 * kProduct).epsilon(0.01));
-  // If a warpgroup passes the turn on before its matmuls, the other warpgroup does the same. Each
-  // then has the turn since the previous iteration and never waits.
+  // Without a matmul in between, a warpgroup waits for what the other warpgroup passed an iteration
+  // ago.
   std::vector<Instruction> given = with(sync, body, none);
   given.insert(given.begin() + 1, pass);
   CHECK(cycles(given) < apart + 10);
 }
 
+TEST_CASE("three warpgroups of a played loop take turns in order", "[machine_code]") {
+  std::vector<Instruction> body = turn(kWait);
+  body.insert(body.begin(), code("BAR.SYNC.DEFER_BLOCKING", "R5, 0x180"));
+  const auto cycles = [&](size_t at) {
+    std::vector<Instruction> all = body;
+    for (int i = 0; i < 2; ++i) {  // an arrival for each of the others
+      all.insert(all.begin() + int64_t(at), code("BAR.ARV", "R6, 0x180"));
+    }
+    return play_body(all, {.warpgroups = 3}).cycles;
+  };
+  const HopperTimes times;
+  // Turns that pass before the wait for matmuls keep the tensor cores busy; later ones do not.
+  CHECK(cycles(6) == Approx(3 * 4 * kProduct).epsilon(0.01));
+  CHECK(cycles(8) > 3 * (4 * kProduct + times.product_start + times.product_end));
+}
+
+TEST_CASE("a warpgroup of a played loop waits until its last sums have been copied",
+          "[machine_code]") {
+  const auto cycles = [](const char* threads, double reduced) {
+    std::vector<Instruction> body = turn(kWait);
+    body.push_back(code("BAR.SYNC.DEFER_BLOCKING", cat("R5, ", threads)));
+    body.push_back(code("BAR.ARV", cat("R6, ", threads)));
+    return play_body(body, {.warpgroups = 2, .reduced_bytes = reduced}).cycles;
+  };
+  const HopperTimes times;
+  // Warpgroups that give their sums apart need not meet, those that give them together do.
+  CHECK(cycles("0xa0", 0) == Approx(2 * 4 * kProduct).epsilon(0.01));
+  CHECK(cycles("0x120", 0) > 2 * 4 * kProduct + times.barrier);
+  const double bytes = 128 << 10;
+  CHECK(cycles("0xa0", bytes) > bytes / 2 / times.copy_bytes);
+  CHECK(cycles("0x120", bytes) > bytes / times.copy_bytes + 2 * times.barrier);
+}
+
 TEST_CASE("the usual way through a loop has its waits and none of what is rare", "[machine_code]") {
   std::vector<Instruction> body = turn(kWait);
-  // After the wait for a box, a branch skips 20 instructions.
+  // The box wait is followed by 20 instructions that a branch skips.
   std::vector<Instruction> rare(20, code("FADD", "R1, R1, R1"));
   rare.insert(rare.begin(), code("BRA", "0x170", 5));
   rare.front().predicated = true;
@@ -231,16 +268,30 @@ TEST_CASE("the usual way through a loop has its waits and none of what is rare",
 }
 
 TEST_CASE("a loop whose warps would wait for ever is an error", "[machine_code]") {
-  // Deadlocks, because the loop never frees a box.
-  CHECK_THROWS_AS(play_body({kWaitForBox, product(true)}), InternalError);
+  CHECK_THROWS_AS(play_body({kWaitForBox, product(true)}), InternalError);  // never frees a box
   CHECK_THROWS_AS(play_body({product(true), code("BAR.SYNC", "R5, 0x100"),
                              code("BAR.SYNC", "R5, 0x100"), code("BAR.ARV", "R5, 0x100")},
                             {.stages = 0}),
                   InternalError);
 }
 
-// Simulates the loops with an unlimited shared-memory port, so the utilizations are upper bounds.
-// If one falls, a change of the source has serialized a loop.
+TEST_CASE("a prediction of a kernel is near a published speed of its tile, or withdrawn",
+          "[machine_code]") {
+  const Json predictions =
+      Json::parse(read_text_file(SHALE_PREDICTIONS, 1 << 20), {}, SHALE_PREDICTIONS);
+  for (const Json& row : predictions["rows"]) {
+    INFO(row["name"].get<std::string>());
+    CHECK(row.contains("tflops_low") == row.contains("tflops_high"));
+    if (!row.contains("tflops_high")) continue;
+    REQUIRE(row.contains("published"));
+    const double low = row["tflops_low"].get<double>(), high = row["tflops_high"].get<double>();
+    CHECK(low < high);
+    CHECK(std::abs((low + high) / 2 / row["published"].get<double>() - 1) <= kMostError);
+  }
+}
+
+// With a shared-memory port without limits, these utilizations are upper bounds. A lower one means
+// that a source change has serialized a loop.
 TEST_CASE("loops of Hopper's kernels keep the tensor cores busy, as they are played",
           "[machine_code]") {
   const std::string folder = SHALE_CUDA_OBJECTS;
