@@ -130,7 +130,8 @@ TEST_CASE("fibers that wait for each other are named", "[fibers]") {
     if (i == 2) return;
     fibers.park(i == 0 ? "tensor gather" : "context ring", [] { return false; });
   });
-  CHECK(message.find("0 waits in tensor gather, 1 waits in context ring, 2 has ended") !=
+  CHECK(message.find(
+            "rank 0 waits in tensor gather, rank 1 waits in context ring, rank 2 has ended") !=
         std::string::npos);
 }
 

@@ -285,12 +285,12 @@ TEST_CASE("a mesh rank that ends while another waits is an error", "[hosted]") {
   const std::string ended = mismatch([](HostedExchange& exchange, const Tensor& x) {
     if (exchange.rank() == 1) exchange.gather(x);
   });
-  CHECK(contains(ended, "0 has ended, 1 waits in tensor gather"));
+  CHECK(contains(ended, "rank 0 has ended, rank 1 waits in tensor gather"));
   const std::string once_more = mismatch([](HostedExchange& exchange, const Tensor& x) {
     exchange.gather(x);
     if (exchange.rank() == 0) exchange.begin_pass(x).get();
   });
-  CHECK(contains(once_more, "0 waits in tensor ring by 1, 1 has ended"));
+  CHECK(contains(once_more, "rank 0 waits in tensor ring by 1, rank 1 has ended"));
 }
 
 TEST_CASE("mesh ranks of a process that have different models are refused", "[hosted]") {
