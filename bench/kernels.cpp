@@ -269,8 +269,8 @@ void drop_missing(std::vector<KernelCase>& cases, BenchDevice& device) {
   std::fflush(stdout);
 }
 
-// Returns the compiled function of --foreign, nullopt without the flag. The function gets neither
-// the dtype nor the name of the kernel to compare with.
+// Returns the compiled function of --foreign, nullopt without the flag. It is compared
+// with one kernel in one dtype, which --filter and --dtype select.
 std::optional<ForeignKernel> foreign_kernel(const BenchConfig& config,
                                             const std::vector<KernelCase>& cases) {
   if (config.foreign.empty()) return {};

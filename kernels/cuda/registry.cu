@@ -46,7 +46,7 @@ constexpr bool is_conv =
     std::is_same_v<Args, ConvArgs> || std::is_same_v<Args, ConvInputGradArgs> ||
     std::is_same_v<Args, ConvWeightGradArgs>;
 
-// Optional parts of a slot. 1x1 convolutions are GEMMs and have no separate parts.
+// Optional parts of a slot. Convolutions include those of 1x1, which run as GEMMs.
 template <typename Args>
 constexpr KernelParts parts =
     std::is_same_v<Args, GemmArgs> ? kHopperKernels | kBlasHere | kFusedKernels

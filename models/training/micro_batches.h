@@ -18,9 +18,9 @@ namespace shale::models {
 // captured once and replayed as graphs.
 //
 // With graphs, the first step is launched kernel by kernel, in the memory that the graphs will use.
-// Then the first, a middle and the last micro-batch of a step are captured at their first
-// occurrence, each as two graphs. They differ in how they treat gradients: the first micro-batch
-// overwrites them, the last one completes them. Losses are bit-identical to those without graphs.
+// Three micro-batches are captured when they first occur, because they treat gradients differently:
+// the first of a step overwrites them, a middle one adds to them, and the last one completes them.
+// Each is captured as two graphs. Losses are bit-identical to those without graphs.
 // All micro-batches must have one shape.
 class MicroBatches {
  public:

@@ -63,8 +63,8 @@ Mixture::Draw Mixture::draw(int64_t position) const {
     throw InternalError(cat("mixture: position ", position, ", expected 0 or more"));
   const auto period = static_cast<uint64_t>(position) >> kPeriodBits;
   const uint64_t in_period = static_cast<uint64_t>(position) & (kPeriod - 1);
-  // Finds, by binary search, the last time before which there are at most in_period samples of all
-  // sources.
+  // before() gives the number of a source's samples before a time. Searches for the last time at
+  // which the sum over all sources is at most in_period.
   uint64_t time = 0;
   for (uint64_t step = uint64_t{1} << (kTimeBits - 1); step > 0; step /= 2) {
     uint64_t all = 0;

@@ -137,7 +137,7 @@ void TorchArchive::add_storages() {
     const std::string_view name = id.at(1).name();
     const SafetensorsDType* type = name == kUntyped ? nullptr : find_torch_dtype(name);
     if (name != kUntyped && (type == nullptr || !name.ends_with("Storage"))) {
-      id.at(1).fail("a storage", "a class of storages");
+      id.at(1).fail("the class of a storage", "a name such as FloatStorage");
     }
     Storage storage{.type = type, .bytes = id.at(4).integer()};
     if (storage.bytes < 0 ||

@@ -18,8 +18,8 @@ struct OneBitVector {
   Tensor owed;             // [n] f32: error feedback, what this replica has not sent so far
   // [number of owned() elements] f32: error feedback of the means that this rank computes
   Tensor owner_owed;
-  // The mean is taken of value_factor * value + grad_factor * (clip factor of the step * grad) +
-  // owed.
+  // Each replica contributes value_factor * value + grad_factor * clip * grad + owed to the mean.
+  // clip is the factor of the step's gradient clipping.
   float value_factor = 1;
   float grad_factor = 0;
 };

@@ -51,7 +51,7 @@ struct LeafState {
   }
 };
 
-// Kind of other tensors that use the same memory but have separate histories.
+// Whether other tensors, with histories of their own, use the same memory.
 enum class Sharing : uint8_t {
   kNone,
   kViews,   // other tensors are recorded views or their base; copy_() updates their histories

@@ -103,8 +103,8 @@ TEMPLATE_TEST_CASE("layer_norm_fwd agrees with f64 on every device", "[kernels][
     const auto got = run_fwd(exec, x, residual, gain, bias);
     CHECK(got.intact);
     if (with_residual) CHECK(test::max_error(got.sum, rounded.sum) == 0);
-    // The result is rounded in f32 sums and once to T. In a small case, the rounded reference may
-    // by chance have no error.
+    // The result has the rounding errors of f32 sums, and is then rounded to T. In a small case,
+    // the rounded reference may by chance have no error.
     CHECK(test::error_ratio(got.y, exact.y, rounded.y, 1) <= 1);
     CHECK(test::error_ratio(got.mean, exact.mean, rounded.mean, 2) <= 1);
     CHECK(test::error_ratio(got.rstd, exact.rstd, rounded.rstd, 4) <= 1);

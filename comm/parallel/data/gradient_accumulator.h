@@ -66,7 +66,8 @@ class GradientAccumulator {
   // Sets the gradient of `shard`. All arguments must outlive this object.
   GradientAccumulator(const BufferSpec& spec, OptimShard& shard, UnshardedGradient& unsharded);
 
-  // True if the unsharded gradient holds a sum over ranks, to which no local gradient may be added.
+  // True if the unsharded gradient must be kept as it is: it is already a sum over ranks, so no
+  // local gradient may be added.
   bool must_keep();
   void keep();         // copies the sum and restarts from zero
   void drop_zeroed();  // clears parts of the kept sum for which zero_grad() was called

@@ -76,7 +76,7 @@ struct ShardGroups {
 // Samples that determine a replica's gradient in hybrid sharding.
 enum class ReplicaGradients : uint8_t {
   kSum,    // samples of all replicas: gradients are added over ShardGroups::replicate
-  kShare,  // the replica's own samples; its gradient is one summand of kSum
+  kShare,  // the replica's own samples; the sum of these gradients over replicas is that of kSum
   kOwn,    // the replica's own samples, over which the loss is a mean; for local steps
 };
 

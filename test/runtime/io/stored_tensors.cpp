@@ -218,7 +218,7 @@ TEST_CASE("storages and tensors that do not fit each other are refused", "[io]")
                  "a storage's size"));
   CHECK(contains(complaint(archive(Pickled{.storage = "QInt8Storage"}.text())),
                  "uses torch.QInt8Storage"));
-  CHECK(contains(complaint(archive(Pickled{.storage = "float32"}.text())), "a class of storages"));
+  CHECK(contains(complaint(archive(Pickled{.storage = "float32"}.text())), "a name such as FloatStorage"));
   CHECK(contains(complaint(archive(Pickled{}.text(), 24, "big")),
                  "byte order is 'big', expected 'little'"));
   const Pickled outside[] = {
