@@ -131,6 +131,7 @@ void describe(ConfigSpec& spec, PlanOptions& options, const PlannedProgram& prog
   spec.needs("write top search-nodes", "--layouts");
   spec.needs("tensor-pieces", "--tensor or --layouts");
   spec.needs("write top search-nodes measure kernel-times tokens price", "--cluster");
+  spec.needs("price", "--tokens");
 }
 
 std::string failures_text(const PlanOptions& options) {
@@ -322,6 +323,7 @@ void show_progress(const FoundLayouts& found) {
 int search(const PlanOptions& options, const ConfigSpec& spec, const Machines& machines) {
   const TrainConfig config = without_data(options.train);
   const RunConfig& run = config.run;
+  const RunSize size = size_of(options, machines.cluster());
   const auto start = Clock::now();
   const LayoutSearchOptions search{
       .most_bytes = run.device_memory > 0 ? run.device_memory : int64_t(machines.cluster().memory),
@@ -335,6 +337,11 @@ int search(const PlanOptions& options, const ConfigSpec& spec, const Machines& m
       run, [&] { return make_language_task(config); }, options.ranks, *machines.get(), search);
   std::printf("%s; %.1f s\n", describe(found, search.most_bytes).c_str(), seconds_since(start));
   check_found(found, search, "--layouts", "raise --search-nodes, or set it to 0 for no limit");
+  if (size.items > 0) {
+    const std::string text = describe(*found.best.front().step, size, machines.cluster(),
+                                      make_language_task(config)->unit(), options.ranks);
+    std::printf("the fastest layout:\n%s", text.c_str());
+  }
   if (options.write.empty()) return 0;
   write_file_atomically(options.write, layout_options(options.train, spec, found.best.front()));
   std::printf("wrote the fastest layout to %s\n", options.write.c_str());

@@ -111,8 +111,11 @@ awk '/ tok\/s/ { for (i = 1; i < NF; ++i) if ($(i + 1) ~ /^tok\/s/) rate = $i }
                   price / (2 * hours) > 0.99 && price / (2 * hours) < 1.01) }' "$work/stdout" ||
   fail "energy and money are not those of the rate"
 plan --model llama-nano --layers 2 --ranks 4 --global-batch 8 --threads 1 --layouts --top 5 \
-  --cluster "$clusters/h100.json"
+  --cluster "$clusters/h100.json" --tokens 15T --price 2.5
 [[ $code -eq 0 ]] || fail "layouts by time: exit code $code"
+grep -A 2 '^the fastest layout:$' "$work/stdout" |
+  grep -qE '^  15\.0T tokens: .* days \(.* to .*\), .* dollars at 2\.50 per device hour$' ||
+  fail "layouts by time: no days and dollars of the fastest layout"
 says '--micro-batch'
 says ' planned, '
 [[ $(grep -c '^ .* ms ' "$work/stdout") -eq 5 ]] || fail "layouts by time: expected 5"
