@@ -254,6 +254,7 @@ LanguageModelConfig model_config(const LanguageConfig& config, int64_t data_voca
     throw ConfigError(cat("--seq-len is ", config.seq_len,
                           ", expected at most the context length of the model, ", model.context));
   }
+  if (config.dry_run_layers > 0) model.layers = config.dry_run_layers;
   return model;
 }
 

@@ -299,13 +299,15 @@ int compare_clusters(const PlanOptions& options, const ConfigSpec& spec,
 
 // ---- Layouts ----
 
-// Returns a function that makes tasks with fewer layers; null if such tasks do not represent the
-// whole model (--init, fp8).
-MakeShorterTask shorter_tasks(const TrainConfig& config) {
-  if (!config.language.init.empty() || config.run.dtype == Precision::kFp8) return {};
+// Returns a function that makes tasks like `task`, the run's, with fewer layers. Returns null if
+// the layers of the run differ, so that a few of them do not represent the whole model.
+MakeShorterTask shorter_tasks(const TrainConfig& config, LanguageTask& task) {
+  const LanguageModelConfig& model = dynamic_cast<LanguageModel&>(task.model()).config();
+  // fp8 computes the first and last layers in another dtype; full_layers have no window.
+  if (config.run.dtype == Precision::kFp8 || model.full_layers > 0) return {};
   return [config](int64_t layers) {
     TrainConfig shorter = config;
-    shorter.language.layers = layers;
+    shorter.language.dry_run_layers = layers;
     return make_language_task(shorter);
   };
 }
@@ -325,21 +327,22 @@ int search(const PlanOptions& options, const ConfigSpec& spec, const Machines& m
   const RunConfig& run = config.run;
   const RunSize size = size_of(options, machines.cluster());
   const auto start = Clock::now();
+  const std::unique_ptr<LanguageTask> task = make_language_task(config);
   const LayoutSearchOptions search{
       .most_bytes = run.device_memory > 0 ? run.device_memory : int64_t(machines.cluster().memory),
       .top = size_t(options.top),
       .keep_micro_batch = spec.was_set("micro-batch"),
       .keep_recompute = spec.was_set("recompute"),
       .most_nodes = options.search_nodes,
-      .make_shorter = shorter_tasks(config),
+      .make_shorter = shorter_tasks(config, *task),
       .progress = show_progress};
   const FoundLayouts found = search_layouts(
       run, [&] { return make_language_task(config); }, options.ranks, *machines.get(), search);
   std::printf("%s; %.1f s\n", describe(found, search.most_bytes).c_str(), seconds_since(start));
   check_found(found, search, "--layouts", "raise --search-nodes, or set it to 0 for no limit");
   if (size.items > 0) {
-    const std::string text = describe(*found.best.front().step, size, machines.cluster(),
-                                      make_language_task(config)->unit(), options.ranks);
+    const std::string text =
+        describe(*found.best.front().step, size, machines.cluster(), task->unit(), options.ranks);
     std::printf("the fastest layout:\n%s", text.c_str());
   }
   if (options.write.empty()) return 0;

@@ -141,6 +141,29 @@ plan --model nano --ranks 2 --global-batch 4 --threads 1 --device-memory 1MiB --
 grep -qE 'none of [0-9]+ layouts fits in 1.0 MiB' "$work/stderr" ||
   fail "layouts that do not fit: no word of it"
 
+# A search with --init has the same bounds, and so the same result, as one of a model with the same
+# sizes. Both plan models of one and two layers for the bounds.
+sizes=(--model llama-nano --layers 12 --width 64 --heads 4 --kv-heads 2 --hidden 192 --vocab 8192
+  --seq-len 64 --threads 1)
+"$BIN_DIR/train_lm" "${sizes[@]}" --data "$work/text.txt" --steps 1 --global-batch 1 --micro-batch 1 \
+  --out "$work/first" --keep 0 --export "$work/stored" >"$work/stdout" 2>"$work/stderr" ||
+  fail "no model for --init: exit code $?"
+search=(--seq-len 64 --threads 1 --ranks 8 --global-batch 8 --layouts --search-nodes 8
+  --device-memory 14MiB --cluster "$clusters/h100.json")
+for model in sizes stored; do
+  flags=("${sizes[@]}")
+  [[ $model == sizes ]] || flags=(--init "$work/stored")
+  plan "${flags[@]}" "${search[@]}"
+  [[ $code -eq 0 ]] || fail "layouts, $model: exit code $code"
+  sed 's/; [0-9.]* s$//' "$work/stdout" >"$work/layouts_$model"
+done
+cmp -s "$work/layouts_sizes" "$work/layouts_stored" ||
+  fail "layouts with --init are not those of the same sizes: $(cat "$work/layouts_sizes")"
+# Nodes of one device: no tensor parallelism, which splits rows of 64 elements.
+sed 's/"devices_per_node": [0-9]*/"devices_per_node": 1/' "$clusters/h100.json" >"$work/nodes.json"
+plan --init "$work/stored" --lora-rank 4 --frozen-dtype nf4 "${search[@]}" --cluster "$work/nodes.json"
+[[ $code -eq 0 ]] || fail "layouts with adapters on nf4: exit code $code"
+
 # Most layouts with the best time bounds do not fit. A short search nevertheless finds one that
 # fits, the same in both runs.
 for times in 1 2; do
