@@ -100,7 +100,8 @@ void describe_output(ConfigSpec& spec, LanguageConfig& c) {
 }
 
 void check_adapters(const TrainConfig& config) {
-  if (!config.language.lora.is_on() || !config.language.init.empty()) return;
+  const LanguageConfig& language = config.language;
+  if (!language.lora.is_on() || !language.init.empty() || language.is_dry_run) return;
   throw ConfigError("--lora-rank needs --init: adapters are trained on top of a stored model");
 }
 

@@ -36,6 +36,7 @@ struct LanguageConfig {
   // For dry runs: the model has only this many layers, also with `init`; 0: all layers. Weights of
   // `init` cannot be loaded into such a model.
   int64_t dry_run_layers = 0;
+  bool is_dry_run = false;  // no weights are loaded, so adapters do not need `init`
   double dropout = 0;
   int64_t loss_chunk = 0;                         // tokens whose logits are computed at a time
   double balance_loss = 0.01, router_z_loss = 0;  // factors of these MoE losses in the total loss

@@ -126,6 +126,8 @@ void describe(ConfigSpec& spec, PlanOptions& options, const PlannedProgram& prog
   spec.example("shale plan --model gpt2-1558m --seq-len 1024 --ranks 1024 --zero 3");
   spec.example("shale plan --ranks 8 --cluster h100 --layouts --write layout.json");
   spec.example("shale plan --ranks 8 --cluster h100,a100 --tokens 15T --price 2.5");
+  spec.example(
+      "shale plan --model llama3.1-70b --lora-rank 16 --frozen-dtype nf4 --ranks 8 --zero 3");
   spec.example("shale plan image --recipe vit-l16 --ranks 8");
   spec.example("shale plan --check out");
   spec.needs("write top search-nodes", "--layouts");
@@ -446,6 +448,7 @@ int check(ConfigSpec& spec, PlanOptions& options) {
 
 int run_plan(int argc, const char* const* argv) {
   PlanOptions options;
+  options.train.language.is_dry_run = true;
   ConfigSpec spec("shale plan", "plans memory and time of a run, without the machines");
   const Json recipe = find_recipe(argc, argv);
   std::string name = recipe.is_object() ? recipe["program"].text() : "train_lm";

@@ -156,7 +156,12 @@ for model in sizes stored; do
   plan "${flags[@]}" "${search[@]}"
   [[ $code -eq 0 ]] || fail "layouts, $model: exit code $code"
   sed 's/; [0-9.]* s$//' "$work/stdout" >"$work/layouts_$model"
+  plan "${flags[@]}" --seq-len 64 --threads 1 --ranks 8 --zero 3 --lora-rank 4 --frozen-dtype nf4 --json
+  [[ $code -eq 0 ]] || fail "adapters, $model: exit code $code"
+  cp "$work/stdout" "$work/adapters_$model"
 done
+cmp -s "$work/adapters_sizes" "$work/adapters_stored" ||
+  fail "adapters with --init need other memory than for the same sizes"
 cmp -s "$work/layouts_sizes" "$work/layouts_stored" ||
   fail "layouts with --init are not those of the same sizes: $(cat "$work/layouts_sizes")"
 # Nodes of one device: no tensor parallelism, which splits rows of 64 elements.
