@@ -162,7 +162,11 @@ std::string rounded(double value) {
   }
   const int digits = value < 9.995 ? 2 : value < 99.95 ? 1 : 0;
   std::array<char, 32> text;
-  std::snprintf(text.data(), text.size(), "%.*f", digits, value);
+  if (value < 0.9995) {
+    std::snprintf(text.data(), text.size(), "%#.3g", value);
+  } else {
+    std::snprintf(text.data(), text.size(), "%.*f", digits, value);
+  }
   return text.data() + suffix;
 }
 
