@@ -110,6 +110,40 @@ awk '/ tok\/s/ { for (i = 1; i < NF; ++i) if ($(i + 1) ~ /^tok\/s/) rate = $i }
            exit !(energy / (0.7 * hours) > 0.99 && energy / (0.7 * hours) < 1.01 &&
                   price / (2 * hours) > 0.99 && price / (2 * hours) < 1.01) }' "$work/stdout" ||
   fail "energy and money are not those of the rate"
+
+# Days, dollars and the range of a run, which follow from the step time and the rate in tokens/s.
+whole=(--model gpt2-124m --ranks 8 --zero 1 --threads 1 --tokens 15T --price 2.5)
+plan "${whole[@]}" --cluster h100
+[[ $code -eq 0 ]] || fail "a whole run: exit code $code"
+awk 'function near(a, b) { return a > 0.99 * b && a < 1.01 * b }
+     function number(text) { sub(/^\(/, "", text); return text ~ /k$/ ? 1e3 * text : 1 * text }
+     / tok\/s/ { for (i = 1; i < NF; ++i) {
+                   if ($(i + 1) ~ /^s,/) step = $i
+                   if ($(i + 1) ~ /^tok\/s/) rate = $i } }
+     /^  usually between/ { low = $3; high = $5 }
+     /^  15\.0T tokens: / { days = $3; from = number($5); to = $7 + 0; dollars = number($8) }
+     END { exit !(near(low, 0.85 * step) && near(high, 1.15 * step) &&
+                  near(days, 15e12 / rate / 86400) && near(from, 0.85 * days) &&
+                  near(to, 1.15 * days) && near(dollars, days * 24 * 8 * 2.5)) }' "$work/stdout" ||
+  fail "days, dollars or range are not those of the step"
+one=$(sed -nE 's/^  15\.0T tokens: ([^ ]*) days .*, ([^ ]*) dollars at 2\.50 per device hour$/\1 \2/p' \
+  "$work/stdout")
+plan "${whole[@]}" --price 0 --cluster h100
+says ' days (' && grep -q ' dollars at ' "$work/stdout" && fail "dollars without a price"
+plan --model nano --cluster h100 --price 2.5
+[[ $code -eq 64 ]] || fail "--price without --tokens: exit code $code, expected 64"
+
+# Several clusters: one row for each.
+plan "${whole[@]}" --cluster h100,a100
+[[ $code -eq 0 ]] || fail "two clusters: exit code $code"
+[[ $(sed -n 1p "$work/stdout") =~ ^cluster\ +fits\ .*\ days\ +dollars$ ]] || fail "two clusters: no title"
+[[ $(awk '/^H100 / { print $(NF - 1), $NF }' "$work/stdout") == "$one" ]] ||
+  fail "two clusters: the row of H100 has not $one, the days and dollars of its own plan"
+[[ $(sed -n 3p "$work/stdout") =~ ^A100\ .*\ yes\  ]] || fail "two clusters: no row of A100"
+[[ $(wc -l <"$work/stdout") -eq 3 ]] || fail "two clusters: expected a title and two rows"
+plan "${whole[@]}" --cluster h100,a100 --device-memory 1MiB
+[[ $code -eq 71 && $(grep -c ' no ' "$work/stdout") -eq 2 ]] || fail "clusters too small: exit code $code"
+
 plan --model llama-nano --layers 2 --ranks 4 --global-batch 8 --threads 1 --layouts --top 5 \
   --cluster "$clusters/h100.json" --tokens 15T --price 2.5
 [[ $code -eq 0 ]] || fail "layouts by time: exit code $code"
@@ -240,4 +274,44 @@ grep -qF 'plan --offload params' "$work/stderr" || fail "a disk: no word of what
 plan --model nano --device-memory 1MiB
 [[ $code -eq 71 ]] || fail "1 MiB: exit code $code, expected 71"
 says 'does not fit: rank 0 needs ' && says 'found 1.0 MiB per device'
+
+# ---- What fits ----
+# The first line says what to change. A run with each change, and one with the largest micro-batch,
+# fits.
+run=(--model nano --layers 4 --threads 1 --ranks 4 --device-memory 160MiB)
+plan "${run[@]}" --micro-batch 16
+[[ $code -eq 71 ]] || fail "160 MiB: exit code $code, expected 71"
+line=$(head -n 1 "$work/stdout")
+form='^does not fit: rank 0 needs [0-9]+ MiB, found 160 MiB per device; each of these is enough: '
+form+='(.*); largest micro-batch that fits: ([0-9]+)$'
+if [[ $line =~ $form ]]; then
+  changes=${BASH_REMATCH[1]} largest=${BASH_REMATCH[2]}
+  [[ $changes == '--recompute selective ('* ]] || fail "160 MiB: other changes: $changes"
+  while read -r change; do
+    read -ra flags <<<"${change% (*}"
+    plan "${run[@]}" --micro-batch 16 "${flags[@]}"
+    [[ $code -eq 0 ]] || fail "160 MiB with ${flags[*]}: exit code $code"
+  done <<<"${changes//, /$'\n'}"
+  ((largest < 16)) || fail "160 MiB: micro-batch 16 does not fit, expected a smaller one: $line"
+  plan "${run[@]}" --micro-batch "$largest"
+  [[ $code -eq 0 ]] || fail "160 MiB, micro-batch $largest: exit code $code"
+  [[ $(head -n 1 "$work/stdout") =~ ^fits:\ [0-9.]+\ MiB\ of\ 160\ MiB\ per\ device\; ]] ||
+    fail "160 MiB, micro-batch $largest: the first line does not say that it fits"
+else
+  fail "160 MiB: the first line is '$line'"
+fi
+# From a micro-batch of 2: a larger one fits, and twice that does not.
+plan "${run[@]}" --micro-batch 2
+[[ $code -eq 0 ]] || fail "micro-batch 2: exit code $code"
+largest=$(sed -nE '1s/^fits: [0-9.]+ MiB of 160 MiB per device; largest micro-batch that fits: ([0-9]+)$/\1/p' \
+  "$work/stdout")
+((${largest:-0} > 2)) || fail "micro-batch 2: no larger one fits"
+plan "${run[@]}" --micro-batch "${largest:-1}"
+[[ $code -eq 0 ]] || fail "micro-batch $largest: exit code $code"
+plan "${run[@]}" --micro-batch $((2 * ${largest:-1}))
+[[ $code -eq 71 ]] || fail "twice the micro-batch $largest: exit code $code, expected 71"
+# With a global batch, micro-batches divide it.
+plan "${run[@]}" --micro-batch 16 --global-batch 64
+[[ $(head -n 1 "$work/stdout") == *'; largest micro-batch that fits: 8' ]] ||
+  fail "a global batch of 16 per rank: $(head -n 1 "$work/stdout")"
 finish
