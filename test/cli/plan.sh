@@ -202,6 +202,17 @@ cmp -s "$work/layouts_sizes" "$work/layouts_stored" ||
 sed 's/"devices_per_node": [0-9]*/"devices_per_node": 1/' "$clusters/h100.json" >"$work/nodes.json"
 plan --init "$work/stored" --lora-rank 4 --frozen-dtype nf4 "${search[@]}" --cluster "$work/nodes.json"
 [[ $code -eq 0 ]] || fail "layouts with adapters on nf4: exit code $code"
+# ZeRO-1 gathers only trainable parameters. A bound that also counts the frozen ones would exclude
+# ZeRO-1 on a slow network.
+sed -e 's/"network_gbytes_per_s": [0-9.]*/"network_gbytes_per_s": 0.01/' \
+  -e 's/"overlap_tax": [0-9.]*/"overlap_tax": 0/' "$work/nodes.json" >"$work/slow.json"
+adapters=(--init "$work/stored" --lora-rank 1 --lora-targets q_proj --seq-len 64 --threads 1 --ranks 2
+  --micro-batch 8 --global-batch 16 --cluster "$work/slow.json")
+plan "${adapters[@]}" --zero 1
+ms=$(sed -nE 's/^a step of .*: ([0-9.]+) s, .*/\1/p' "$work/stdout" | awk '{ print 1000 * $1 }')
+plan "${adapters[@]}" --layouts --top 1 --search-nodes 0 --recompute none
+awk -v most="$ms" '$2 == "ms" { best = $1 } END { exit !(best > 0 && best < 1.01 * most) }' \
+  "$work/stdout" || fail "adapters on a slow network: no layout as fast as --zero 1 in $ms ms"
 
 # Most layouts with the best time bounds do not fit. A short search nevertheless finds one that
 # fits, the same in both runs.

@@ -54,6 +54,7 @@ LayoutBounds::LayoutBounds(const MakeTask& make_task, const MakeShorterTask& mak
   }
   for (const Parameter* parameter : task_->model().parameters()) {
     in_all_ += double(parameter->numel());
+    if (parameter->trainable) in_trained_ += double(parameter->numel());
     if (parameter->sharding.is_of_experts) in_experts_ += double(parameter->numel());
   }
 }
@@ -341,7 +342,10 @@ LayoutBounds::Sharing LayoutBounds::sharing_seconds(const RunConfig& layout,
   using enum comm::CollectiveOp;
   const double gradients =
       layout.grad_dtype == DType::kF32 ? all.gradients : std::min(all.gradients, all.parameters);
-  const double gathers = seconds(kAllGather, all.parameters);
+  // Only ZeRO-3 gathers frozen parameters. An element of a frozen parameter has at most as many
+  // bytes as one of a trainable parameter, so this is a lower bound.
+  const double gathered = layout.zero == 3 ? 1 : in_trained_ / in_all_;
+  const double gathers = seconds(kAllGather, gathered * all.parameters);
   const double sums = seconds(kReduceScatterSum, gradients);
   if (layout.zero == 0) return {.sums = 2 * sums};
   const int64_t replicas = parallel_sizes(layout, ranks_).replica;

@@ -121,8 +121,8 @@ class LayoutBounds {
   const int ranks_;
   const PlanMachines machines_;
   // Parameters of the model: in units, which ZeRO-3 gathers and frees one by one; in experts; in
-  // total.
-  double in_units_ = 0, in_experts_ = 0, in_all_ = 0;
+  // total; trainable.
+  double in_units_ = 0, in_experts_ = 0, in_all_ = 0, in_trained_ = 0;
   double layers_ = 1;  // number of units
   const std::unique_ptr<Task> task_;
   const std::vector<nn::Piece> pieces_;
