@@ -17,6 +17,7 @@
 #include "shale/base/log.h"
 #include "shale/base/text.h"
 #include "shale/comm/world.h"
+#include "shale/models/language/compatibility.h"
 #include "shale/models/language/config.h"
 #include "shale/models/language/preference_task.h"
 #include "shale/models/plan/time/busy_node.h"
@@ -337,6 +338,11 @@ int search(const PlanOptions& options, const ConfigSpec& spec, const Machines& m
       .keep_recompute = spec.was_set("recompute"),
       .most_nodes = options.search_nodes,
       .make_shorter = shorter_tasks(config, *task),
+      .check =
+          [&](const RunConfig& layout) {
+            check_compatible(incompatible_language_options(),
+                             TrainConfig{.language = config.language, .run = layout});
+          },
       .progress = show_progress};
   const FoundLayouts found = search_layouts(
       run, [&] { return make_language_task(config); }, options.ranks, *machines.get(), search);

@@ -185,6 +185,7 @@ class Search {
   void add(RunConfig config) {
     try {
       resolve(config, ranks_);
+      if (options_.check != nullptr) options_.check(config);
     } catch (const ConfigError& error) {  // train_lm rejects this layout
       if (found_.refusal.empty()) found_.refusal = error.what();
       return;

@@ -22,6 +22,8 @@ struct LayoutSearchOptions {
   bool exhaustive = false;  // plan all layouts; for tests of the bounds
   // Makes small models for bounds and estimates; null: uses whole models.
   MakeShorterTask make_shorter = {};
+  // Throws ConfigError for layouts that are incompatible with options of the model; null: none are.
+  std::function<void(const RunConfig&)> check = {};
   // Called after every few plans, with the results so far.
   std::function<void(const struct FoundLayouts&)> progress = {};
 };
