@@ -11,6 +11,7 @@
 #include "shale/base/config.h"
 #include "shale/base/error.h"
 #include "shale/base/json.h"
+#include "shale/bench/support/bench_device.h"
 #include "shale/bench/support/owner_step.h"
 #include "shale/bench/support/program.h"
 #include "shale/bench/support/table.h"
@@ -33,6 +34,8 @@ struct BenchConfig {
   int64_t pixels = 64;
   int64_t seq_len = 64;
   int64_t steps = 3;
+  std::string device_name = "cpu";
+  Device device = {};  // this rank's device of the type device_name
   int threads = 1;
   std::string json;
 };
@@ -52,10 +55,14 @@ void describe(ConfigSpec& spec, BenchConfig& c) {
   spec.add("pixels", c.pixels, "image edge in pixels, a multiple of 16", {.min = 16, .max = 1024});
   spec.add("seq-len", c.seq_len, "tokens per sequence", {.min = 1, .max = 1024});
   spec.add("steps", c.steps, "measured steps, after two warm-up steps", {.min = 1});
+  spec.add_choice(
+      "device", c.device_name, device_names(),
+      "device of the steps; emu: GPU kernels emulated on the CPU, to test the benchmark");
   spec.add("threads", c.threads, "CPU threads per rank", {.min = 1});
   spec.add("json", c.json, "file to which the results are appended, as JSON lines",
            {.is_path = true, .help = {.metavar = "FILE"}});
   spec.example("mpirun -np 4 --bind-to none bench_data_parallel --json rows.jsonl");
+  spec.example("mpirun -np 4 --bind-to none bench_data_parallel --device cuda");
 }
 
 TrainWork small_image_work(const std::string& preset, const BenchConfig& config) {
@@ -109,6 +116,7 @@ Used measure(const BenchConfig& config, comm::ProcessGroup& group, Context& cont
     const double before = process_cpu_seconds();
     const Clock::time_point start = Clock::now();
     used.loss = step(i, batch);
+    context.synchronize();
     if (i < kWarmUp) continue;
     times.add(seconds_since(start));
     cpu += process_cpu_seconds() - before;
@@ -124,7 +132,7 @@ Used measure(const BenchConfig& config, comm::ProcessGroup& group, Context& cont
 using MakeWork = std::function<TrainWork()>;
 
 Used run_owner(const BenchConfig& config, const MakeWork& make, comm::World& world) {
-  Context context({.device = {}, .threads = config.threads});
+  Context context({.device = config.device, .threads = config.threads});
   const auto group = world.group({}, context.backend());
   const TrainWork work = make();
   const auto alone = group->split(group->rank(), 0, "alone");
@@ -157,7 +165,7 @@ struct LastLoss : models::StepObserver {
 };
 
 Used run_sharded(const BenchConfig& config, const MakeWork& make, comm::World& world, int zero) {
-  Context context({.device = {}, .threads = config.threads});
+  Context context({.device = config.device, .threads = config.threads});
   const auto group = world.group({}, context.backend());
   const TrainWork work = make();
   const models::RunConfig run = run_config(zero);
@@ -194,7 +202,8 @@ std::vector<Used> gather(comm::ProcessGroup& group, const Used& mine) {
   return all;
 }
 
-Json row_of(const TrainWork& work, const Way& way, const std::vector<Used>& all) {
+Json row_of(const TrainWork& work, const Way& way, const Device& device,
+            const std::vector<Used>& all) {
   int64_t parameters = 0;
   for (const Parameter* parameter : work.model->parameters()) parameters += parameter->numel();
   const auto mib = [](double bytes) { return bytes / double(1 << 20); };
@@ -208,6 +217,7 @@ Json row_of(const TrainWork& work, const Way& way, const std::vector<Used>& all)
   return {{"kind", "data_parallel"},
           {"model", work.name},
           {"parameters", parameters},
+          {"device", to_string(device)},
           {"way", way.name},
           {"ranks", all.size()},
           {"first_sent_mib", mib(all[0].sent)},
@@ -251,6 +261,8 @@ int run(comm::World& world, int argc, char** argv) {
     throw ConfigError(
         cat("--batch is ", config.batch, ", expected a multiple of the ", world.size(), " ranks"));
   }
+  config.device = device_named(config.device_name);
+  if (config.device.type == DeviceType::kCuda) config.device = world.device({.gpu = true});
   const auto group = world.group({});
   Table table({"model", "way", "ranks", "rank 0 sends, MiB", "receives", "another sends",
                "receives", "over a link", "rank 0's memory, MiB", "another's",
@@ -271,7 +283,7 @@ int run(comm::World& world, int argc, char** argv) {
       if (config.only != "all" && config.only != way.name) continue;
       const Used used =
           way.zero ? run_sharded(config, make, world, *way.zero) : run_owner(config, make, world);
-      const Json row = row_of(named, way, gather(*group, used));
+      const Json row = row_of(named, way, config.device, gather(*group, used));
       if (!loss) loss = row["loss"].real();
       check_loss(row, *loss);
       add_row(table, row);

@@ -126,6 +126,8 @@ counterpart of \`torch.nn.DataParallel\`. Rank 0, the owner, has the parameters 
 it scatters the batch, sends the parameters, receives the gradients and runs the optimizer alone
 ([owner_step.h](../support/owner_step.h)). f32, AdamW, ranks of one thread;
 \`${counted[*]}\`. The benchmark fails unless all methods have the same losses.
+To run it on GPUs, with one rank per GPU, use
+\`mpirun -np N --bind-to none bench_data_parallel --device cuda\`; it has not been measured on GPUs yet.
 
 - **Bytes** are MiB per step. The owner has one link to each other rank, counted in both directions; DDP and
   ZeRO use a ring, counted as in [traffic.h](../../comm/traffic.h).

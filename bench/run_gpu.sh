@@ -6,8 +6,8 @@
 #   --build   first builds the kernels, their tests and bench_kernels into build/gpu, which requires
 #             nvcc, CMake and a compiler, but no other library (SHALE_KERNELS_ONLY)
 #   BIN_DIR   a build folder, or a flat folder of copied programs. Required are test_kernels and
-#             bench_kernels; bench_report, bench_train, train_lm and peers/ (the Python scripts) are
-#             optional. Default: build/gpu, else build/release.
+#             bench_kernels; bench_report, bench_train, bench_data_parallel, train_lm and peers/ (the
+#             Python scripts) are optional. Default: build/gpu, else build/release.
 #   OUT_DIR   for the page (gpu.md), the rows and the logs; default BIN_DIR/gpu_results
 #
 # Steps, in order of importance:
@@ -27,7 +27,9 @@
 #   several GPUs `ncu`, counters of attention, if Nsight Compute is installed; `nccl`, two ranks with
 #                NCCL's messages; `zero1`, a rank per GPU, with memory in the driver's figures;
 #                `pipeline`, four stages; `overlap` and `no_overlap`, a rank per GPU with reductions
-#                during and after backward, under Nsight Systems if it is installed
+#                during and after backward, under Nsight Systems if it is installed;
+#                `data_parallel`, a comparison of DDP, ZeRO and data parallelism with an owner, a rank
+#                per GPU; its table is in logs/data_parallel.log
 #   the rest     `step_124m_graph`, `step_124m_dependent`, `step_124m_both` (with --cuda-graph, with
 #                dependent launches, with both), `step_1558m`, `peer_1558m`, `breakdown` of a step,
 #                `bench_kernels` (with cuDNN's convolutions), `own_convolutions` (with Shale's),
@@ -88,7 +90,7 @@ else
 fi
 
 steps=(doctor tests tune train checked train_graph tests_dependent
-       ncu nccl zero1 pipeline overlap no_overlap
+       ncu nccl zero1 pipeline overlap no_overlap data_parallel
        figures peer_figures step_124m peer_124m
        step_resnet50 step_resnet50_own peer_resnet50 step_vit_b16 peer_vit_b16
        step_124m_graph step_124m_dependent step_124m_both step_1558m peer_1558m breakdown
@@ -147,7 +149,7 @@ program() {
 }
 test_kernels=$(program test_kernels) bench_kernels=$(program bench_kernels)
 bench_train=$(program bench_train) train_lm=$(program train_lm) bench_report=$(program bench_report)
-shale=$(program shale)
+bench_data_parallel=$(program bench_data_parallel) shale=$(program shale)
 if [[ -z $test_kernels || -z $bench_kernels ]]; then
   echo "run_gpu.sh: expected test_kernels and bench_kernels in $bin_dir, its bin/ or its test/;" \
     "build first, or give --build" >&2
@@ -250,11 +252,24 @@ train() {  # arguments: NAME FLAG...
   step "$1" "${launcher[@]}" "$train_lm" "${train_flags[@]}" --device "$device" --data "$out/text.txt" --no-save \
     --out "$out/$1" "${@:2}"
 }
-ranks() {  # arguments: NAME RANKS FLAG...: trains on several GPUs
-  if ! command -v mpirun >/dev/null; then skip "$1" "there is no mpirun"; return; fi
-  if ((gpus < $2)); then skip "$1" "it needs $2 GPUs, this machine has $gpus"; return; fi
+launch_on() {  # arguments: NAME RANKS: sets launcher, or skips the step and fails
+  if ! command -v mpirun >/dev/null; then skip "$1" "there is no mpirun"; return 1; fi
+  if ((gpus < $2)); then skip "$1" "it needs $2 GPUs, this machine has $gpus"; return 1; fi
   launcher=("${profiler[@]}" mpirun --allow-run-as-root --oversubscribe --bind-to none -np "$2")
+}
+ranks() {  # arguments: NAME RANKS FLAG...: trains on several GPUs
+  launch_on "$1" "$2" || return
   train "$1" "${rank_flags[@]}" "${@:3}"
+  launcher=()
+}
+data_parallel() {  # arguments: NAME RANKS
+  if [[ -z $bench_data_parallel ]]; then skip "$1" "there is no bench_data_parallel"; return; fi
+  if [[ $device != cuda ]]; then skip "$1" "its models are too large for the emulator"; return; fi
+  launch_on "$1" "$2" || return
+  # bench_report does not read .jsonl files.
+  rm -f "$out/rows/$1.jsonl"
+  step "$1" "${launcher[@]}" "$bench_data_parallel" --device "$device" --batch $((32 * $2)) \
+    --pixels 224 --seq-len 1024 --steps 5 --json "$out/rows/$1.jsonl"
   launcher=()
 }
 train_steps() {  # arguments: NAME FLAG...
@@ -326,6 +341,7 @@ run() {
         ranks overlap "$((gpus > 1 ? gpus : 2))"
       fi
       profiler=() ;;
+    data_parallel) data_parallel data_parallel "$((gpus > 1 ? gpus : 2))" ;;
     train) train train ;;
     train_graph) train train_graph --cuda-graph ;;
     figures) kernels figures "$figures_min_time" --filter "$figures" ;;

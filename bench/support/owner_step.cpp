@@ -52,7 +52,7 @@ Batch OwnerStep::scatter(const Batch& whole) {
     std::vector<int64_t> given(static_cast<size_t>(ranks), owns ? share : 0);
     std::vector<int64_t> taken(static_cast<size_t>(ranks), 0);
     taken[kOwner] = share;
-    group_
+    group_.host()
         .all_to_all_v(flat(field, owns ? share * ranks : 0), given, flat(to, share), taken,
                       {.tag = "rows"})
         .wait();
@@ -63,11 +63,13 @@ Batch OwnerStep::scatter(const Batch& whole) {
 
 void OwnerStep::give_parameters() {
   for (const OptimShard& shard : parallel_.shards()) {
-    group_.broadcast(shard.master, kOwner, {.tag = "parameters"}).wait();
+    group_.broadcast(shard.master, kOwner, {.tag = "parameters", .stream = context_.exec().stream})
+        .wait();
     bytes_.down += static_cast<double>(shard.master.bytes());
   }
   for (const Buffer* buffer : model_.buffers()) {
-    group_.broadcast(buffer->value, kOwner, {.tag = "buffers"}).wait();
+    group_.broadcast(buffer->value, kOwner, {.tag = "buffers", .stream = context_.exec().stream})
+        .wait();
     bytes_.down += static_cast<double>(buffer->value.bytes());
   }
   if (group_.rank() != kOwner) parallel_.masters_changed();
@@ -75,7 +77,8 @@ void OwnerStep::give_parameters() {
 
 void OwnerStep::take_gradients() {
   for (const OptimShard& shard : parallel_.shards()) {
-    group_.reduce_sum(shard.grad, kOwner, {.tag = "gradients"}).wait();
+    group_.reduce_sum(shard.grad, kOwner, {.tag = "gradients", .stream = context_.exec().stream})
+        .wait();
     bytes_.up += static_cast<double>(shard.grad.bytes());
   }
 }

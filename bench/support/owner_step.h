@@ -24,13 +24,14 @@ Batch without_rows(const Batch& whole);
 
 // Data parallelism with an owner, like torch.nn.DataParallel for the devices of a process. Rank 0,
 // the owner, has the batch, the parameters and the optimizer. In every step it sends each rank its
-// rows and the parameters, and receives the rank's gradients. It alone updates the parameters. Only
-// benchmarks use it, as a baseline.
+// rows and the parameters, and receives the rank's gradients. It alone updates the parameters. Rows
+// go from host memory to host memory, and each rank copies its rows to its device. Only benchmarks
+// use it, as a baseline.
 class OwnerStep {
  public:
-  // `alone` is a group of this rank only. Every rank allocates the model and its gradients, the
-  // owner also the optimizer. seed: for initial values. The arguments must outlive this object. All
-  // ranks must call it.
+  // `group` and `alone` are for memory of the context's device; `alone` has this rank only. Every
+  // rank allocates the model and its gradients, the owner also the optimizer. seed: for initial
+  // values. The arguments must outlive this object. All ranks must call it.
   OwnerStep(Module& model, const std::vector<Module*>& units, Context& context,
             comm::ProcessGroup& group, comm::ProcessGroup& alone, uint64_t seed,
             const models::MakeOptimizer& make);
