@@ -114,7 +114,7 @@ prepare
 # shape FILE...: prints the lines of the files with N instead of numbers, and without units that
 # depend on the numbers.
 shape() {
-  sed -E 's/[0-9]+([.][0-9]+)?[kM]?/N/g; s/N [KMG]iB/N B/g; s/Nm Ns/Ns/g; s/, by a hash.*|, the end of.*//
+  sed -E 's/[0-9]+([.][0-9]+)?[kM]?/N/g; s/N [KMG]iB/N B/g; s/Nm Ns/Ns/g; s/, (chosen by a hash|from the end) of.*//
     s/ +/ /g; s/(layer|head|file|rank|class|image)(es|s)?\b/\1/g; s/saved in .*/saved/' "$@"
 }
 

@@ -153,7 +153,7 @@ grep -A 2 '^the fastest layout:$' "$work/stdout" |
 says '--micro-batch'
 says ' planned, '
 [[ $(grep -c '^ .* ms ' "$work/stdout") -eq 5 ]] || fail "layouts by time: expected 5"
-awk '/ ms / { for (i = 1; i < NF; ++i) if ($(i + 1) == "ms") { if ($i < last) exit 1; last = $i } }' \
+awk '/^ .* ms / { for (i = 1; i < NF; ++i) if ($(i + 1) == "ms") { if ($i < last) exit 1; last = $i } }' \
   "$work/stdout" || fail "layouts by time: not the fastest first"
 plan --model llama-nano --layers 2 --ranks 4 --global-batch 8 --threads 1 --layouts --top 5 \
   --cluster "$clusters/h100.json" --micro-batch 2 --recompute selective

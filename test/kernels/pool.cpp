@@ -120,7 +120,7 @@ TEST_CASE("max_pool refuses windows that can be empty", "[kernels][pool]") {
                                .kernel = 1,
                                .windows = {.stride = 1, .padding = 1}});
     });
-    CHECK(test::contains(message, "padding 1"));
+    CHECK(test::contains(message, "padding is 1"));
   }
 }
 

@@ -40,8 +40,8 @@ TEST_CASE("a tensor map that the hardware cannot have is refused by name", "[ker
     CHECK(test::contains(message, text));
   };
   says("expected fp32, bf16, fp16 or uint8", [](auto& s) { s.dtype = DType::kI32; });
-  says("of 1 dimensions", [](auto& s) { s.dims = 1; });
-  says("of 5 dimensions", [](auto& s) { s.dims = 5; });
+  says("it has 1 dimensions", [](auto& s) { s.dims = 1; });
+  says("it has 5 dimensions", [](auto& s) { s.dims = 5; });
   says("the address of the data is not a multiple of 16", [](auto& s) { s.data = g_data + 8; });
   says("the innermost stride is 2, expected 1", [](auto& s) { s.strides[0] = 2; });
   says("stride 1 is 200 bytes, expected a multiple of 16", [](auto& s) { s.strides[1] = 100; });
