@@ -113,7 +113,7 @@ Plan make_plan(const GemmProblem& p) {
   // It has another kernel that packs a transposed b well, which it uses only for a dense c.
   const bool by_vector = !is_packed && p.m <= (p.b.dtype == DType::kF32 ? 8 : 1);
   const bool wants_dense = p.b.transposed && !by_vector && p.m <= kFewRows;
-  const bool can_write_c = is_packed ? p.c.dtype == DType::kF32 : !wants_dense;
+  const bool can_write_c = is_packed ? p.c.dtype == DType::kF32 && !p.accumulate : !wants_dense;
   plan.direct = can_write_c && p.k > 0 && p.epilogue == Epilogue::kNone && p.bias.data == nullptr &&
                 p.residual.data == nullptr;
   plan.blocks =
@@ -122,7 +122,7 @@ Plan make_plan(const GemmProblem& p) {
 
   const GemmBlocks& g = plan.blocks;
   if (is_packed) {
-    plan.a_bytes = aligned(packed_scratch_floats(g.rows) * sizeof(float));
+    plan.a_bytes = aligned(packed_scratch_floats(g.rows, p.k, p.a.transposed) * sizeof(float));
   } else {
     for (const int64_t i : {int64_t{0}, g.row_blocks - 1}) {
       for (const int64_t j : {int64_t{0}, g.col_blocks - 1}) {
@@ -158,8 +158,7 @@ void run_product(const GemmProblem& p, const Plan& plan, const GemmBlocks::Block
                 .k = p.k,
                 .tf32 = p.tf32,
                 .c = static_cast<float*>(product),
-                .ldc = plan.direct ? p.c.ld : block.cols,
-                .accumulate = plan.direct && p.accumulate},
+                .ldc = plan.direct ? p.c.ld : block.cols},
                scratch.a);
   } else {
     plan.matmuls[size_t(block.edge)]->run(a.data, b.data, product, scratch.library);
@@ -179,7 +178,7 @@ void run_epilogue(const GemmProblem& p, const Plan& plan, const GemmBlocks::Bloc
                  .product_ld = block.cols + plan.pad,
                  .bias = sub(p.bias, 0, block.col),
                  .aux = sub(p.aux, block.row, block.col),
-                 // If oneDNN does not write c, c += a·b is computed with c itself as the residual.
+                 // If the matmul does not write c, c += a·b is computed with c as the residual.
                  .residual = sub(p.accumulate ? p.c : p.residual, block.row, block.col),
                  .c = sub(p.c, block.row, block.col),
                  .aux_up = sub(p.aux_up, block.row, block.col),

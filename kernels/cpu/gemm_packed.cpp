@@ -28,13 +28,13 @@ constexpr int64_t kMaxK = 256;  // maximum range of k: a strip of b then takes 3
 // AVX-512 has 32 registers, for 24 sums, two vectors of b and elements of a. Others have 16.
 constexpr int64_t kTileRows = HWY_TARGET <= HWY_AVX3 ? 12 : 6;
 constexpr int64_t kStrip = 2 * kF32Lanes;
-// A packed tile of a: [kTileRows, kRowStride] or, if a is transposed, [kMaxK, kColumnStride]. The
+// A packed tile of a: [kTileRows, kRowStride] or, if a is transposed, [k, kColumnStride]. The
 // padding of rows spreads them over the sets of the cache.
 constexpr int64_t kRowStride = kMaxK + 16;
 constexpr int64_t kColumnStride = (kTileRows + kF32Lanes - 1) / kF32Lanes * kF32Lanes;
 
-constexpr int64_t tile_floats(bool transposed) {
-  return transposed ? kMaxK * kColumnStride : kTileRows * kRowStride;
+constexpr int64_t tile_floats(bool transposed, int64_t k) {
+  return transposed ? k * kColumnStride : kTileRows * kRowStride;
 }
 
 // Copies `lines` lines of `length` elements; line i goes to to + i * to_ld, whose last vector may
@@ -102,7 +102,7 @@ void pack_strip(const Matrix& b, int64_t k, int64_t cols, float* to) {
 template <typename T>
 void pack_rows(const Matrix& a, int64_t rows, int64_t k, float* to) {
   const T* from = static_cast<const T*>(a.data);
-  for (int64_t i = 0; i < rows; i += kTileRows, to += tile_floats(a.transposed)) {
+  for (int64_t i = 0; i < rows; i += kTileRows, to += tile_floats(a.transposed, k)) {
     const int64_t count = std::min(kTileRows, rows - i);
     if (a.transposed) {
       copy_lines(from + i, a.ld, k, count, to, kColumnStride);
@@ -169,7 +169,7 @@ HWY_INLINE void multiply_rows(int64_t rows, const float* a, const float* b, int6
 template <bool kTransposed>
 void multiply_strip(const PackedMatmul& m, const float* a, const float* b, int64_t k, float* c,
                     int64_t cols, bool accumulate) {
-  for (int64_t i = 0; i < m.rows; i += kTileRows, a += tile_floats(kTransposed)) {
+  for (int64_t i = 0; i < m.rows; i += kTileRows, a += tile_floats(kTransposed, k)) {
     multiply_rows<kTileRows, kTransposed>(std::min(kTileRows, m.rows - i), a, b, k, c + i * m.ldc,
                                           m.ldc, cols, accumulate);
   }
@@ -188,11 +188,11 @@ void run_block(const PackedMatmul& m, float* scratch) {
   const int64_t ranges = (m.k + kMaxK - 1) / kMaxK;
   for (int64_t range = 0; range < ranges; ++range) {
     const int64_t begin = m.k * range / ranges, k = m.k * (range + 1) / ranges - begin;
-    const bool accumulate = m.accumulate || range > 0;
+    const bool accumulate = range > 0;
     Matrix a = m.a, b = m.b;
     a.data = m.a.at(0, begin);
     dispatch_float(a.dtype, [&]<typename T>() { pack_rows<T>(a, m.rows, k, packed); });
-    round(packed, tiles(m.rows) * tile_floats(a.transposed));
+    round(packed, tiles(m.rows) * tile_floats(a.transposed, k));
     for (int64_t j = 0; j < m.cols; j += kStrip) {
       const int64_t cols = std::min(kStrip, m.cols - j);
       b.data = m.b.at(begin, j);
@@ -204,8 +204,8 @@ void run_block(const PackedMatmul& m, float* scratch) {
   }
 }
 
-size_t scratch_floats(int64_t rows) {
-  return size_t(kMaxK * kStrip + tiles(rows) * std::max(tile_floats(false), tile_floats(true)));
+size_t scratch_floats(int64_t rows, int64_t k, bool a_transposed) {
+  return size_t(kMaxK * kStrip + tiles(rows) * tile_floats(a_transposed, std::min(k, kMaxK)));
 }
 
 }  // namespace
@@ -218,8 +218,8 @@ namespace shale::kernels::cpu {
 HWY_EXPORT(run_block);
 HWY_EXPORT(scratch_floats);
 
-size_t packed_scratch_floats(int64_t rows) {
-  return HWY_DYNAMIC_DISPATCH(scratch_floats)(rows);
+size_t packed_scratch_floats(int64_t rows, int64_t k, bool a_transposed) {
+  return HWY_DYNAMIC_DISPATCH(scratch_floats)(rows, k, a_transposed);
 }
 
 void run_packed(const PackedMatmul& matmul, float* scratch) {

@@ -14,14 +14,13 @@ struct PackedMatmul {
   bool tf32 = false;   // round a and b to tf32
   float* c = nullptr;  // [rows, cols], rows have the stride ldc
   int64_t ldc = 0;
-  bool accumulate = false;  // c += a · b
 };
 
-// Returns the floats of scratch memory that a block of `rows` rows needs.
-size_t packed_scratch_floats(int64_t rows);
+// Returns the floats of scratch memory that a block of these sizes needs.
+size_t packed_scratch_floats(int64_t rows, int64_t k, bool a_transposed);
 
 // Computes the block. Each element is a sum over k in ascending order, whose bits depend only on k
-// and the CPU's instruction set. scratch: packed_scratch_floats(rows) floats, aligned to 64 bytes.
+// and the CPU's instruction set. scratch: packed_scratch_floats() floats, aligned to 64 bytes.
 void run_packed(const PackedMatmul& matmul, float* scratch);
 
 }  // namespace shale::kernels::cpu
